@@ -1,0 +1,56 @@
+# make run    set up, run the quick suite on real data, write its leaderboard
+# make test   set up with the development tools, then lint, type-check, test, and check that the report is not stale
+# Variables:  PYTHON (an interpreter of Python 3.10 or 3.11), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
+
+FITS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))
+PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do $$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
+TORCH ?= torch==2.13.0
+CPU_WHEELS := https://download.pytorch.org/whl/cpu
+RESULTS ?= runs/quick
+VENV := .venv
+BIN := $(VENV)/bin
+export DGLBACKEND := pytorch
+
+.PHONY: help install run test lint clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+install: $(VENV)/.installed
+
+# The stamps are written last, so an interrupted installation starts again. On Linux the plain torch wheel brings
+# gigabytes of CUDA; the CPU build is taken where its index answers.
+$(VENV)/.installed: setup.cfg pyproject.toml Makefile
+	@test -n "$(PYTHON)" || { echo "no Python 3.10 or 3.11 found; install one and run: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(PYTHON) -c '$(FITS)' || { echo "$(PYTHON) is not Python 3.10 or 3.11, which DGL 1.1.3 needs" >&2; exit 2; }
+	test -x $(BIN)/python && $(BIN)/python -c '$(FITS)' || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -c 'import torch' 2>/dev/null || { \
+	  extra=; \
+	  if $(BIN)/python -c 'import urllib.request as u; u.urlopen("$(CPU_WHEELS)/torch/", timeout=5)' 2>/dev/null; \
+	  then extra="--extra-index-url $(CPU_WHEELS)"; fi; \
+	  $(BIN)/python -m pip install $$extra "$(TORCH)"; }
+	$(BIN)/python -m pip install -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install -e '.[dev]'
+	@touch $@
+
+run: $(VENV)/.installed
+	@$(BIN)/fglbench run --all --quick --results $(RESULTS) $(ARGS); code=$$?; \
+	test $$code -le 1 || exit $$code; \
+	$(BIN)/fglbench report --results $(RESULTS) || exit $$?; \
+	echo "leaderboard: $(CURDIR)/$(RESULTS)/LEADERBOARD.md"; exit $$code
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	@# The folder is the package but need not have its name: mypy finds it through a link that has.
+	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/fglbench
+	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p fglbench
+
+test: lint
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+	@test ! -f results/LEADERBOARD.md || $(BIN)/fglbench report --check
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,95 @@
+"""A cell: one experiment, down to the last parameter."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from ..datasets import DATASETS
+from ..methods import METHODS
+from ..registry import Registry
+from .engine.config import TrainConfig
+from .provenance import canonical, source_version
+from .schema import Row
+
+
+class Choice(BaseModel):
+    """A registered name with all of its parameters, defaults filled in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    params: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, registry: Registry[Any], name: str, params: dict[str, Any]) -> Choice:
+        """Checked against the registry; UserError for an unknown name or a wrong parameter."""
+        return cls(name=name, params=registry.build(name, params).params())
+
+    def build(self, registry: Registry[Any]) -> Any:
+        return registry.build(self.name, self.params)
+
+
+class Cell(BaseModel):
+    """Everything that decides a run's numbers, except the code. Two cells are the same when their keys are.
+
+    backbones: one for all clients, or several: client k then has entry k mod length. seed: drives the partition, the
+    split, the initialisation and every draw in training, so cells that differ in the method only are paired.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: Choice
+    partition: Choice
+    clients: int
+    split: Choice
+    backbones: tuple[Choice, ...]
+    method: Choice
+    training: TrainConfig
+    seed: int
+
+    @cached_property
+    def key(self) -> str:
+        """First 16 hex digits of the sha256 of the canonical JSON of the cell."""
+        return hashlib.sha256(canonical(self.model_dump(mode="json")).encode()).hexdigest()[:16]
+
+    @cached_property
+    def federation_key(self) -> str:
+        """What the data of two cells have in common: equal keys, equal federations."""
+        parts = self.model_dump(mode="json", include={"dataset", "partition", "clients", "split", "seed"})
+        return canonical(parts)
+
+    @property
+    def backbone(self) -> str:
+        return "+".join(choice.name for choice in self.backbones)
+
+    def __str__(self) -> str:
+        data = f"{self.dataset.name} {self.partition.name} x{self.clients}"
+        return f"{data} {self.backbone} {self.method.name} seed {self.seed}"
+
+    def row(self, suite: str, **values: Any) -> Row:
+        """A result row with the columns that name the cell filled in. `values`: status, started, environment, ..."""
+        several = [choice.params for choice in self.backbones]
+        return Row(
+            key=self.key,
+            suite=suite,
+            task=DATASETS.cls(self.dataset.name).task,
+            dataset=self.dataset.name,
+            dataset_params=canonical(self.dataset.params),
+            partition=self.partition.name,
+            partition_params=canonical(self.partition.params),
+            clients=self.clients,
+            split=self.split.name,
+            split_params=canonical(self.split.params),
+            backbone=self.backbone,
+            backbone_params=canonical(several[0] if len(several) == 1 else several),
+            method=self.method.name,
+            method_version=source_version(METHODS.cls(self.method.name)),
+            method_params=canonical(self.method.params),
+            training=canonical(self.training.params()),
+            seed=self.seed,
+            **values,
+        )

@@ -1,0 +1,104 @@
+"""`fglbench list` and `fglbench show`: what there is, and what one thing is."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ...registry import did_you_mean
+from .options import Plugins
+
+if TYPE_CHECKING:
+    from ...registry import Registry
+
+KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
+Kind = Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS))]
+
+
+def list_names(kind: Kind, plugin: Plugins = None) -> None:
+    """List the methods, datasets, partitions, splits, backbones or suites there are."""
+    if kind not in KINDS:
+        raise did_you_mean(kind, KINDS, "kind of thing to list")
+    lines = _suites() if kind == "suites" else _registered(_registries(plugin)[kind])
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, what in lines:
+        table.add_row(name, what)
+    Console(highlight=False, markup=False).print(table)
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a method (or dataset, partition, split, backbone)")],
+    plugin: Plugins = None,
+) -> None:
+    """Show what a method is: paper, formula, and its parameters with types and defaults."""
+    registries = _registries(plugin)
+    for registry in registries.values():
+        if name in registry.names():
+            break
+    else:
+        if ":" in name:
+            registry = registries["datasets"]  # names made on demand, as tu:NAME
+        else:
+            known = {known for registry in registries.values() for known in registry.names()}
+            raise did_you_mean(name, known, "method, dataset, partition, split or backbone")
+    cls = registry.cls(name)
+    console = Console(highlight=False, markup=False)
+    console.print(f"{registry.kind} {name}\n")
+    console.print(inspect.getdoc(cls) or "", soft_wrap=True)
+    console.print()
+    if not cls.model_fields:
+        console.print("no parameters")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("parameter", "default", "type", "meaning"):
+        table.add_column(column, no_wrap=column != "meaning")
+    for field, info in cls.model_fields.items():
+        value = info.get_default(call_default_factory=True)
+        default = "required" if info.is_required() else json.dumps(value, default=str)
+        table.add_row(info.alias or field, default, _type_name(info.annotation), info.description or "")
+    console.print(table)
+
+
+def _registries(plugins: list[str] | None) -> dict[str, Registry[Any]]:
+    from ...datasets import DATASETS, PARTITIONS, SPLITS
+    from ...methods import METHODS
+    from ..engine.backbones import BACKBONES
+    from ..plugins import load_plugins
+
+    load_plugins(plugins or ())
+    return {
+        "methods": METHODS,
+        "datasets": DATASETS,
+        "partitions": PARTITIONS,
+        "splits": SPLITS,
+        "backbones": BACKBONES,
+    }
+
+
+def _registered(registry: Registry[Any]) -> list[tuple[str, str]]:
+    return [(name, _summary(registry.cls(name))) for name in registry.names()]
+
+
+def _summary(cls: type) -> str:
+    """The first paragraph of a docstring, on one line."""
+    paragraph = (inspect.getdoc(cls) or "").split("\n\n", 1)[0]
+    return " ".join(paragraph.split())
+
+
+def _suites() -> list[tuple[str, str]]:
+    from ..suitefile import load_suite, suite_names
+
+    suites = [load_suite(name) for name in suite_names()]
+    return [(s.name, f"{s.description} ({len(s.cells())} cells{', leaderboard' * s.leaderboard})") for s in suites]
+
+
+def _type_name(annotation: Any) -> str:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return text.replace("typing.", "")

@@ -1,0 +1,176 @@
+"""`fglbench data`: what datasets there are, getting them, looking at them and at how a partition cuts them."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ...datasets import DatasetSpec, Description
+
+app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_args_is_help=True)
+
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="an option, as in features=raw")]
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False)
+
+
+def _table(*columns: str, numeric: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if numeric and place else "left", no_wrap=numeric or not place)
+    return table
+
+
+@app.command("list")
+def list_datasets() -> None:
+    """List the datasets, and which of them are in the cache."""
+    from ...datasets import DATASETS
+    from ...datasets.sources import cache_dir, cache_file
+
+    table = _table("name", "task", "in cache", "what")
+    for name in DATASETS.names():
+        cls = DATASETS.cls(name)
+        cached = "yes" if cache_file(name).is_file() else "" if cls.routes else "generated"
+        table.add_row(name, cls.task, cached, _what(cls))
+    table.add_row("tu:NAME", "graph", "", "Any other set of the TU collection, by its own name.")
+    console = _console()
+    console.print(table)
+    console.print(f"\ncache: {cache_dir()} (FGLBENCH_CACHE)", soft_wrap=True)
+
+
+@app.command()
+def fetch(names: Annotated[list[str], typer.Argument(metavar="NAME...", help="datasets, or all")]) -> None:
+    """Get datasets into the cache and check them."""
+    from ...datasets import DATASETS
+    from ...registry import UserError
+
+    if names == ["all"]:
+        names = [name for name in DATASETS.names() if DATASETS.cls(name).routes]
+    specs = [DATASETS.build(name) for name in names]  # a typo shows before anything is downloaded
+    failed = []
+    for name, spec in zip(names, specs, strict=True):
+        try:
+            content, source = spec.content()
+        except UserError as error:
+            if len(names) == 1:
+                raise
+            failed.append(name)
+            typer.echo(f"{name}: {error}", err=True)
+            continue
+        edges, things = len(content["edges"]), len(content["label"])
+        checked = "" if spec.fingerprint and not spec.unverified else f" ({_trust(spec)})"
+        kind = "nodes" if spec.task == "node" else "graphs"
+        typer.echo(f"{name}: {things} {kind}, {edges} undirected edges, from {source}{checked}")
+    if failed:
+        raise UserError(f"{len(failed)} of {len(names)} datasets could not be had: {', '.join(failed)}")
+
+
+@app.command()
+def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Set = None) -> None:
+    """Show a dataset: statistics, citation, licence, source, fingerprint."""
+    from ...datasets import DATASETS, statistics
+
+    spec = DATASETS.build(name, _section(set_, {"dataset": DATASETS.cls(name)})["dataset"])
+    data = spec.load()
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
+    rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
+    rows |= {"citation": spec.about.citation, "licence": spec.about.licence, "home": spec.about.home}
+    rows |= {"note": spec.about.note, "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
+    rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
+    for key, value in rows.items():
+        if value != "":
+            table.add_row(key, _figure(value))
+    _console().print(table)
+
+
+@app.command()
+def partition(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a dataset")],
+    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="how to cut it")] = "louvain",
+    clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="into how many clients")] = 10,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the cell, as in `fglbench run`")] = 0,
+    set_: Set = None,
+    plot: Annotated[bool, typer.Option("--plot", help="draw the label distribution")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="where --plot draws (png, pdf, svg)")
+    ] = None,
+) -> None:
+    """Cut a dataset into clients and show what each would hold; options of dataset and partition by --set."""
+    from ...datasets import DATASETS, PARTITIONS, describe
+    from ...datasets.seeds import derive
+
+    params = _section(set_, {"partition": PARTITIONS.cls(partition), "dataset": DATASETS.cls(name)})
+    spec = PARTITIONS.build(partition, params["partition"])
+    data = DATASETS.build(name, params["dataset"]).load()
+    description = describe(data, spec(data, clients, derive(seed, "partition")))
+    _print(description)
+    if plot or out:
+        from ...datasets.bubbles import draw
+
+        path = out or Path(f"{name.replace(':', '-')}-{partition}-{clients}.png")
+        draw(description, f"{name}, {partition}, {clients} clients, seed {seed}", path)
+        typer.echo(f"\nwrote {path}")
+
+
+def _print(description: Description) -> None:
+    labels = description.labels
+    table = _table("client", *description.clients.columns, "labels (class:count)", numeric=True)
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
+    for (client, row), counts in zip(description.clients.iterrows(), labels, strict=True):
+        held = " ".join(f"{c}:{count}" for c, count in enumerate(counts) if count)
+        table.add_row(str(client), *(f"{v:.4f}" if key == "emd" else str(int(v)) for key, v in row.items()), held)
+    console = _console()
+    console.print(table)
+    lines = [f"EMD {description.emd:.4f} (label skew, weighted by size; 0 = as the whole)"]
+    if description.lost_edges is not None and description.total_edges:
+        share = description.lost_edges / description.total_edges
+        lines.append(f"lost edges {description.lost_edges} of {description.total_edges} ({share:.1%})")
+    lines.append(f"coverage {description.coverage:.1%} of all; held by every client {description.in_all:.1%}")
+    lines.append(f"overlap of two clients {description.pairwise:.1%} (mean of |A and B| / |A or B|)")
+    console.print("\n" + "\n".join(lines), soft_wrap=True)
+
+
+def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sort `--set` values by owner: `owner.key=value`, or `key=value` for the first owner that has the key."""
+    from ...registry import did_you_mean
+    from ..settings import parse_setting
+
+    params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}
+    for text in settings or []:
+        setting = parse_setting(text)
+        having = [owner for owner, cls in owners.items() if setting.name in cls.model_fields]
+        if setting.section and setting.section not in owners:
+            raise did_you_mean(setting.section, owners, "section of --set")
+        if not setting.section and not having:
+            raise did_you_mean(setting.name, {key for cls in owners.values() for key in cls.model_fields}, "parameter")
+        params[setting.section or having[0]][setting.name] = setting.value
+    return params
+
+
+def _what(cls: type[DatasetSpec]) -> str:
+    return (inspect.getdoc(cls) or "").splitlines()[0]
+
+
+def _trust(spec: DatasetSpec) -> str:
+    if not spec.routes:
+        return "generated, nothing to check"
+    if spec.fingerprint is None:
+        return "NOT checked: no fingerprint is registered for this dataset"
+    if spec.unverified:
+        return f"all but {', '.join(spec.unverified)}, for which no fingerprint could be registered"
+    return "against the registered fingerprint"
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,159 @@
+"""`fglbench profile`: where the time of a round goes, as ratios within one run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from tabulate import tabulate
+
+from ...registry import UserError
+from ..provenance import now
+
+if TYPE_CHECKING:
+    from ..speed import Case, MethodTiming
+
+CASES = ("cora:10", "cora:20", "cora:100", "pubmed:10")
+HEAD = """# Speed
+
+Made by `{command}` on {machine}, {threads} threads, {when}.
+
+A round of FedAvg with GCN-64 (local epochs E = {epochs}, every client's validation and test scored) against E epochs of
+a centralised GCN-64 on the uncut graph in plain PyTorch (CSR features and adjacency, torch's dropout, torch's Adam, no
+evaluation). All columns of a row were measured in alternation in one process: medians of {rounds} rounds, quartiles in
+brackets. The ratios are what counts; the milliseconds belong to the machine.
+"""
+
+
+def profile(
+    case: Annotated[list[str] | None, typer.Option("--case", help="DATASET:CLIENTS, as often as you like")] = None,
+    rounds: Annotated[int, typer.Option(min=2, help="measured rounds of each kind, after 3 to warm up")] = 21,
+    epochs: Annotated[int, typer.Option(min=1, help="local epochs E a round")] = 3,
+    threads: Annotated[int, typer.Option(min=1, help="threads of the measuring process")] = os.cpu_count() or 1,
+    all_methods: Annotated[
+        bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="also write the tables to this Markdown file")] = None,
+) -> None:
+    """Measure rounds of a cohort, of cohorts of one and of centralised training, side by side."""
+    from ..speed import measure_case, measure_methods
+
+    wanted = [_parse(text) for text in (case or (() if all_methods else CASES))]
+    parts: list[str] = []
+    if wanted:
+        found: list[Case] = []
+        for dataset, clients in wanted:
+            typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
+            found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs))
+        parts += [_ratios(found), _parts(found), _memory(found)]
+    if all_methods:
+        typer.echo("measuring all methods on cora with 10 clients ...", err=True)
+        parts.append(_methods(_apart(measure_methods, "cora", 10, rounds, threads, epochs)))
+    flags = [
+        *(f"--case {dataset}:{clients}" for dataset, clients in wanted),
+        *(["--all-methods"] if all_methods else []),
+    ]
+    command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
+    head = HEAD.format(
+        command=command, epochs=epochs, machine=_machine(), threads=threads, when=now()[:10], rounds=rounds
+    )
+    text = "\n".join([head, *parts])
+    typer.echo(text)
+    if output is not None:
+        try:
+            output.write_text(text)
+        except OSError as error:
+            raise UserError(f"cannot write {output}: {error.strerror}; choose another --output") from None
+
+
+def _parse(text: str) -> tuple[str, int]:
+    name, _, clients = text.rpartition(":")
+    if not clients.isdigit() or int(clients) < 1:
+        raise UserError(f"--case {text!r} is not DATASET:CLIENTS, for example cora:10")
+    from ...datasets import DATASETS
+
+    DATASETS.cls(name)
+    return name, int(clients)
+
+
+def _apart(work, *args):  # type: ignore[no-untyped-def]
+    """Each case in a fresh process: its peak memory is its own, and no case warms the caches of the next."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *args).result()
+
+
+def _machine() -> str:
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return f"{model}, {os.cpu_count()} cores"
+
+
+def _table(rows: list[list[object]], headers: list[str]) -> str:
+    return tabulate(rows, headers, tablefmt="github", disable_numparse=True) + "\n"
+
+
+def _ratios(cases: list[Case]) -> str:
+    rows: list[list[object]] = []
+    for c in cases:
+        base = c.timings["centralised"].median
+        cohort, ones = c.timings["cohort"], c.timings["cohorts of one"]
+        uncut = c.timings.get("one uncut cohort")
+        cut = "1 cohort" if len(c.cohort_sizes) == 1 else f"{len(c.cohort_sizes)} cohorts of {max(c.cohort_sizes)}"
+        rows.append([
+            c.dataset, c.clients, cut, _ms(cohort), _ms(c.timings["centralised"]), f"{cohort.median / base:.2f}x",
+            _ms(ones), f"{ones.median / cohort.median:.1f}x", _ms(uncut) if uncut else "",
+            _ms(c.timings["global, same engine"]),
+        ])  # fmt: skip
+    headers = ["dataset", "clients", "cut into", "round, ms", "centralised E epochs, ms", "round / centralised",
+               "cohorts of one, ms", "one by one / cohort", "uncut, ms", "centralised in our engine, ms"]  # fmt: skip
+    return "## A round\n\n" + _table(rows, headers)
+
+
+def _ms(t) -> str:  # type: ignore[no-untyped-def]
+    return f"{t.median:.1f} [{t.low:.1f}, {t.high:.1f}]"
+
+
+def _parts(cases: list[Case]) -> str:
+    names = [*dict.fromkeys(name for c in cases for name in c.shares if name != "other"), "other"]
+    rows: list[list[object]] = []
+    for c in cases:
+        total = sum(c.shares.values())
+        rows.append(
+            [c.dataset, c.clients, *(f"{c.shares.get(n, 0):.2f} ({c.shares.get(n, 0) / total:.0%})" for n in names)]
+        )
+    return "## Where the time goes, ms a round (share)\n\n" + _table(rows, ["dataset", "clients", *names])
+
+
+def _memory(cases: list[Case]) -> str:
+    rows: list[list[object]] = [
+        [c.dataset, c.clients, f"{c.floor[0] / 2**20:.0f}", f"{c.floor[1]:.1f}",
+         f"{c.timings['cohort'].median / c.floor[1]:.1f}x", "" if c.peak is None else f"{c.peak:.0f}"]
+        for c in cases
+    ]  # fmt: skip
+    text = (
+        "## Memory\n\nThe floor is what parameters, gradients and Adam's moments of all clients must move in a round "
+        "if nothing stays in the\ncache (counted in bytes, at the copy bandwidth measured here); peak is "
+        "the whole process, data and\nlibraries included.\n\n"
+    )
+    return text + _table(rows, ["dataset", "clients", "floor, MiB a round", "floor, ms", "round / floor", "peak, MiB"])
+
+
+def _methods(timings: list[MethodTiming]) -> str:
+    rows: list[list[object]] = [
+        [t.method, t.phase, f"{t.timing.median:.1f}", f"{t.timing.median / t.fedavg.median:.2f}x", t.largest]
+        for t in timings
+    ]
+    text = (
+        "## Every method, Cora, 10 clients\n\nEach method alternates with FedAvg in the same process; phases that "
+        "prepare another were timed as they ran.\n\n"
+    )
+    return text + _table(rows, ["method", "phase", "ms a round", "relative to FedAvg", "largest parts"])

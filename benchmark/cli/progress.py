@@ -1,0 +1,75 @@
+"""What is seen while cells run: a line for each finished cell and, on a terminal, a bar with the time left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from ..plan import Item
+from ..runner import Observer
+from ..schema import Row
+
+
+class Display(Observer):
+    """A context manager. The unit of the bar is a round, so that the time left moves while long cells run."""
+
+    def __init__(self, items: list[Item], console: Console) -> None:
+        self.console = console
+        self.cells, self.count = len(items), Counter[str]()
+        self.rounds: dict[str, int] = {}
+        self.score: dict[str, float] = {}
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=12, table_column=Column(min_width=12)),
+            TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4)),
+            TextColumn("ETA"),
+            TimeRemainingColumn(table_column=Column(min_width=7)),
+            TextColumn("{task.fields[now]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+            console=console,
+            expand=True,
+            disable=not console.is_terminal,
+        )
+        total = sum(item.cell.training.rounds for item in items)
+        self.bar = self.progress.add_task(self._description(), total=total, now="starting workers")
+
+    def __enter__(self) -> Display:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def started(self, item: Item) -> None:
+        self.rounds[item.cell.key] = 0
+        self.progress.update(self.bar, now=str(item.cell))
+
+    def round(self, item: Item, number: int, figures: dict[str, Any]) -> None:
+        key, total = item.cell.key, item.cell.training.rounds
+        step = min(number, total) - self.rounds.get(key, 0)
+        if step > 0:
+            self.rounds[key] = min(number, total)
+            self.progress.update(self.bar, advance=step, now=f"{item.cell}{_score(figures.get('score'))}")
+
+    def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None:
+        rest = item.cell.training.rounds - self.rounds.pop(item.cell.key, 0)
+        self.count[row.status] += 1
+        self.progress.update(self.bar, advance=rest, description=self._description())
+        what = f"{row.score:.4f}" if row.status == "ok" and row.score is not None else f"{row.status}: {row.error}"
+        seconds = "elsewhere" if elsewhere else f"{row.total_seconds:.1f} s" if row.total_seconds is not None else ""
+        line = f"[{sum(self.count.values())}/{self.cells}] {item.cell}  {what}  {seconds}"
+        self.console.print(line.rstrip(), soft_wrap=True)
+
+    def _description(self) -> str:
+        bad = sum(count for status, count in self.count.items() if status not in ("ok", "skipped"))
+        return f"{sum(self.count.values())}/{self.cells} cells" + (f", {bad} failed" if bad else "")
+
+
+def _score(value: Any) -> str:
+    return f" {value:.3f}" if isinstance(value, float) and value == value else ""

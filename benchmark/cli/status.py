@@ -1,0 +1,55 @@
+"""`fglbench status`: how far the suites are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from .options import Plugins, Results, names
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+COLUMNS = ("suite", "cells", "done", "failed", "skipped", "to do", "stale")
+
+
+def status(
+    suite: Annotated[list[str] | None, typer.Option("-s", "--suite", help="only these suites")] = None,
+    results: Results = Path("results"),
+    plugin: Plugins = None,
+) -> None:
+    """Show, for every suite, how many cells are done, failed, skipped (with the reasons) and still to do."""
+    from ..plan import make_plan
+    from ..plugins import load_plugins
+    from ..store import Store
+    from ..suitefile import load_suite, suite_names
+
+    load_plugins(plugin or ())
+    store = Store(results)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column == "suite" else "right")
+    plans = {}
+    for found in map(load_suite, names(suite) or suite_names()):
+        plans[found.name] = plan = make_plan([(found.name, cell) for cell in found.cells()], store)
+        count = plan.counts()
+        figures = (len(plan.items), count["done"], count["failed"], count["skipped"], count["todo"], plan.stale())
+        table.add_row(found.name, *map(str, figures))
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    for name, plan in plans.items():
+        for line in why(plan):
+            console.print(f"{name}: {line}", soft_wrap=True)
+
+
+def why(plan: Plan) -> list[str]:
+    """Why cells were skipped or failed, the reason that holds for most cells first."""
+    return [
+        f"{reason} ({count} cell{'s' * (count > 1)})"
+        for state in ("failed", "skipped")
+        for reason, count in plan.reasons(state).most_common()
+    ]

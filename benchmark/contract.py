@@ -1,0 +1,267 @@
+"""What every method must hold to, as checks that anyone can run on a method of their own.
+
+Each check tries the method on small generated federations and raises ContractError with one line that says what is
+wrong. `CHECKS` has them all by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from ..datasets.federation import NodeClient
+from .engine import Diverged, Method, Outcome, Skip, TrainConfig, train
+from .engine.clustering import ClusteringEvaluator
+from .engine.loop import Exchange
+from .trial import Entry, Record, Trial, node_federation, perturbed, record, relabelled, trials
+
+LEARNING = {
+    "node": TrainConfig(rounds=40, local_epochs=3),
+    "graph": TrainConfig(rounds=10, local_epochs=2, batch_size=16),
+}
+RTOL, ATOL = 1e-5, 1e-6  # rounding of float32 over a few rounds
+
+
+class ContractError(Exception):
+    """A method breaks the contract; the message is one line."""
+
+
+def fitting(method: Method) -> list[Trial]:
+    """The trials that the method does not skip. ContractError when it skips all."""
+    reasons = {trial.name: method.skip(trial.federation, method.architecture(trial.backbones)) for trial in trials()}
+    found = [trial for trial in trials() if reasons[trial.name] is None]
+    if not found:
+        raise ContractError(f"skips every trial: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}")
+    return found
+
+
+@lru_cache(maxsize=8)
+def _plain(method: Method, trial: Trial) -> Record:
+    """The run that others are compared with."""
+    return _guarded(method, trial)
+
+
+def _guarded(method: Method, trial: Trial, **options: object) -> Record:
+    try:
+        return record(method, trial, **options)  # type: ignore[arg-type]
+    except Diverged as error:
+        raise ContractError(f"on {trial.name}: {error}") from None
+    except RuntimeError as error:
+        if "handed over" in str(error):  # the engine's seal on messages
+            raise ContractError(f"on {trial.name}: {error}") from None
+        raise
+
+
+def documented(method: Method) -> None:
+    """The class has a docstring of its own, and every hyper-parameter a description."""
+    if not (type(method).__dict__.get("__doc__") or "").strip():
+        raise ContractError("has no docstring: paper, objective, server rule, messages")
+    bare = [name for name, info in type(method).model_fields.items() if not (info.description or "").strip()]
+    if bare:
+        raise ContractError(f"does not describe its parameters {', '.join(bare)}: Field(default, description=...)")
+
+
+def skips_with_a_reason(method: Method) -> None:
+    """A federation of another task is refused in one line, by `skip` and before anything is trained."""
+    for trial in trials():
+        if trial.federation.task == method.task:
+            continue
+        reason = method.skip(trial.federation, method.architecture(trial.backbones))
+        if not reason or "\n" in reason:
+            raise ContractError(f"skip gives no one-line reason for {trial.name}, which are not its task: {reason!r}")
+        try:
+            train(trial.federation, method, trial.backbones, trial.config, 0)
+        except Skip as refused:
+            if str(refused) == reason:
+                continue
+        raise ContractError(f"trains on {trial.name} although it skips them")
+    fitting(method)
+
+
+def learns(method: Method) -> None:
+    """Far better than guessing on an easy federation; a clustering better than that of the untrained embedding."""
+    trial = fitting(method)[0]
+    federation = node_federation() if trial.federation.task == "node" else trial.federation
+    outcome = train(federation, method, trial.backbones, LEARNING[federation.task], 0)
+    score = outcome.score if outcome.score is not None else math.nan
+    if federation.task == "graph":
+        floor, what = _untrained(method, trial), "the untrained embedding's"
+        if not score > floor + 0.05:
+            raise ContractError(f"clusters no better than before training: {score:.3f}, {what} {floor:.3f}")
+        return
+    shares = []
+    for client in federation.clients:
+        assert isinstance(client, NodeClient)
+        label = client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
+        shares.append(float(label.bincount().max() / len(label)))
+    guess = sum(shares) / len(shares)
+    needed = guess + (1 - guess) / 3
+    if not score > needed:
+        raise ContractError(f"does not learn: score {score:.3f}, guessing {guess:.3f}, needed {needed:.3f}")
+
+
+def _untrained(method: Method, trial: Trial) -> float:
+    """Clustering accuracy of the initial model."""
+    arrangement = method.arrange(trial.federation)
+    exchange = Exchange(method, arrangement, method.architecture(trial.backbones), trial.config, 0)
+    scored = ClusteringEvaluator(method, trial.federation, arrangement, exchange.cohorts).score(
+        exchange.models(), method.delivers, "global"
+    )
+    assert scored is not None
+    return float(scored.test.mean())
+
+
+def reports_all_figures(method: Method) -> None:
+    """The outcome of a run is complete and consistent."""
+    for trial in fitting(method):
+        outcome = train(trial.federation, method, trial.backbones, trial.config, 0)
+        wrong = _incomplete(outcome, trial)
+        if wrong:
+            raise ContractError(f"on {trial.name}: outcome with {wrong}")
+
+
+def _incomplete(outcome: Outcome, trial: Trial) -> str | None:
+    """What is missing or impossible in an outcome."""
+    figures = {"score": outcome.score, "macro_f1": outcome.macro_f1}
+    if trial.federation.task == "node":
+        figures |= {"val": outcome.val, "score_weighted": outcome.score_weighted}
+    for name, value in figures.items():
+        if value is None or not 0 <= value <= 1:
+            return f"{name} = {value}"
+    kinds = {f"{model}_on_{data}" for model in ("global", "personal") for data in ("global", "local")}
+    if set(outcome.matrix) != kinds or all(value is None for value in outcome.matrix.values()):
+        return f"matrix = {outcome.matrix}"
+    if not outcome.score_metric or not 1 <= outcome.best_round <= outcome.rounds:
+        return f"metric {outcome.score_metric!r}, best round {outcome.best_round} of {outcome.rounds}"
+    lengths = {name: len(column) for name, column in outcome.history.items()}
+    if set(lengths.values()) != {outcome.rounds} or not {"round", "val", "score", "upload_bytes", "seconds"} <= set(
+        lengths
+    ):
+        return f"history columns {lengths} for {outcome.rounds} rounds"
+    for direction in ("upload", "download"):
+        best, total = getattr(outcome, f"{direction}_bytes_best"), getattr(outcome, f"{direction}_bytes")
+        if not 0 <= best <= total or outcome.history[f"{direction}_bytes"][-1] != total:
+            return f"{direction} bytes {best} at the best round and {total} in the end"
+    if not 0 < outcome.train_seconds <= outcome.total_seconds:
+        return f"{outcome.train_seconds} s of training in {outcome.total_seconds} s"
+    return None
+
+
+def uploads_finite_numbers(method: Method) -> None:
+    """Every upload and every final model is finite, also of a client without a training node."""
+    for trial in fitting(method):
+        run = _plain(method, trial)
+        for what, client, value in (*run.uploads, *run.models):
+            if not torch.isfinite(value).all():
+                raise ContractError(f"on {trial.name}: {_whose(client)} {what} is not finite")
+
+
+def repeats_itself(method: Method) -> None:
+    """The same seed gives the same numbers, bit for bit; and other numbers with another seed."""
+    for trial in fitting(method):
+        run = _plain(method, trial)
+        _compare(run, _guarded(method, trial), trial, "differs between two runs with the same seed", exact=True)
+        other = _guarded(method, trial, seed=1)
+        if _difference([*run.uploads, *run.models], [*other.uploads, *other.models], exact=True) is None:
+            raise ContractError(f"on {trial.name}: another seed changes nothing")
+
+
+def ignores_the_cohort(method: Method) -> None:
+    """Clients get the same numbers alone and in cohorts of any size, all of them or half of them taking part."""
+    for trial in fitting(method):
+        size = len(trial.federation.clients) - 1  # and one client alone
+        part = _guarded(method, trial, cohort_size=size)
+        _compare(_plain(method, trial), part, trial, f"differs in cohorts of {size} and 1")
+        half = replace(trial, config=trial.config.model_copy(update={"participation": 0.5}))
+        part = _guarded(method, half, cohort_size=1)
+        _compare(_guarded(method, half), part, half, "differs in cohorts of 1 when half of the clients take part")
+
+
+def copies_what_it_keeps(method: Method) -> None:
+    """Nobody writes into a message after handing it over: a run whose messages are copied gives the same numbers."""
+    for trial in fitting(method):
+        run = _guarded(method, trial, copies=True)
+        _compare(
+            _plain(method, trial), run, trial, "differs when messages are copied: someone writes into them", exact=True
+        )
+
+
+def stays_local(method: Method) -> None:
+    """One client's private data has no part in another's uploads: those stay when only the former changes.
+
+    The clients get the messages of the first run again, so that nothing reaches them through the server either.
+    """
+    for trial in fitting(method):
+        if len(method.arrange(trial.federation).federation.clients) != len(trial.federation.clients):
+            continue  # a reference that pools the data
+        run = _plain(method, trial)
+        for victim in (0, len(trial.federation.clients) - 1):
+            moved = replace(trial, federation=perturbed(trial.federation, victim))
+            other = _guarded(method, moved, replay=run)
+            before, after = ([e for e in (*r.uploads, *r.models) if e[1] not in (victim, -1)] for r in (run, other))
+            found = _difference(before, after)
+            if found:
+                raise ContractError(f"on {trial.name}: {found} with the private data of client {victim}")
+            own = [[e for e in (*r.uploads, *r.models) if e[1] == victim] for r in (run, other)]
+            if own[0] and _difference(*own) is None:
+                raise ContractError(
+                    f"on {trial.name}: client {victim}'s data changes nothing, not even its own uploads"
+                )
+
+
+def sees_no_hidden_label(method: Method) -> None:
+    """Training never uses the label of a node at a client for which it is not a training node, nor of a graph."""
+    for trial in fitting(method):
+        moved = replace(trial, federation=relabelled(trial.federation))
+        run = _guarded(method, moved)
+        _compare(_plain(method, trial), run, trial, "changes with labels that no client may know", exact=True)
+
+
+CHECKS: dict[str, Callable[[Method], None]] = {
+    check.__name__: check
+    for check in (
+        documented, skips_with_a_reason, learns, reports_all_figures, uploads_finite_numbers, repeats_itself,
+        ignores_the_cohort, copies_what_it_keeps, stays_local, sees_no_hidden_label,
+    )
+}  # fmt: skip
+
+
+def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
+    """Run checks on a method; what is wrong, by check. Empty: the method holds to the contract."""
+    wrong = {}
+    for name in names:
+        try:
+            CHECKS[name](method)
+        except ContractError as error:
+            wrong[name] = str(error)
+    return wrong
+
+
+def _whose(client: int) -> str:
+    return "the server's" if client < 0 else f"client {client}'s"
+
+
+def _compare(a: Record, b: Record, trial: Trial, complaint: str, *, exact: bool = False) -> None:
+    found = _difference([*a.uploads, *a.models], [*b.uploads, *b.models], exact=exact)
+    if found:
+        raise ContractError(f"on {trial.name}: {found} {complaint}")
+
+
+def _difference(a: Sequence[Entry], b: Sequence[Entry], *, exact: bool = False) -> str | None:
+    """The first entry in which two runs differ, in words, or None."""
+    if [entry[:2] for entry in a] != [entry[:2] for entry in b]:
+        return "what is uploaded"
+    for (what, client, left), (_, _, right) in zip(a, b, strict=True):
+        if left.shape != right.shape:
+            return f"the shape of {_whose(client)} {what}"
+        if torch.equal(left, right) or (
+            not exact and torch.allclose(left.double(), right.double(), rtol=RTOL, atol=ATOL, equal_nan=True)
+        ):
+            continue
+        gap = float((left.double() - right.double()).abs().max())
+        return f"{_whose(client)} {what} (by up to {gap:.1e})"
+    return None

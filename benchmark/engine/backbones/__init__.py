@@ -1,0 +1,8 @@
+"""Graph neural networks, each written once for a whole cohort."""
+
+from .base import BACKBONES, Backbone, Forward, Params
+from .convolutional import GCN, MLP, SGC
+from .neighbourhood import GAT, GIN, GraphSAGE
+from .orthogonal import OrthoGCN
+
+__all__ = ["BACKBONES", "GAT", "GCN", "GIN", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params"]

@@ -1,0 +1,91 @@
+"""Backbones that treat the neighbourhood and the node itself differently: GAT, GraphSAGE, GIN."""
+
+from __future__ import annotations
+
+import dgl.ops
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+
+from ..batch import Batch, Features
+from ..ops import segment_add, segment_dot
+from ..timing import section
+from .base import BACKBONES, Backbone, Params, affine, glorot, product
+
+
+@BACKBONES.register("gat")
+class GAT(Backbone):
+    """Velickovic et al., ICLR 2018: attention over neighbours and the node itself.
+
+    e_uv = LeakyReLU(a_l . W h_u + a_r . W h_v), softmax over the in-edges of v, h'_v = sum alpha_uv W h_u + b.
+    Hidden layers have `heads` heads of width hidden / heads side by side; the last layer has one head.
+    """
+
+    heads: int = Field(1, ge=1, description="attention heads of each hidden layer; divides the hidden width")
+    slope: float = Field(0.2, ge=0, description="negative slope of the LeakyReLU on attention scores")
+
+    @model_validator(mode="after")
+    def _divides(self) -> GAT:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden width {self.hidden} is not divisible by {self.heads} heads")
+        return self
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        heads = self.heads if hidden else 1
+        width = n_out // heads
+        return {
+            "weight": glorot(n_in, n_out, source),
+            "left": glorot(width, heads, source).T.contiguous(),
+            "right": glorot(width, heads, source).T.contiguous(),
+            "bias": torch.zeros(n_out),
+        }
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        left, right = params[f"{i}.left"], params[f"{i}.right"]
+        z = product(h, params[f"{i}.weight"], batch).view(-1, *left.shape[1:])
+        score_l = segment_dot(z, left, batch.sizes).unsqueeze(-1)
+        score_r = segment_dot(z, right, batch.sizes).unsqueeze(-1)
+        graph = batch.looped
+        with section("message passing"):
+            score = F.leaky_relu(dgl.ops.u_add_v(graph, score_l, score_r), self.slope)
+            alpha = dgl.ops.edge_softmax(graph, score)
+            out = dgl.ops.u_mul_e_sum(graph, z, alpha)
+        return segment_add(out.flatten(1), params[f"{i}.bias"], batch.sizes)
+
+
+@BACKBONES.register("sage")
+class GraphSAGE(Backbone):
+    """Hamilton et al., NeurIPS 2017, mean aggregator: h'_v = W_self h_v + W_neigh mean_{u in N(v)} h_u + b."""
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        weight = torch.cat([glorot(n_in, n_out, source), glorot(n_in, n_out, source)], 1)
+        return {"weight": weight, "bias": torch.zeros(n_out)}
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        # One product for both halves: columns [W_self, W_neigh].
+        own, neighbour = product(h, params[f"{i}.weight"], batch).chunk(2, dim=1)
+        return segment_add(own + batch.mean @ neighbour.contiguous(), params[f"{i}.bias"], batch.sizes)
+
+
+@BACKBONES.register("gin")
+class GIN(Backbone):
+    """Xu et al., ICLR 2019: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} h_u), MLP = linear, ReLU, linear, width h."""
+
+    eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
+    train_eps: bool = Field(False, description="learn one eps a layer")
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        params = {
+            "inner.weight": glorot(n_in, self.hidden, source),
+            "inner.bias": torch.zeros(self.hidden),
+            "outer.weight": glorot(self.hidden, n_out, source),
+            "outer.bias": torch.zeros(n_out),
+        }
+        return params | ({"eps": torch.tensor([self.eps])} if self.train_eps else {})
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        # The inner linear map goes first: it commutes with the sum, and the sparse features stay sparse.
+        z = product(h, params[f"{i}.inner.weight"], batch)
+        own = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
+        z = segment_add(own + batch.sum @ z, params[f"{i}.inner.bias"], batch.sizes)
+        return affine(params, f"{i}.outer", torch.relu(z), batch)

@@ -1,0 +1,195 @@
+"""A cohort's data: the clients' graphs as one block-diagonal DGLGraph, their rows one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import dgl
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ...datasets.federation import NodeClient
+from .ops import SparseMatrix, adjacency, is_shared, owners, segment_product, to_scipy_csr
+from .random import Streams, rate
+
+
+class Features:
+    """The input features of N stacked rows: dense (N, d), or sparse with one column block a client.
+
+    A sparse block-diagonal matrix (N, K d) times the stacked weights (K d, h) is the input product of all clients in
+    one call.
+    """
+
+    def __init__(self, value: torch.Tensor | sp.csr_matrix, sizes: Sequence[int]) -> None:
+        self.value, self.sizes = value, tuple(sizes)
+
+    @property
+    def width(self) -> int:
+        return int(self.value.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        return not isinstance(self.value, torch.Tensor)
+
+    @cached_property
+    def matrix(self) -> SparseMatrix:
+        """Sparse features as one (N, d) matrix, without column blocks."""
+        return SparseMatrix(self.value, "input product")
+
+    @cached_property
+    def _blocks(self) -> SparseMatrix:
+        x: sp.csr_matrix = self.value
+        if len(self.sizes) == 1:
+            return self.matrix
+        block = np.repeat(np.arange(len(self.sizes), dtype=np.int64), self.sizes)
+        shift = np.repeat(block * x.shape[1], np.diff(x.indptr))
+        columns = x.indices.astype(np.int64) + shift
+        shape = (x.shape[0], x.shape[1] * len(self.sizes))
+        return SparseMatrix(sp.csr_matrix((x.data, columns, x.indptr), shape=shape), "input product")
+
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        """(N, d) x (K, d, h) -> (N, h), client k's rows times client k's weights."""
+        if isinstance(self.value, torch.Tensor):
+            return segment_product(self.value, weight, self.sizes)
+        if is_shared(weight):
+            return self.matrix @ weight[0]
+        return self._blocks @ weight.reshape(-1, weight.shape[2])
+
+    def dense(self) -> torch.Tensor:
+        """(N, d) float32. Large for bag-of-words features: only for models that cannot do without."""
+        return self.value if isinstance(self.value, torch.Tensor) else torch.from_numpy(self.value.toarray())
+
+    def dropout(self, p: float, streams: Streams) -> Features:
+        """Inverted dropout on the entries; of a sparse matrix only the stored ones are drawn (zeros stay zero)."""
+        if p == 0:
+            return self
+        scale = 1 / (1 - rate(p))
+        if isinstance(self.value, torch.Tensor):
+            keep = streams.keep("input dropout", [n * self.width for n in self.sizes], p)
+            return Features(self.value * keep.view(self.value.shape) * scale, self.sizes)
+        ends = self.value.indptr[np.cumsum((0, *self.sizes))]
+        keep = streams.keep("input dropout", np.diff(ends).tolist(), p)
+        return self._with_data(self.value.data * keep.numpy() * np.float32(scale))
+
+    def drop_columns(self, keep: torch.Tensor) -> Features:
+        """Zero whole feature columns; keep: bool (K, d), one row a client."""
+        if isinstance(self.value, torch.Tensor):
+            rows = [x * k for x, k in zip(self.value.split(self.sizes), keep, strict=True)]
+            return Features(torch.cat(rows), self.sizes)
+        owner = np.repeat(np.repeat(np.arange(len(self.sizes)), self.sizes), np.diff(self.value.indptr))
+        return self._with_data(self.value.data * keep.numpy()[owner, self.value.indices])
+
+    def _with_data(self, data: np.ndarray) -> Features:
+        x: sp.csr_matrix = self.value
+        return Features(sp.csr_matrix((data, x.indices, x.indptr), shape=x.shape), self.sizes)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The data of K clients as one program sees it.
+
+    graph: batched DGLGraph, N nodes, without self-loops. x: input features. sizes: nodes of each client. label: (N,);
+    masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in the whole graph, unique within a client
+    only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
+    """
+
+    graph: dgl.DGLGraph
+    x: Features
+    sizes: tuple[int, ...]
+    label: torch.Tensor
+    masks: dict[str, torch.Tensor]
+    global_id: torch.Tensor
+    propagation: SparseMatrix | None = None
+
+    @property
+    def clients(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def owner(self) -> torch.Tensor:
+        """(N,) the position of the client that holds each row."""
+        return owners(self.sizes)
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """K + 1 row numbers: client k holds rows offsets[k] to offsets[k + 1]."""
+        return np.cumsum((0, *self.sizes)).tolist()
+
+    @cached_property
+    def rows(self) -> dict[str, torch.Tensor]:
+        """Row numbers of each mask."""
+        return {name: mask.nonzero().squeeze(1) for name, mask in self.masks.items()}
+
+    @cached_property
+    def counts(self) -> dict[str, list[int]]:
+        """For each mask, how many rows each client has."""
+        return {
+            name: torch.bincount(self.owner[rows], minlength=self.clients).tolist() for name, rows in self.rows.items()
+        }
+
+    @cached_property
+    def shares(self) -> dict[str, torch.Tensor]:
+        """For each mask, 1 / (rows of the client) of each of its rows: what turns a sum into a client's mean."""
+        owner = {name: self.owner[rows] for name, rows in self.rows.items()}
+        return {name: 1 / torch.bincount(own, minlength=self.clients)[own] for name, own in owner.items()}
+
+    @cached_property
+    def looped(self) -> dgl.DGLGraph:
+        """The graph with one self-loop a node."""
+        return dgl.add_self_loop(dgl.remove_self_loop(self.graph))
+
+    @cached_property
+    def gcn(self) -> SparseMatrix:
+        """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), unless a method brings `propagation`."""
+        if self.propagation is not None:
+            return self.propagation
+        inverse = self.looped.in_degrees().numpy().astype(np.float32) ** -0.5
+        source, target = (ends.numpy() for ends in self.looped.edges(order="eid"))
+        return adjacency(self.looped, inverse[source] * inverse[target])
+
+    @cached_property
+    def mean(self) -> SparseMatrix:
+        """D^-1 A: the mean over neighbours, 0 for an isolated node."""
+        degree = np.maximum(self.graph.in_degrees().numpy(), 1).astype(np.float32)
+        return adjacency(self.graph, 1 / degree[self.graph.edges(order="eid")[1].numpy()])
+
+    @cached_property
+    def sum(self) -> SparseMatrix:
+        """A: the sum over neighbours."""
+        return adjacency(self.graph)
+
+    @cached_property
+    def links(self) -> tuple[torch.Tensor, list[int]]:
+        """The undirected edges: (edges,) the number of the node pair that each edge joins, and each client's pairs.
+
+        Pairs are numbered client by client, so that what is drawn for them in order belongs to one client each.
+        """
+        source, target = self.graph.edges(order="eid")
+        code = torch.minimum(source, target) * self.graph.num_nodes() + torch.maximum(source, target)
+        pairs, pair = torch.unique(code, return_inverse=True)
+        own = self.owner[pairs // max(self.graph.num_nodes(), 1)]
+        return pair, torch.bincount(own, minlength=self.clients).tolist()
+
+    def replace(self, *, graph: dgl.DGLGraph | None = None, x: Features | None = None) -> Batch:
+        """The same nodes seen through another graph or other features (an augmented view)."""
+        return Batch(graph or self.graph, x or self.x, self.sizes, self.label, self.masks, self.global_id)
+
+    def per_client(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """(N, ...) as one tensor a client."""
+        return list(rows.split(self.sizes))
+
+
+def collate(clients: Sequence[NodeClient]) -> Batch:
+    """The clients' data as one batch, in the given order."""
+    graph = dgl.batch([client.graph for client in clients])
+    sizes = tuple(client.graph.num_nodes() for client in clients)
+    if all(client.feat.layout == torch.sparse_csr for client in clients):
+        value: Any = sp.vstack([to_scipy_csr(client.feat) for client in clients], format="csr", dtype=np.float32)
+    else:
+        value = torch.cat([client.feat.to_dense() for client in clients])
+    masks = {name: graph.ndata[f"{name}_mask"].bool() for name in ("train", "val", "test")}
+    return Batch(graph, Features(value, sizes), sizes, graph.ndata["label"], masks, graph.ndata["global_id"])

@@ -1,0 +1,189 @@
+"""A cohort: clients that train together in one program, with everything that belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .backbones import Forward, Params
+from .batch import Batch, collate
+from .config import TrainConfig
+from .messages import Tree
+from .network import Network
+from .ops import segment_sum
+from .optim import StackedOptimiser, Tensors
+from .random import Streams
+from .timing import section
+
+Loss = Callable[["Cohort"], torch.Tensor]
+Adjust = Callable[["Cohort", Tensors], Tensors]
+
+
+class Cohort:
+    """K clients in one batch: data, models, private state, optimisers, random streams.
+
+    clients: ids in the federation. batch: all their data in client order; data: the same, one batch an architecture.
+    params: the clients' models, (K, ...). state: whatever a method keeps at its clients between rounds; a tree whose
+    leaves have one entry a client. received: the last download, leaves (K, ...). cache: what follows from data and
+    state and can be made again at any time; a selection starts with an empty one.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Any],
+        network: Network,
+        config: TrainConfig,
+        streams: Streams,
+        classes: int,
+        features: int,
+    ) -> None:
+        self.members: list[Any] = list(members)  # `NodeClient`s, unless a subclass holds other data
+        self.network, self.config, self.streams = network, config, streams
+        self.classes, self.features = classes, features
+        self.clients = network.clients
+        self._collate()
+        self.params: Params = {}
+        self.state: dict[str, Any] = {}
+        self.received: Tree = {}
+        self.cache: dict[str, Any] = {}
+        self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
+        self._optimisers: dict[str, StackedOptimiser] = {}
+        self._parts: dict[tuple[int, ...], Cohort] = {}
+
+    def _collate(self) -> None:
+        """Put the members' data in one batch."""
+        self.batch: Batch = collate(self.members)
+        self.data: tuple[Batch, ...] = (
+            tuple(collate([self.members[p] for p in group.positions]) for group in self.network.groups)
+            if self.network.heterogeneous
+            else (self.batch,)
+        )
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    # -- partial participation ------------------------------------------------------------------------------------
+
+    def select(self, positions: Sequence[int]) -> Cohort:
+        """The cohort of some of the clients, with their models and state; `absorb` takes it back."""
+        key = tuple(positions)
+        if key not in self._parts:
+            if len(self._parts) >= 8:  # a few subsets recur (small K); do not keep one a round for large K
+                self._parts.pop(next(iter(self._parts)))
+            self._parts[key] = self._part(key)
+        part = self._parts[key]
+        part.params = self.network.take(self.params, key)
+        part.state = self.network.take(self.state, key)
+        part._optimisers = {}
+        for name, optimiser in self._optimisers.items():
+            part._optimisers[name] = StackedOptimiser(self.config)
+            part._optimisers[name].state = self.network.take(optimiser.state, key)
+            part._optimisers[name].steps = self.network.take(optimiser.steps, key)
+        return part
+
+    def _part(self, positions: Sequence[int]) -> Cohort:
+        """A fresh cohort of some of the clients: data, network and streams, but no models or state yet."""
+        return type(self)(
+            [self.members[p] for p in positions],
+            self.network.select(positions),
+            self.config,
+            self.streams.select(positions),
+            self.classes,
+            self.features,
+        )
+
+    def absorb(self, part: Cohort, positions: Sequence[int]) -> None:
+        """Take back the models, state and optimisers of a selection after its work."""
+        self.params = self.network.put(self.params, positions, part.params)
+        self.state = self.network.put(self.state, positions, part.state)
+        for name, optimiser in part._optimisers.items():
+            mine = self.optimiser(name)
+            mine.state = self.network.put(mine.state, positions, optimiser.state)
+            mine.steps = self.network.put(mine.steps, positions, optimiser.steps)
+
+    # -- models -----------------------------------------------------------------------------------------------------
+
+    def forward(self, params: Params | None = None, *, training: bool = True) -> Forward:
+        """The clients' models (or others of the same shapes) on their own data."""
+        streams = self.streams if training else None
+        return self.network.forward(self.params if params is None else params, self.data, streams)
+
+    def load(self, values: Params) -> None:
+        """Replace parameters by copies of `values` (all or some names)."""
+        with section("aggregation"):
+            self.params = self.params | {name: value.clone() for name, value in values.items()}
+
+    def sq_distance(self, other: Params) -> torch.Tensor:
+        """(K,) squared 2-norm between each client's parameters and `other`, which gets no gradient."""
+        return sum_squares({name: value - other[name].detach() for name, value in self.params.items()})
+
+    # -- training ---------------------------------------------------------------------------------------------------
+
+    def optimiser(self, name: str = "model") -> StackedOptimiser:
+        if name not in self._optimisers:
+            self._optimisers[name] = StackedOptimiser(self.config)
+        return self._optimisers[name]
+
+    def fit(
+        self,
+        loss: Loss,
+        epochs: int | None = None,
+        *,
+        params: Params | None = None,
+        name: str = "model",
+        adjust: Adjust | None = None,
+        each_epoch: Callable[[], None] | None = None,
+    ) -> torch.Tensor:
+        """Local epochs on `params` (the models by default), in place; each client descends its own loss.
+
+        loss: cohort -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each gets
+        exactly its own gradient. adjust: changes the gradients before the optimiser sees them (control variates).
+        each_epoch: called at the start of every epoch.
+        Returns the last losses (K,).
+        """
+        trained = self.params if params is None else params
+        optimiser = self.optimiser(name)
+        if not self.config.keep_optimiser:
+            optimiser.reset()
+        names = list(trained)
+        losses = torch.zeros(len(self))
+        for value in trained.values():
+            value.requires_grad_(True)
+        try:
+            for _ in range(self.config.local_epochs if epochs is None else epochs):
+                if each_epoch is not None:
+                    each_epoch()
+                for active in self.steps():
+                    losses = loss(self)
+                    found = torch.autograd.grad(losses.sum(), [trained[n] for n in names], allow_unused=True)
+                    grads = {n: g for n, g in zip(names, found, strict=True) if g is not None}
+                    optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
+        finally:
+            for value in trained.values():
+                value.requires_grad_(False)
+        return losses.detach()
+
+    def steps(self) -> Iterator[list[int] | None]:
+        """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
+        yield None
+
+    def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""
+        with section("loss"):
+            batch, rows = self.batch, self.batch.rows["train"]
+            losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
+            return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
+
+    def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""
+        owner = self.batch.owner[rows]
+        count = torch.bincount(owner, minlength=len(self)).clamp(min=1)
+        return segment_sum(values / count[owner], owner, len(self))
+
+
+def sum_squares(params: Params) -> torch.Tensor:
+    """(K,) sum of squares over all parameters, client by client."""
+    return torch.stack([value.flatten(1).square().sum(1) for value in params.values()]).sum(0)

@@ -1,0 +1,37 @@
+"""How a federation trains: everything of a cell that is neither data, backbone nor method."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ...registry import Spec
+
+
+class TrainConfig(Spec):
+    """The training protocol of a cell. Defaults are the leaderboard's (100 rounds of 3 local epochs, Adam)."""
+
+    rounds: int = Field(100, ge=1, description="communication rounds R")
+    local_epochs: int = Field(3, ge=1, description="local epochs E a round")
+    batch_size: int | None = Field(None, ge=2, description="graphs a minibatch (graph sets); None = full batch")
+    optimiser: Literal["adam", "sgd"] = Field("adam", description="local optimiser")
+    lr: float = Field(0.01, gt=0, description="local learning rate")
+    weight_decay: float = Field(5e-4, ge=0, description="L2 penalty added to the gradient, as torch.optim does")
+    momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; Adam ignores it")
+    keep_optimiser: bool = Field(True, description="keep each client's optimiser state across rounds, or start anew")
+    grad_clip: float | None = Field(None, gt=0, description="clip each client's gradient to this 2-norm")
+    participation: float = Field(1.0, gt=0, le=1, description="fraction of clients that train in a round, at least one")
+    weighting: Literal["nodes", "train_nodes", "uniform"] = Field(
+        "nodes", description="aggregation weights: nodes (or graphs) held, training nodes held, or 1/K"
+    )
+    patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation value")
+    select: Literal["val_accuracy", "val_loss", "last"] = Field("val_accuracy", description="how the round is chosen")
+    model: Literal["auto", "global", "personal"] = Field(
+        "auto", description="the model that is scored: what the method delivers (auto), the aggregate, or each client's"
+    )
+    data: Literal["local", "global", "union"] = Field(
+        "local",
+        description="score on each client's own graph (mean over clients), on the whole graph, or on the union of what "
+        "the clients hold (FedGL's global goal)",
+    )

@@ -1,0 +1,186 @@
+"""The method interface: what a paper's algorithm fills in, and what the engine does for it.
+
+A run is a list of phases, a phase repeats a round, a round is a list of steps. A step has a client half, which runs on
+a cohort and returns what is uploaded, and a server half, which gets the uploads of all participants and returns what is
+sent down; the clients find that in `cohort.received` at their next step. Nothing else crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from ...datasets.federation import Federation
+from ...registry import Registry, Spec
+from .backbones import BACKBONES, Backbone, Params
+from .batch import Batch
+from .cohort import Cohort
+from .config import TrainConfig
+from .messages import Download, Leaf, Tree, transform
+from .network import Network, initial
+from .timing import section
+
+METHODS: Registry[Method] = Registry("method")
+
+
+class Skip(Exception):
+    """A method does not apply to a federation; the message is the reason."""
+
+
+@dataclass
+class Server:
+    """What the server knows: public facts, who takes part in this round, and what the method keeps in `state`."""
+
+    backbones: Sequence[Backbone]
+    features: int
+    classes: int
+    clients: int
+    config: TrainConfig
+    seed: int
+    generator: np.random.Generator
+    sizes: torch.Tensor = field(repr=False)  # (clients,) aggregation weights before normalisation
+    participants: list[int] = field(default_factory=list)
+    round: int = 0  # 1-based, within the phase
+    state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """(participants,) aggregation weights, summing to 1; equal ones where nobody has a weight."""
+        own = self.sizes[self.participants]
+        return own / own.sum() if own.sum() > 0 else torch.full((len(own),), 1 / len(own))
+
+    def initial_model(self, backbone: Backbone | None = None) -> Params:
+        """The common initial parameters, without a client axis."""
+        return initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
+
+
+def average(values: Tree, weights: torch.Tensor) -> Tree:
+    """Weighted sum over the client axis of every (K, ...) leaf."""
+
+    def mean(leaf: Leaf) -> torch.Tensor:
+        if isinstance(leaf, list):
+            raise TypeError("values of different shapes cannot be averaged")
+        return torch.tensordot(weights.to(leaf.dtype), leaf, 1)
+
+    with section("aggregation"):
+        return transform(values, mean)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One exchange: the clients' half, then the server's."""
+
+    client: Callable[[Cohort], Tree]
+    server: Callable[[Server, Tree], Download]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`rounds` repetitions of `steps`. A phase that is not scored prepares another and takes no part in selection.
+
+    everyone: all clients take part, whatever the participation of the training rounds. rounds: a number, or what gives
+    it for a federation (clients that take turns).
+    """
+
+    steps: tuple[Step, ...]
+    rounds: int | Callable[[Server], int]
+    scored: bool = True
+    name: str = "training"
+    everyone: bool = False
+
+    def length(self, server: Server) -> int:
+        """How many rounds the phase has with this server's federation."""
+        return self.rounds(server) if callable(self.rounds) else self.rounds
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The federation a method trains on, and whose rows are scored.
+
+    scored: for each client of the original federation, the row in the trained federation's only graph of each of its
+    nodes; None where every client is scored on its own graph.
+    """
+
+    federation: Federation
+    scored: list[torch.Tensor] | None = None
+
+
+class Method(Spec):
+    """A federated algorithm. Fields are its hyper-parameters; the docstring gives paper, objective and messages."""
+
+    task: ClassVar[Literal["node", "graph"]] = "node"  # the kind of federation it is defined for
+    delivers: ClassVar[Literal["global", "personal"]] = "global"
+    heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
+    fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
+    travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
+
+    # -- where it applies -------------------------------------------------------------------------------------------
+
+    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
+        """Why the method does not apply to this federation or these backbones, or None. Part of the contract."""
+        if federation.task != self.task:
+            what = {"node": "node classification", "graph": "sets of graphs"}
+            return f"{self.name} is defined for {what[self.task]}, not for {what[federation.task]}"
+        if len(backbones) > 1 and not self.heterogeneous:
+            return f"{self.name} averages whole models and cannot mix architectures"
+        return None
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        """The training configuration the method runs with, where it needs another than the cell's."""
+        return config
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        """The backbones the method runs with: the cell's, or `fixed_backbone` with the cell's width, depth, dropout."""
+        if self.fixed_backbone is None:
+            return backbones
+        shared = set(Backbone.model_fields)
+        return [
+            BACKBONES.build(self.fixed_backbone, {k: v for k, v in given.params().items() if k in shared})
+            for given in backbones
+        ]
+
+    def arrange(self, federation: Federation) -> Arrangement:
+        """What the method trains on, where that is not the federation as cut."""
+        return Arrangement(federation)
+
+    # -- the exchange -----------------------------------------------------------------------------------------------
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        return [Phase((Step(self.client, self.server),), config.rounds)]
+
+    def prepare(self, cohort: Cohort) -> None:
+        """Client side, once, before anything is exchanged. Called on the cohort of all clients (or its chunks)."""
+
+    def open(self, server: Server) -> Download:
+        """Server side, once: what the clients receive before their first step."""
+        return {}
+
+    def client(self, cohort: Cohort) -> Tree:
+        raise NotImplementedError
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        raise NotImplementedError
+
+    # -- what it delivers -------------------------------------------------------------------------------------------
+
+    def global_model(self, server: Server) -> Params | None:
+        """The server's model, without a client axis, or None."""
+        return None
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        """The clients' own models (K, ...), or None. `cohort.received` is then the download that awaits them."""
+        return None
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        """(N, C) class scores of models (K, ...) on the given data; a model shared by all has an expanded axis."""
+        return network.forward(params, data).logits
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
+        """(N, C) class scores on the clients' own nodes, where more of the client's than its data counts."""
+        return self.predict(params, cohort.network, cohort.data)

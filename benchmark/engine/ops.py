@@ -1,0 +1,241 @@
+"""The arithmetic of a cohort: one client's rows meet that client's own weights.
+
+Shapes: K clients, N rows in all (client k's rows are consecutive, `sizes[k]` of them), weights (K, in, out). A weight
+whose client axis is expanded from one tensor (stride 0) is shared by all, and one product serves every row.
+
+Every product for client k has the same shape and operands whatever the cohort, which is what makes results independent
+of the cohort's size.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import dgl
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.autograd import Function
+
+from .random import Streams, rate
+from .timing import section
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+# The matrices made here come from SciPy, whose CSR is valid by construction: say so, and torch does not warn.
+torch.sparse.check_sparse_tensor_invariants.disable()
+
+
+def to_torch_csr(matrix: sp.csr_matrix) -> torch.Tensor:
+    """A SciPy CSR matrix as a torch CSR tensor, float32, 32-bit indices (MKL converts 64-bit ones at each call)."""
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(matrix.indptr.astype(np.int32)),
+        torch.from_numpy(matrix.indices.astype(np.int32)),
+        torch.from_numpy(matrix.data.astype(np.float32, copy=False)),
+        size=matrix.shape,
+    )
+
+
+def to_scipy_csr(tensor: torch.Tensor) -> sp.csr_matrix:
+    """A torch CSR tensor as a SciPy CSR matrix (shares memory)."""
+    parts = (tensor.values().numpy(), tensor.col_indices().numpy(), tensor.crow_indices().numpy())
+    return sp.csr_matrix(parts, shape=tuple(tensor.shape))
+
+
+def take_rows(feat: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """The rows `ids` of a dense or sparse CSR feature matrix, in the same layout."""
+    return to_torch_csr(to_scipy_csr(feat)[ids.numpy()]) if feat.layout == torch.sparse_csr else feat[ids]
+
+
+class SparseMatrix:
+    """A constant sparse matrix that multiplies dense tensors and passes gradients to them."""
+
+    def __init__(self, matrix: sp.csr_matrix, label: str = "message passing", *, symmetric: bool = False) -> None:
+        """symmetric: the matrix is known to be its own transpose, which saves making one for the gradient."""
+        self.forward_csr = to_torch_csr(matrix)
+        self._transposed: torch.Tensor | None = self.forward_csr if symmetric else None
+        self._matrix = matrix
+        self.label = label
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._matrix.shape
+
+    @property
+    def backward_csr(self) -> torch.Tensor:
+        if self._transposed is None:
+            self._transposed = to_torch_csr(self._matrix.T.tocsr())
+        return self._transposed
+
+    def scipy(self) -> sp.csr_matrix:
+        return self._matrix
+
+    def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
+        """(n, m) @ (m, c) -> (n, c)."""
+        return _SparseProduct.apply(dense, self)
+
+
+def csr_product(matrix: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+    """CSR (n, m) @ dense (m, c), no gradient. `matrix @ dense` would first fill, then copy an n x c zero matrix."""
+    return torch.empty(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense, beta=0)
+
+
+class _SparseProduct(Function):
+    @staticmethod
+    def forward(ctx: Any, dense: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
+        ctx.matrix = matrix
+        with section(matrix.label):
+            return csr_product(matrix.forward_csr, dense)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        with section(ctx.matrix.label):
+            return csr_product(ctx.matrix.backward_csr, grad.contiguous()), None
+
+
+def adjacency(graph: dgl.DGLGraph, weight: np.ndarray | None = None) -> SparseMatrix:
+    """The graph's in-edges as a matrix: (A @ h)[v] = sum over edges u -> v of weight(u, v) * h[u].
+
+    weight: (edges,) in the order of the graph's edge ids; ones when None. The same sum as DGL's
+    `update_all(u_mul_e, sum)`, through the graph's own CSR, which is several times faster for constant weights.
+    """
+    indptr, indices, eids = (part.numpy() for part in graph.adj_tensors("csc"))
+    values = np.ones(len(indices), np.float32) if weight is None else weight[eids].astype(np.float32)
+    return SparseMatrix(sp.csr_matrix((values, indices, indptr), shape=(graph.num_nodes(), graph.num_nodes())))
+
+
+def is_shared(weight: torch.Tensor) -> bool:
+    return weight.shape[0] == 1 or weight.stride(0) == 0
+
+
+class _SegmentProduct(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.sizes = sizes
+        with section("dense"):
+            out = rows.new_empty(rows.shape[0], weight.shape[2])
+            for x, w, o in zip(rows.split(sizes), weight, out.split(sizes), strict=True):
+                torch.mm(x, w, out=o)
+            return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
+        rows, weight = ctx.saved_tensors
+        sizes = ctx.sizes
+        need_rows, need_weight, _ = ctx.needs_input_grad
+        with section("dense"):
+            grads = grad.contiguous().split(sizes)
+            d_rows = torch.empty_like(rows, memory_format=torch.contiguous_format) if need_rows else None
+            d_weight = torch.empty(weight.shape, dtype=weight.dtype) if need_weight else None
+            if d_rows is not None:
+                for g, w, o in zip(grads, weight, d_rows.split(sizes), strict=True):
+                    torch.mm(g, w.T, out=o)
+            if d_weight is not None:
+                for x, g, o in zip(rows.split(sizes), grads, d_weight, strict=True):
+                    torch.mm(x.T, g, out=o)
+        return d_rows, d_weight, None
+
+
+def segment_product(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """(N, in) x (K, in, out) -> (N, out): client k's rows times client k's matrix."""
+    if is_shared(weight) and not weight.requires_grad:
+        with section("dense"):
+            return rows @ weight[0]
+    return _SegmentProduct.apply(rows, weight, sizes)
+
+
+class _SegmentAdd(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, bias: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        ctx.sizes = sizes
+        with section("dense"):
+            return bias.index_select(0, owners(sizes)).add_(rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        if not ctx.needs_input_grad[1]:
+            return grad, None, None
+        with section("dense"):
+            return grad, csr_product(_membership(ctx.sizes).forward_csr, grad), None
+
+
+@lru_cache(maxsize=64)
+def owners(sizes: Sequence[int]) -> torch.Tensor:
+    """(N,) the position of the client that holds each row."""
+    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+
+
+@lru_cache(maxsize=64)
+def _membership(sizes: Sequence[int]) -> SparseMatrix:
+    """(K, N) ones where client k holds row n: one product sums every client's rows, whatever K."""
+    total = sum(sizes)
+    ends = np.cumsum((0, *sizes))
+    return SparseMatrix(sp.csr_matrix((np.ones(total, np.float32), np.arange(total), ends), shape=(len(sizes), total)))
+
+
+def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+    """(N, c) + (K, c): client k's vector is added to each of its rows."""
+    if is_shared(bias) and not bias.requires_grad:
+        return rows + bias[0]
+    return _SegmentAdd.apply(rows, bias, sizes)
+
+
+class _SegmentDot(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        ctx.save_for_backward(rows, vector)
+        ctx.sizes = sizes
+        return torch.cat([(x * v).sum(-1) for x, v in zip(rows.split(sizes), vector, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        rows, vector = ctx.saved_tensors
+        grads = grad.split(ctx.sizes)
+        d_rows = torch.cat([g.unsqueeze(-1) * v for g, v in zip(grads, vector, strict=True)])
+        d_vector = torch.stack(
+            [(g.unsqueeze(-1) * x).sum(0) for g, x in zip(grads, rows.split(ctx.sizes), strict=True)]
+        )
+        return d_rows, d_vector, None
+
+
+def segment_dot(rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """(N, heads, c) . (K, heads, c) -> (N, heads): client k's rows against client k's vectors."""
+    return _SegmentDot.apply(rows, vector, sizes)
+
+
+def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torch.Tensor:
+    """(n, ...) values with their client's position (n,) -> (K, ...) sums; 0 for a client without values."""
+    return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
+
+
+class _Masked(Function):
+    """rows * mask with a constant mask: half the passes of a product whose mask might need a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        ctx.mask = mask
+        return rows * mask
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        with section("dropout"):
+            return grad * ctx.mask, None
+
+
+def dropout(
+    rows: torch.Tensor, p: float, streams: Streams, sizes: Sequence[int], *, relu: bool = False
+) -> torch.Tensor:
+    """Inverted dropout of (N, c), each client's zeros from its own stream; with `relu`, of max(rows, 0).
+
+    One mask serves both: dropping and clipping in a single pass is what makes dropout cheap here.
+    """
+    if p == 0:
+        return torch.relu(rows) if relu else rows
+    with section("dropout"):
+        keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
+        if relu:  # NumPy compares several times faster than torch, and bytes convert faster than bools
+            keep &= torch.from_numpy(rows.detach().numpy() > 0)
+        return _Masked.apply(rows, keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p))))

@@ -1,0 +1,105 @@
+"""Local optimisers for a whole cohort: state carries the client axis, so every client has an optimiser of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from .config import TrainConfig
+from .timing import section
+
+Tensors = dict[str, torch.Tensor]
+
+
+class StackedOptimiser:
+    """Adam or SGD with momentum over parameters (K, ...), arithmetic and defaults of torch.optim, fused.
+
+    State is kept a name and a client: `steps` (K,) counts each client's own steps, because under partial participation
+    they differ, and Adam's bias correction needs them.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.state: dict[str, Tensors] = {}
+        self.steps: Tensors = {}
+
+    def reset(self) -> None:
+        """Forget all state, as a new optimiser would."""
+        self.state, self.steps = {}, {}
+
+    @torch.no_grad()
+    def step(self, params: Tensors, grads: Tensors, active: list[int] | None = None) -> None:
+        """Update `params` in place. grads: the same names; a parameter without a gradient is left alone.
+
+        active: positions of the clients that take the step; neither the parameters nor the state of the others move.
+        """
+        with section("optimiser"):
+            if self.config.grad_clip is not None:
+                grads = clip_per_client(grads, self.config.grad_clip)
+            fresh = {name: grad for name, grad in grads.items() if name not in self.state}
+            starts = {size: torch.zeros(size) for size in {len(grad) for grad in fresh.values()}}
+            for name, grad in fresh.items():
+                slots = ("mean", "square") if self.config.optimiser == "adam" else ("momentum",)
+                self.state[name] = {slot: torch.zeros_like(grad) for slot in slots}
+                self.steps[name] = starts[len(grad)]
+            if self.config.optimiser == "adam":
+                self._adam(params, grads, active)
+            else:
+                self._sgd(params, grads, active)
+            # Names that have always stepped together share one count, which is looked at and advanced once.
+            counts = {id(self.steps[name]): self.steps[name] for name in grads}
+            advanced = {key: _counted(steps, active) for key, steps in counts.items()}
+            for name in grads:
+                self.steps[name] = advanced[id(self.steps[name])]
+
+    def _adam(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
+        columns: tuple[list[torch.Tensor], ...] = ([], [], [], [], [])
+        even: dict[int, bool] = {}
+        for name, grad in grads.items():
+            slots, steps = self.state[name], self.steps[name]
+            stack = (params[name], grad, slots["mean"], slots["square"])
+            if id(steps) not in even:
+                even[id(steps)] = active is None and bool((steps == steps[0]).all())
+            if even[id(steps)]:  # the usual case: one call updates the stack
+                rows: list[tuple[torch.Tensor, ...]] = [(*stack, steps[0].clone())]
+            else:
+                movers = range(len(steps)) if active is None else active
+                rows = [(*(t[k] for t in stack), steps[k].clone()) for k in movers]
+            for row in rows:
+                for column, value in zip(columns, row, strict=True):
+                    column.append(value)
+        weights, gradients, means, squares, counts_ = columns
+        adam(
+            weights, gradients, means, squares, [], counts_, fused=True, amsgrad=False, maximize=False,
+            beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,
+        )  # fmt: skip
+
+    def _sgd(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
+        # A zero buffer gives momentum * 0 + grad at the first step: what torch starts from.
+        momentum = self.config.momentum
+        weights, gradients = [params[name] for name in grads], list(grads.values())
+        moments = [self.state[name]["momentum"] for name in grads]
+        if active is not None:
+            weights, gradients, moments = ([t[k] for t in own for k in active] for own in (weights, gradients, moments))
+        buffers: list[torch.Tensor | None] = [own if momentum else None for own in moments]
+        sgd(
+            weights, gradients, buffers, fused=True, maximize=False,
+            lr=self.config.lr, weight_decay=self.config.weight_decay, momentum=momentum, dampening=0.0, nesterov=False,
+        )  # fmt: skip
+
+
+def _counted(steps: torch.Tensor, active: list[int] | None) -> torch.Tensor:
+    """Step counts (K,) after one more step of the active clients."""
+    if active is None:
+        return steps + 1
+    steps = steps.clone()
+    steps[active] += 1
+    return steps
+
+
+def clip_per_client(grads: Tensors, bound: float) -> Tensors:
+    """Scale each client's whole gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client)."""
+    norm = torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0).sqrt()
+    factor = (bound / (norm + 1e-6)).clamp(max=1.0)
+    return {name: g * factor.view(-1, *[1] * (g.dim() - 1)) for name, g in grads.items()}

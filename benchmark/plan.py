@@ -1,0 +1,100 @@
+"""What a run would do: every cell of the wanted suites against the rows that exist.
+
+The row that counts for a cell is the last one with its key in its suite's files; rows are never deleted, so a rerun
+adds a row that supersedes the earlier ones. A finished cell is not run again. A cell that failed, timed out, ran out of
+memory or was skipped is run again only when asked (`rerun`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ..datasets import DATASETS
+from ..methods import METHODS
+from ..registry import UserError, did_you_mean
+from .cell import Cell
+from .provenance import source_version
+from .schema import Row
+from .store import Store
+
+State = Literal["todo", "done", "failed", "skipped"]
+Rerun = Literal["failed", "timeout", "oom", "skipped", "stale", "all"]
+UNFINISHED = ("failed", "timeout", "oom")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A cell of a suite, what is to happen with it, and the row that stands for it so far."""
+
+    suite: str
+    cell: Cell
+    state: State
+    row: Row | None = None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the row was made by other source code of the method than there is now."""
+        return self.row is not None and self.row.method_version != source_version(METHODS.cls(self.cell.method.name))
+
+
+@dataclass(frozen=True)
+class Plan:
+    items: tuple[Item, ...]
+
+    @property
+    def todo(self) -> list[Item]:
+        return [item for item in self.items if item.state == "todo"]
+
+    def counts(self) -> Counter[str]:
+        return Counter(item.state for item in self.items)
+
+    def reasons(self, state: State) -> Counter[str]:
+        """Why cells are in a state: "method: reason" with the number of cells it holds for."""
+        rows = [item.row for item in self.items if item.state == state and item.row is not None]
+        return Counter(f"{row.method}: {row.status if state == 'failed' else 'skipped'}: {row.error}" for row in rows)
+
+    def stale(self) -> int:
+        return sum(item.stale for item in self.items if item.state == "done")
+
+
+def make_plan(cells: Iterable[tuple[str, Cell]], store: Store, rerun: Collection[str] = ()) -> Plan:
+    """A plan for (suite, cell) pairs. `rerun` names what is to run again (see `Rerun`; "failed" is any failure)."""
+    for word in rerun:
+        if word not in get_args(Rerun):
+            raise did_you_mean(word, get_args(Rerun), "kind of row to rerun")
+    wanted = list(cells)
+    known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
+    return Plan(tuple(_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted))
+
+
+def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> Item:
+    if row is None:
+        return Item(suite, cell, "todo")
+    state: State = "done" if row.status == "ok" else "skipped" if row.status == "skipped" else "failed"
+    item = Item(suite, cell, state, row)
+    again = "all" in rerun or row.status in rerun or ("failed" in rerun and row.status in UNFINISHED)
+    if again or ("stale" in rerun and item.stale):
+        return Item(suite, cell, "todo", row)
+    return item
+
+
+def with_data(plan: Plan) -> tuple[Plan, list[str]]:
+    """Load every dataset of the plan once, so that workers find it in the cache.
+
+    Returns the plan without the cells whose data cannot be had (no row is written for them: the data, not the method,
+    is missing) and one line for each such dataset.
+    """
+    problems: dict[str, str] = {}
+    for dataset in {item.cell.dataset.name: item.cell.dataset for item in plan.todo}.values():
+        spec = dataset.build(DATASETS)
+        try:
+            if not spec.synthetic:
+                spec.content()
+        except UserError as error:
+            cells = sum(item.cell.dataset.name == dataset.name for item in plan.todo)
+            problems[dataset.name] = f"{error} ({cells} cell{'s' * (cells > 1)} left out)"
+    kept = tuple(i for i in plan.items if i.state != "todo" or i.cell.dataset.name not in problems)
+    return Plan(kept), list(problems.values())

@@ -1,0 +1,126 @@
+"""Who made a row, with what: source hashes, git state, packages, machine. And the check that the packages can work."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..registry import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+FOUNDATIONS = {"builtins", "abc", "typing", "pydantic"}
+PACKAGES = "fglbench torch dgl numpy scipy scikit-learn scikit-network networkx ogb pydantic".split()  # noqa: SIM905
+
+
+def now() -> str:
+    """UTC, ISO 8601, seconds."""
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@functools.cache
+def source_version(cls: type) -> str:
+    """First 12 hex digits of the sha256 of the files that define a method: its own and its ancestors'.
+
+    The engine is left out (the git commit of a row covers it), so that the version changes when the method does. A
+    class without a source file (typed into a prompt) has version "unknown".
+    """
+    package = __name__.split(".")[0]
+    files = set()
+    for base in cls.__mro__:
+        own = base.__module__.startswith(f"{package}.methods.")
+        if not own and base.__module__.split(".")[0] in {*FOUNDATIONS, package}:
+            continue
+        try:
+            files.add(Path(inspect.getsourcefile(base) or ""))
+        except TypeError:
+            return "unknown"
+    try:
+        contents = sorted(path.read_bytes().replace(b"\r\n", b"\n") for path in files)
+    except OSError:
+        return "unknown"
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
+
+
+@functools.cache
+def git_state() -> tuple[str, bool | None]:
+    """(commit, dirty) of the checkout that the package is run from; ("", None) when it is installed elsewhere.
+
+    Rows under results/ do not make a checkout dirty; every other change and every new file does.
+    """
+    if Path(_git("rev-parse", "--show-toplevel") or os.devnull) != ROOT:
+        return "", None
+    return _git("rev-parse", "--verify", "-q", "HEAD") or "", bool(
+        _git("status", "--porcelain", "--", ".", ":!results")
+    )
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def environment(threads: int) -> tuple[str, dict[str, Any]]:
+    """(hash, description) of the machine and the packages. No host or user name is in it."""
+    import psutil
+
+    about = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "threads": threads,
+        "packages": {name: version for name in PACKAGES if (version := _installed(name))},
+    }
+    return hashlib.sha256(canonical(about).encode()).hexdigest()[:12], about
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def check_packages() -> None:
+    """Raise UserError (one line) when this combination of Python, torch and DGL cannot work."""
+    python, torch, dgl = platform.python_version(), _installed("torch"), _installed("dgl")
+    here = f"Python {python}, torch {torch or 'missing'}, DGL {dgl or 'missing'}"
+    fix = "use Python 3.10 or 3.11 with torch>=2.4,<2.14 and dgl==1.1.3 (`make run` sets this up)"
+    if not (3, 10) <= sys.version_info[:2] < (3, 12):
+        raise UserError(f"this combination cannot work ({here}): DGL 1.1.3 has builds for Python 3.10 and 3.11; {fix}")
+    try:
+        import dgl as _dgl
+        import torch as _torch
+
+        _dgl.graph(([0], [0])), _torch.zeros(1)
+    except Exception as error:  # DGL fails in many ways: ImportError, OSError, FileNotFoundError, AttributeError
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        raise UserError(f"this combination cannot work ({here}): {type(error).__name__}: {reason}; {fix}") from None

@@ -1,0 +1,213 @@
+"""Run the cells of a plan in worker processes, and store a row for every one of them, whatever becomes of it.
+
+The parent alone decides and writes rows. A worker that crashes, hangs or eats the memory costs its cell a row that says
+so, and is replaced. Several runs may share a results folder: a cell is claimed before it runs, and looked up again once
+claimed, so it is not run twice. Interrupt a run as you like: what was finished is stored, the rest runs next time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from typing import Any
+
+from ..registry import UserError
+from .plan import Item, Plan
+from .pool import Worker
+from .provenance import environment, git_state
+from .schema import Row
+from .store import Store
+from .worker import BROKEN, DONE, READY, ROUND
+
+TICK = 0.2  # seconds between looks at clocks and memory
+STILLBORN = 3  # workers that may be killed from outside while they start, before the run gives up
+ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. jobs: worker processes (None: one a core). timeout: seconds a cell. memory_limit: bytes a worker."""
+
+    jobs: int | None = None
+    threads: int = 1
+    timeout: float | None = 3600.0
+    memory_limit: int | None = None
+    submitter: str = ""
+    plugins: tuple[str, ...] = ()
+
+    def workers(self, cells: int) -> int:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(self.jobs or cores // self.threads, cells))
+
+
+class Observer:
+    """Told what happens; the command line's progress display is one."""
+
+    def started(self, item: Item) -> None: ...
+    def round(self, item: Item, number: int, figures: dict[str, Any]) -> None: ...
+    def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None: ...
+
+
+@dataclass
+class Summary:
+    """What came of a run: the rows by suite and cell key. `elsewhere`: cells that another run finished meanwhile."""
+
+    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
+    elsewhere: int = 0
+
+    def counts(self) -> Counter[str]:
+        return Counter(row.status for row in self.rows.values())
+
+    @property
+    def ok(self) -> bool:
+        return all(row.status in ("ok", "skipped") for row in self.rows.values())
+
+
+def run_plan(plan: Plan, store: Store, options: Options | None = None, observer: Observer | None = None) -> Summary:
+    """Run everything that a plan has to do.
+
+    Raises UserError when the results folder cannot be written (before anything runs, where that can be known) or when
+    workers cannot start at all; KeyboardInterrupt passes after the workers are stopped. Rows stored so far stay.
+    """
+    todo = plan.todo
+    if not todo:
+        return Summary()
+    run = _Run(todo, store, options or Options(), observer or Observer())
+    try:
+        return run.loop()
+    finally:
+        run.stop()
+
+
+class _Run:
+    def __init__(self, todo: Sequence[Item], store: Store, options: Options, observer: Observer) -> None:
+        self.store, self.options, self.observer = store, options, observer
+        self.queue, self.claimed_elsewhere = list(todo), list[Item]()
+        self.summary = Summary()
+        self.next_look = 0.0
+        self.spawned = self.stillborn = 0
+        digest, about = environment(options.threads)
+        store.prepare(item.suite for item in todo)
+        store.write_environment(digest, about)
+        sha, dirty = git_state()
+        self.stamp = {"environment": digest, "git_sha": sha, "git_dirty": dirty, "submitter": options.submitter}
+        self.workers = [self._spawn() for _ in range(options.workers(len(todo)))]
+
+    def loop(self) -> Summary:
+        while self.queue or self.claimed_elsewhere or any(worker.task for worker in self.workers):
+            for worker in self.workers:
+                if worker.ready and worker.task is None:
+                    self._assign(worker)
+            self._listen()
+            for index, worker in enumerate(self.workers):
+                if self._ended(worker):
+                    self.workers[index] = self._spawn()
+        return self.summary
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            if worker.task is not None:
+                worker.task.claim.release()
+            worker.kill()
+            worker.discard_log()
+
+    def _spawn(self) -> Worker:
+        self.spawned += 1
+        return Worker(self.store, self.spawned, self.options.threads, self.stamp, self.options.plugins)
+
+    # -- choosing ----------------------------------------------------------------------------------------------------
+
+    def _assign(self, worker: Worker) -> None:
+        """Give an idle worker the next cell that nobody else runs or has run."""
+        if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
+            self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
+            self.next_look = time.monotonic() + ELSEWHERE
+        while self.queue:
+            item = self.queue.pop(self._best(worker))
+            claim = self.store.claim(item.suite, item.cell.key)
+            if claim is None:
+                self.claimed_elsewhere.append(item)
+                continue
+            row = self.store.find(item.suite, item.cell.method.name, item.cell.key)
+            if row is not None and row != item.row:
+                self.store.unclaim(claim)
+                self._record(item, row, elsewhere=True)
+                continue
+            worker.give(item, claim)
+            self.observer.started(item)
+            return
+
+    def _best(self, worker: Worker) -> int:
+        """Where in the queue the best cell for a worker is: one whose data it has, else one whose data nobody has."""
+        keys = [item.cell.federation_key for item in self.queue]
+        if worker.last_federation in keys:
+            return keys.index(worker.last_federation)
+        others = {other.last_federation for other in self.workers}
+        return next((index for index, key in enumerate(keys) if key not in others), 0)
+
+    # -- hearing -----------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        wait([end for worker in self.workers for end in (worker.pipe, worker.process.sentinel)], TICK)
+        for worker in self.workers:
+            self._hear(worker)
+
+    def _hear(self, worker: Worker) -> None:
+        with suppress(EOFError, OSError):  # a dying worker: `_ended` sees to it
+            while worker.pipe.poll():
+                self._heard(worker, *worker.pipe.recv())
+
+    def _heard(self, worker: Worker, word: str, *values: Any) -> None:
+        if word == READY:
+            worker.ready = True
+        elif word == BROKEN:
+            raise UserError(values[0])
+        elif worker.task is not None and word == ROUND:
+            worker.task.round = values[0]
+            self.observer.round(worker.task.item, *values)
+        elif worker.task is not None and word == DONE:
+            self._finish(worker, values[0])
+
+    def _ended(self, worker: Worker) -> bool:
+        """Whether a worker is dead, or had to be killed; its cell then has its row."""
+        alive = worker.process.is_alive()
+        if not alive:
+            self._hear(worker)  # its last message may have come after the last look
+        task, timeout, limit = worker.task, self.options.timeout, self.options.memory_limit
+        if not alive:
+            status, reason = worker.ending()
+            self.stillborn += not worker.ready
+            if not worker.ready and (self.stillborn > STILLBORN or not worker.killed):
+                raise UserError(f"a worker process cannot start: {reason}")
+        elif task is not None and timeout is not None and task.seconds > timeout:
+            rounds = task.item.cell.training.rounds
+            status, reason = "timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})"
+        elif task is not None and limit is not None and worker.memory() > limit:
+            status, reason = "oom", f"the worker took more than the --memory-limit of {limit / 2**30:g} GiB"
+        else:
+            return False
+        worker.kill()
+        worker.discard_log()
+        if task is not None:
+            cell = task.item.cell
+            self._finish(
+                worker, cell.row(task.item.suite, status=status, error=reason, started=task.started, **self.stamp)
+            )
+        return True
+
+    def _finish(self, worker: Worker, row: Row) -> None:
+        task, worker.task = worker.task, None
+        assert task is not None
+        self.store.append(row)
+        self.store.unclaim(task.claim)
+        self._record(task.item, row, elsewhere=False)
+
+    def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
+        self.summary.rows[item.suite, item.cell.key] = row
+        self.summary.elsewhere += elsewhere
+        self.observer.finished(item, row, elsewhere=elsewhere)

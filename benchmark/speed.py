@@ -1,0 +1,255 @@
+"""Speed as ratios: a cohort's round beside cohorts of one and beside centralised training, measured in alternation."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ..datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from ..datasets.federation import Federation
+from ..methods import METHODS
+from .engine import Method, TrainConfig
+from .engine.backbones import BACKBONES, Backbone
+from .engine.batch import collate
+from .engine.loop import Exchange
+from .engine.network import initial
+from .engine.tasks import TASKS
+from .engine.timing import measure
+from .engine.views import whole_client
+from .execute import peak_memory, reset_peak_memory
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one kind of round: median, quartiles, and how many were measured."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was measured on one federation.
+
+    timings: "cohort", "cohorts of one", "centralised", ..., milliseconds a round.
+    shares: milliseconds a round by part, of "cohort". floor: bytes that must move a round, and the milliseconds that
+    takes at this machine's copy bandwidth. peak: MiB of the process while only the cohort trained.
+    """
+
+    dataset: str
+    clients: int
+    timings: dict[str, Timing]
+    shares: dict[str, float]
+    floor: tuple[float, float]
+    peak: float | None
+    cohort_sizes: tuple[int, ...]
+
+
+def federation_of(dataset: str, clients: int, seed: int = 0) -> Federation:
+    """The leaderboard's cut: Louvain, 20/40/40 a client, features as published where the dataset gives the choice."""
+    cls = DATASETS.cls(dataset)
+    params = {"features": "raw"} if "features" in cls.model_fields and dataset in ("cora", "citeseer", "pubmed") else {}
+    split = SPLITS.build("ratio", {"train": 0.2, "val": 0.4, "test": 0.4})
+    return build_federation(DATASETS.build(dataset, params).load(), PARTITIONS.build("louvain"), split, clients, seed)
+
+
+def alternate(cases: dict[str, Callable[[], None]], rounds: int, warmup: int = 3) -> dict[str, Timing]:
+    """Time every case once a turn, `rounds` turns after `warmup`, so that all see the same drift of the machine."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    gc.collect()
+    gc.disable()  # a collection would be charged to whichever case happens to run
+    try:
+        for turn in range(warmup + rounds):
+            for name, work in cases.items():
+                start = time.perf_counter()
+                work()
+                if turn >= warmup:
+                    seconds[name].append(time.perf_counter() - start)
+    finally:
+        gc.enable()
+    return {name: _timing(values) for name, values in seconds.items()}
+
+
+def _timing(seconds: Sequence[float]) -> Timing:
+    values = list(seconds) if len(seconds) > 1 else [*seconds] * 2  # quartiles want two
+    low, median, high = (1e3 * q for q in statistics.quantiles(values, n=4))
+    return Timing(median, low, high, len(seconds))
+
+
+class RoundOf:
+    """A round of a method's last phase with the protocol's own evaluation, to be called again and again.
+
+    before: seconds of each round of the phases before it, which run in full at the start: what they leave is needed.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        method: Method,
+        backbones: Sequence[Backbone],
+        config: TrainConfig,
+        *,
+        cohort_size: int | None = None,
+        evaluate: bool = True,
+    ) -> None:
+        """Raises what training would raise."""
+        config = method.protocol(config)
+        arrangement = method.arrange(federation)
+        self.exchange = Exchange(method, arrangement, method.architecture(backbones), config, 0, cohort_size)
+        self.evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, self.exchange.cohorts)
+        *earlier, self.phase = method.phases(config)
+        self.before: dict[str, list[float]] = {}
+        for phase in earlier:
+            for number in range(1, phase.length(self.exchange.server) + 1):
+                start = self.exchange.seconds
+                self.exchange.round(phase, number)
+                self.before.setdefault(phase.name, []).append(self.exchange.seconds - start)
+        self.evaluates = evaluate and self.phase.scored
+        self.data, self.number = config.data, 0
+
+    def __call__(self) -> None:
+        self.number += 1
+        self.exchange.round(self.phase, self.number)
+        if self.evaluates:
+            models = self.exchange.models()
+            self.evaluator.score(models, "personal" if models.server is None else "global", self.data)
+
+
+def centralised(
+    federation: Federation, config: TrainConfig, hidden: int = 64, dropout: float = 0.5
+) -> Callable[[], None]:
+    """E epochs of a two-layer GCN on the uncut graph in plain PyTorch.
+
+    CSR features, CSR adjacency, torch's dropout, torch.optim.Adam, no evaluation. Uses nothing of the
+    engine but the constant matrices, so that it can serve as the yardstick.
+    """
+    batch = collate([whole_client(federation)])
+    a, rows, label = batch.gcn, batch.rows["train"], batch.label
+    if batch.x.sparse:
+        x, x_transposed = batch.x.matrix.forward_csr, batch.x.matrix.backward_csr
+    else:
+        x, x_transposed = batch.x.dense(), batch.x.dense().T
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, dense: torch.Tensor, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
+            ctx.transposed = transposed
+            return matrix @ dense
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+            return ctx.transposed @ grad, None, None
+
+    first = torch.nn.Linear(x.shape[1], hidden)
+    second = torch.nn.Linear(hidden, federation.num_classes)
+    optimiser = torch.optim.Adam(
+        [*first.parameters(), *second.parameters()], config.lr, weight_decay=config.weight_decay
+    )
+
+    def epochs() -> None:
+        for _ in range(config.local_epochs):
+            optimiser.zero_grad()
+            z = Product.apply(Product.apply(first.weight.T, x, x_transposed), a.forward_csr, a.backward_csr)
+            h = F.dropout(torch.relu(z + first.bias), dropout)
+            z = Product.apply(h @ second.weight.T, a.forward_csr, a.backward_csr) + second.bias
+            F.cross_entropy(z[rows], label[rows]).backward()
+            optimiser.step()
+
+    return epochs
+
+
+def shares(work: RoundOf, rounds: int) -> dict[str, float]:
+    """Milliseconds a round that each named part takes; "other" is what no section covers."""
+    work()
+    start = time.perf_counter()
+    with measure() as table:
+        for _ in range(rounds):
+            work()
+    total = (time.perf_counter() - start) * 1e3 / rounds
+    parts = {name: seconds * 1e3 / rounds for name, seconds in table.items()}
+    return {**parts, "other": total - sum(parts.values())}
+
+
+def memory_floor(federation: Federation, backbone: Backbone, config: TrainConfig) -> tuple[float, float]:
+    """(bytes, ms): what a FedAvg/Adam round must move through memory when the stack does not fit the cache.
+
+    Counted a parameter and client: in each epoch forward reads it, backward writes its gradient, Adam reads four values
+    and writes three; the download is written and the upload read once a round. Milliseconds by this machine's own copy
+    bandwidth, measured here.
+    """
+    scalars = sum(v.numel() for v in initial(backbone, 0, federation.num_features, federation.num_classes).values())
+    moved = 4.0 * scalars * len(federation.clients) * (9 * config.local_epochs + 2)
+    source = torch.zeros(32 * 2**20)
+    target = source.clone()
+    seconds = []
+    for _ in range(9):
+        start = time.perf_counter()
+        target.copy_(source)
+        seconds.append(time.perf_counter() - start)
+    return moved, moved / (2 * source.numel() * 4 / statistics.median(seconds)) * 1e3
+
+
+def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> Case:
+    """FedAvg with GCN-64 on one federation: all that `fglbench profile` shows of it. Meant for a process of its own."""
+    torch.set_num_threads(threads)
+    federation, config = federation_of(dataset, clients), TrainConfig(local_epochs=epochs)
+    backbones, method = [BACKBONES.build("gcn")], METHODS.build("fedavg")
+    reset_peak_memory()
+    cohort = RoundOf(federation, method, backbones, config)
+    for _ in range(3):
+        cohort()
+    peak = peak_memory()
+    cases: dict[str, Callable[[], None]] = {"cohort": cohort, "centralised": centralised(federation, config)}
+    cases["cohorts of one"] = RoundOf(federation, method, backbones, config, cohort_size=1)
+    sizes = tuple(len(c) for c in cohort.exchange.cohorts)
+    if len(sizes) > 1:
+        cases["one uncut cohort"] = RoundOf(federation, method, backbones, config, cohort_size=clients)
+    cases["global, same engine"] = RoundOf(federation, METHODS.build("global"), backbones, config, evaluate=False)
+    timings = alternate(cases, rounds)
+    floor = memory_floor(federation, backbones[0], config)
+    return Case(dataset, clients, timings, shares(cohort, rounds), floor, peak, sizes)
+
+
+@dataclass(frozen=True)
+class MethodTiming:
+    """A method's round beside FedAvg's. largest: the parts that take most of it.
+
+    phase: of a method with several; those before the last were timed as they ran, not in alternation.
+    """
+
+    method: str
+    phase: str
+    timing: Timing
+    fedavg: Timing
+    largest: str
+
+
+def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> list[MethodTiming]:
+    """Every registered method that applies, phase by phase, in alternation with FedAvg."""
+    torch.set_num_threads(threads)
+    federation, config = federation_of(dataset, clients), TrainConfig(local_epochs=epochs)
+    backbones, found = [BACKBONES.build("gcn")], []
+    for name in METHODS.names():
+        method = METHODS.build(name)
+        if method.skip(federation, method.architecture(backbones)):
+            continue
+        own = RoundOf(federation, method, backbones, config)
+        fedavg = RoundOf(federation, METHODS.build("fedavg"), backbones, config)
+        timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
+        parts = shares(own, 5)
+        total = sum(parts.values())
+        top = sorted(parts.items(), key=lambda item: -item[1])[:3]
+        largest = ", ".join(f"{part} {value / total:.0%}" for part, value in top)
+        for phase, seconds in own.before.items():
+            found.append(MethodTiming(name, phase, _timing(seconds), timings["fedavg"], ""))
+        found.append(MethodTiming(name, own.phase.name, timings["own"], timings["fedavg"], largest))
+    return found

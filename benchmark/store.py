@@ -1,0 +1,180 @@
+"""Where results live: one CSV file a method, one line a run, appended so that no crash can lose a finished row.
+
+    results/<suite>/<method>.csv                the rows (schema.Row)
+    results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
+    results/<suite>/history/<key>.json.gz       per-round curves and per-client figures of a row
+    results/environments/<hash>.json            the machine and package versions that rows refer to
+    results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
+
+Rows are never edited or deleted. When a key occurs more than once in a file, the row that stands later supersedes the
+earlier ones (`latest`); a rerun is therefore an append like any other.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from ..registry import UserError
+from . import rowfile
+from .schema import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOCKS, LOGS = ".locks", ".logs"
+NOT_SUITES = {"environments", LOCKS, LOGS}
+
+
+class Store:
+    """The results folder at `root`. Every method raises UserError (one line) when the folder cannot serve."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def file(self, suite: str, method: str) -> Path:
+        return self.root / suite / f"{safe_name(method)}.csv"
+
+    def history_file(self, suite: str, key: str) -> Path:
+        return self.root / suite / "history" / f"{key}.json.gz"
+
+    def log_file(self, name: str) -> Path:
+        return self.root / LOGS / f"{name}.txt"
+
+    def suites(self) -> list[str]:
+        """Suites that have rows."""
+        if not self.root.is_dir():
+            return []
+        return sorted(
+            d.name for d in self.root.iterdir() if d.is_dir() and d.name not in NOT_SUITES and any(d.glob("*.csv"))
+        )
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, suites: Iterable[str]) -> None:
+        """Make the folders, prove that they can be written, and move damaged lines aside: before anything runs."""
+        with _clear_errors(self.root):
+            (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
+            for suite in sorted(set(suites)):
+                (self.root / suite / "history").mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=self.root / suite) as probe:
+                    probe.write(bytes(1 << 16))
+                    probe.flush()
+                    os.fsync(probe.fileno())
+                for path in sorted((self.root / suite).glob("*.csv")):
+                    if not os.access(path, os.W_OK):
+                        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+                    with self._locked(path):
+                        rowfile.repair(path)
+
+    def append(self, row: Row) -> None:
+        """Add one row and force it to disk. Safe with other processes appending to the same file."""
+        path = self.file(row.suite, row.method)
+        with _clear_errors(self.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._locked(path):
+                rowfile.append(path, row)
+
+    def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
+        """Store a run's curves next to its row; the bytes depend on the content only."""
+        data = json.dumps(history, separators=(",", ":")).encode()
+        with _clear_errors(self.root):
+            rowfile.write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
+
+    def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
+        path = self.root / "environments" / f"{digest}.json"
+        with _clear_errors(self.root):
+            if not path.exists():
+                rowfile.write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
+
+    def write_log(self, key: str, text: str) -> None:
+        """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
+        with _clear_errors(self.root):
+            rowfile.write_atomically(self.log_file(key), text.encode())
+
+    def claim(self, suite: str, key: str) -> FileLock | None:
+        """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
+        lock = FileLock(self.root / LOCKS / f"{safe_name(suite)}.{key}", blocking=False)
+        with _clear_errors(self.root):
+            (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire()
+            except Timeout:
+                return None
+        return lock
+
+    def unclaim(self, lock: FileLock) -> None:
+        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees an unlinked file
+        lock.release()
+
+    def _locked(self, path: Path) -> FileLock:
+        locks = self.root / LOCKS
+        locks.mkdir(parents=True, exist_ok=True)
+        return FileLock(locks / f"{safe_name(path.parent.name)}.{path.name}.lock")
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def rows(self, suite: str | None = None, *, latest_only: bool = False) -> list[Row]:
+        """All rows of one suite, or of all, file by file. Damaged lines are left out with a warning."""
+        found: list[Row] = []
+        for name in [suite] if suite else self.suites():
+            for path in sorted((self.root / name).glob("*.csv")):
+                rows = rowfile.read(path)
+                found += latest(rows).values() if latest_only else rows
+        return found
+
+    def find(self, suite: str, method: str, key: str) -> Row | None:
+        """The row that now stands for a cell, read afresh from disk; None when there is none."""
+        path = self.file(suite, method)
+        return latest(rowfile.read(path, only=key)).get(key) if path.exists() else None
+
+    def history(self, suite: str, key: str) -> dict[str, Any] | None:
+        path = self.history_file(suite, key)
+        return json.loads(gzip.decompress(path.read_bytes())) if path.exists() else None
+
+
+def latest(rows: Iterable[Row]) -> dict[str, Row]:
+    """The row that counts for each key: the last one, in file order."""
+    return {row.key: row for row in rows}
+
+
+def load_results(results: str | os.PathLike[str] = "results", suite: str | None = None) -> pd.DataFrame:
+    """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist)."""
+    import pandas as pd
+
+    if not Path(results).is_dir():
+        raise UserError(f"no results folder at {str(results)!r}; run `fglbench run` first or give --results DIR")
+    rows = Store(results).rows(suite, latest_only=True)
+    return pd.DataFrame([row.model_dump() for row in rows], columns=rowfile.COLUMNS)
+
+
+def safe_name(name: str) -> str:
+    """`name` as a file name: everything but letters, digits, '.', '_', '+' and '-' becomes '-'."""
+    return re.sub(r"[^\w.+-]", "-", name)
+
+
+@contextmanager
+def _clear_errors(root: Path) -> Iterator[None]:
+    """Turn what the operating system says about the folder into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"no space left for results in {str(root)!r}; every finished row is kept: "
+                "free some space and run the same command again"
+            ) from None
+        place, reason = error.filename or root, error.strerror or error
+        raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None

@@ -1,0 +1,99 @@
+"""Suite files: YAML text to a `Suite`, with the line of whatever is wrong in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from ..registry import UserError, did_you_mean
+from .suite import Block, DatasetEntry, Entry, MethodEntry, Suite
+
+FOLDER = Path(__file__).parent / "suites"
+
+
+def suite_names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def leaderboard_suites() -> list[Suite]:
+    return [suite for suite in map(load_suite, suite_names()) if suite.leaderboard]
+
+
+def load_suite(name: str) -> Suite:
+    """The suite of that name, or the one in the YAML file that `name` is a path of.
+
+    Raises UserError with file and line for anything that is wrong in it: a mistyped key, name, parameter or value.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if path.parent == FOLDER:
+            raise did_you_mean(name, suite_names(), "suite") from None
+        raise UserError(f"no suite file {name!r}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read suite file {name!r}: {error}") from None
+    return parse_suite(text, path)
+
+
+def parse_suite(text: str, path: Path) -> Suite:
+    """A suite from YAML text; `path` gives its name and stands in messages."""
+    try:
+        tree, values = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a suite is a mapping with `description` and `cross`")
+    if "name" in values:
+        raise UserError(f"{path}: a suite is named after its file; remove `name`")
+    try:
+        return Suite.model_validate({**values, "name": path.stem})
+    except ValidationError as error:
+        raise _located(error, tree, path) from None
+
+
+def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> UserError:
+    """The first problem of a suite file, with its line, path and, for a mistyped key, the nearest good one."""
+    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a typo also makes a key missing
+    line, keys = 1, [""]
+    model: type[BaseModel] = Suite
+    for part in problem["loc"]:
+        if isinstance(part, str):
+            model = _MODELS.get(keys[-1], model)
+            keys.append(part)
+        mark, tree = _child(tree, part)
+        line = mark.start_mark.line + 1 if mark else line
+    if problem["type"] == "extra_forbidden":
+        return UserError(f"{path}:{line}: {did_you_mean(keys[-1], _choices(model), 'key')}")
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] not in ("missing", "value_error"):
+        message = f"{message[:1].lower()}{message[1:]}, got {problem['input']!r}"
+    return UserError(f"{path}:{line}: {'.'.join(keys[1:])}: {message}")
+
+
+_MODELS: dict[str, type[BaseModel]] = {  # what stands below a key
+    "cross": Block,
+    "datasets": DatasetEntry,
+    "methods": MethodEntry,
+    "partitions": Entry,
+    "splits": Entry,
+    "backbones": Entry,
+}
+
+
+def _choices(model: type[BaseModel]) -> list[str]:
+    return [field for field in model.model_fields if not (model is Suite and field == "name")]
+
+
+def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """(where it begins, the node) below `node` at a key or index; a single value stands for a list of one."""
+    if isinstance(part, int) and isinstance(node, yaml.SequenceNode):
+        child = node.value[part] if part < len(node.value) else None
+        return child, child
+    if isinstance(part, str) and isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == part), (None, None))
+    return (None, node) if part == 0 else (None, None)

@@ -1,0 +1,69 @@
+"""The process that runs cells. It imports torch once, runs cell after cell, and dies with its parent."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Sequence
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+READY, ROUND, DONE, BROKEN = "ready", "round", "done", "broken"
+
+
+def main(pipe: Connection, results: str, log: str, threads: int, stamp: dict[str, Any], plugins: Sequence[str]) -> None:
+    """Answer each (suite, cell) that comes through `pipe` with a row; ("round", n, figures) tells of the progress.
+
+    A results folder that fails (full, gone) is ("broken", one line): the row cannot be kept, so the run must stop.
+    What the cell prints goes to the file `log`, as does the stack of a crash.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _redirect_output(log)
+    warnings.filterwarnings("ignore")
+
+    import torch
+
+    from ..registry import UserError
+    from .execute import FederationCache, execute
+    from .plugins import load_plugins
+    from .store import Store
+
+    torch.set_num_threads(threads)
+    load_plugins(plugins)
+    store, federations = Store(results), FederationCache()
+
+    def tell(number: int, figures: dict[str, Any]) -> None:
+        pipe.send((ROUND, number, figures))
+
+    pipe.send((READY,))
+    while True:
+        try:
+            suite, cell = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((DONE, execute(cell, suite, store, federations, stamp, tell)))
+        except UserError as error:
+            pipe.send((BROKEN, str(error)))
+
+
+def _die_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _redirect_output(log: str) -> None:
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+    faulthandler.enable()

@@ -1,0 +1,36 @@
+"""Datasets, partitions and splits: from a name to a `Federation`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Each of these files registers what it defines.
+from . import acm_wiki, arxiv, csbm, gnn_benchmark, partition_graph, planetoid, tu  # noqa: F401
+from .base import DATASETS, DatasetSpec
+from .build import build_federation
+from .describe import Description, describe, parts_of, statistics
+from .federation import Data, Federation
+from .partitioning import PARTITIONS, PartitionSpec
+from .splits import SPLITS, SplitSpec
+
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "SPLITS",
+    "Data",
+    "DatasetSpec",
+    "Description",
+    "Federation",
+    "PartitionSpec",
+    "SplitSpec",
+    "build_federation",
+    "describe",
+    "load",
+    "parts_of",
+    "statistics",
+]
+
+
+def load(name: str, **params: Any) -> Data:
+    """Load a dataset by name with its options. Raises UserError for a wrong name or option, or when data is missing."""
+    return DATASETS.build(name, params).load()

@@ -1,0 +1,70 @@
+"""From a dataset, a partition and a split to a `Federation`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import dgl
+import numpy as np
+import torch
+
+from .features import Rows
+from .federation import Data, Federation, GraphClient, NodeClient, NodeData
+from .partitioning import PartitionSpec
+from .seeds import derive
+from .splits import SplitResult, SplitSpec
+
+
+def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, clients: int, seed: int) -> Federation:
+    """Cut `data` into `clients` clients.
+
+    Partition and split get `derive(seed, "partition")` and `derive(seed, "split")`, so every method of a cell with this
+    seed meets the same clients and masks. A client without training (or validation, or test) nodes is kept, with an
+    empty mask, and the federation's notes name it. Raises UserError as partition and split do.
+    """
+    parts = partition(data, clients, derive(seed, "partition"))
+    roles = split(data, parts, derive(seed, "split"))
+    held: list[NodeClient] | list[GraphClient]
+    if isinstance(data, NodeData):
+        rows = Rows(data.feat)
+        held = [_node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
+    else:
+        held = [GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
+    return Federation(
+        whole=data,
+        clients=held,
+        masks=roles.whole,
+        partition_hash=_hash(parts, roles),
+        seed=seed,
+        notes=_notes(roles),
+    )
+
+
+def _node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
+    nodes = torch.from_numpy(ids)
+    graph = dgl.node_subgraph(data.graph, nodes, store_ids=False)
+    graph.ndata["label"] = data.label[nodes]
+    graph.ndata["global_id"] = nodes
+    for part, mask in masks.items():
+        graph.ndata[f"{part}_mask"] = mask
+    return NodeClient(graph, rows(ids))
+
+
+def _hash(parts: Sequence[np.ndarray], roles: SplitResult) -> str:
+    digest = hashlib.sha256()
+    for ids in parts:
+        digest.update(f"{len(ids)};".encode())
+        digest.update(ids.astype("<i8").tobytes())
+    digest.update(roles.role.tobytes())
+    return digest.hexdigest()
+
+
+def _notes(roles: SplitResult) -> tuple[str, ...]:
+    notes = []
+    for part, what in (("train", "training"), ("val", "validation"), ("test", "test")):
+        without = [str(client) for client, masks in enumerate(roles.clients) if masks and not masks[part].any()]
+        if without:
+            subject = f"client {without[0]} has" if len(without) == 1 else f"clients {', '.join(without)} have"
+            notes.append(f"{subject} no {what} node")
+    return tuple(notes)

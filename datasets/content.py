@@ -1,0 +1,128 @@
+"""What a dataset is before any option touches it: plain arrays in canonical form, their fingerprint, and the npz cache.
+
+A `Content` is a dictionary of arrays. Node datasets have
+
+    edges         int64 (M, 2), u < v, sorted, no duplicates: the undirected graph without loops
+    label         int64 (N,), -1 = no label
+    feat          float32 (N, d), or in CSR form: feat_indptr, feat_indices (int32), feat_data (float32), feat_shape
+    split_train, split_val, split_test   int64 node ids, sorted, where the dataset comes with a split
+
+and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the graph of each node, ascending), `label`
+(one a graph) and, where the dataset has them, `node_label` (int64) and `node_attr` (float32, (nodes, a)).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.lib.npyio import NpzFile
+
+Content = dict[str, np.ndarray]
+
+
+def fingerprint(content: Content, without: Iterable[str] = ()) -> str:
+    """sha256 (hex) over names, dtypes, shapes and little-endian bytes of all arrays but those named in `without`."""
+    digest = hashlib.sha256()
+    for name in sorted(set(content) - set(without)):
+        array = np.ascontiguousarray(content[name])
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The pairs of `edges` (any integer, (M, 2)) as an undirected simple graph: u < v, sorted, int64.
+
+    Raises ValueError for a node outside [0, num_nodes).
+    """
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes):
+        raise ValueError(f"an edge names node {pairs.max()} of {num_nodes}")
+    low, high = pairs.min(axis=1), pairs.max(axis=1)
+    keys = np.unique((low * num_nodes + high)[low != high])
+    return np.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)], axis=1)
+
+
+def node_content(
+    edges: np.ndarray,
+    label: np.ndarray,
+    feat: np.ndarray | sp.spmatrix | None,
+    split: dict[str, np.ndarray] | None = None,
+) -> Content:
+    """Canonical content of a node dataset. A sparse `feat` is stored as CSR without explicit zeros, sorted indices."""
+    content: Content = {"edges": undirected(edges, len(label)), "label": np.array(label, dtype=np.int64)}
+    if sp.issparse(feat):
+        matrix = sp.csr_matrix(feat, dtype=np.float32, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        content["feat_indptr"] = matrix.indptr.astype(np.int32)
+        content["feat_indices"] = matrix.indices.astype(np.int32)
+        content["feat_data"] = matrix.data
+        content["feat_shape"] = np.array(matrix.shape, dtype=np.int64)
+    elif feat is not None:
+        content["feat"] = np.ascontiguousarray(feat, dtype=np.float32)
+    rows = len(label) if feat is None else feat.shape[0]
+    if rows != len(label):
+        raise ValueError(f"{rows} feature rows for {len(label)} labels")
+    for part, ids in (split or {}).items():
+        content[f"split_{part}"] = np.sort(np.asarray(ids, dtype=np.int64))
+    return content
+
+
+def features(content: Content) -> np.ndarray | sp.csr_matrix:
+    """The features of a node dataset's content: float32 (N, d), dense or CSR as stored."""
+    if "feat" in content:
+        return content["feat"]
+    arrays = (content["feat_data"], content["feat_indices"], content["feat_indptr"])
+    return sp.csr_matrix(arrays, shape=tuple(content["feat_shape"].tolist()))
+
+
+def largest_component(content: Content) -> Content:
+    """Content of the largest connected component, nodes in their old order (the first of equals, by least node)."""
+    num_nodes = len(content["label"])
+    edges = content["edges"]
+    links = sp.csr_matrix((np.ones(len(edges), dtype=np.int8), (edges[:, 0], edges[:, 1])), shape=(num_nodes,) * 2)
+    _, component = sp.csgraph.connected_components(links, directed=False)
+    keep = component == np.bincount(component).argmax()
+    new_id = np.cumsum(keep) - 1
+    split = {
+        name.removeprefix("split_"): new_id[ids[keep[ids]]]
+        for name, ids in content.items()
+        if name.startswith("split_")
+    }
+    inside = edges[keep[edges[:, 0]]]
+    return node_content(new_id[inside], content["label"][keep], features(content)[keep], split)
+
+
+def write(content: Content, path: Path) -> None:
+    """Write an npz in one step: a reader sees the whole file or none. Raises OSError where that is impossible."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            np.savez_compressed(file, **content)  # type: ignore[arg-type]
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def open_npz(path: Path) -> NpzFile:
+    """An npz whose members are never unpickled. Raises ValueError for a file cut short, OSError for none."""
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise ValueError("not a whole npz file")
+    return cast(NpzFile, np.load(path, allow_pickle=False))
+
+
+def read(path: Path) -> Content:
+    """Read what `write` wrote. Raises OSError, ValueError or zipfile.BadZipFile for a damaged file."""
+    with open_npz(path) as archive:
+        return {name: archive[name] for name in archive.files}

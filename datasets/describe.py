@@ -1,0 +1,148 @@
+"""Figures about a dataset and about how a partition cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+import torch
+
+from .federation import Data, Federation, NodeClient, NodeData
+from .partitioning import adjacency
+
+
+def statistics(data: Data) -> dict[str, int | float]:
+    """What `fglbench data info` prints: sizes, shares in [0, 1], and class sizes."""
+    classes = np.bincount(data.label.numpy()[data.label.numpy() >= 0], minlength=data.num_classes)
+    ends = {"classes": data.num_classes, "smallest class": int(classes.min()), "largest class": int(classes.max())}
+    if not isinstance(data, NodeData):
+        nodes = np.array([graph.num_nodes() for graph in data.graphs])
+        edges = np.array([graph.num_edges() // 2 for graph in data.graphs])
+        return {
+            "graphs": len(data.graphs),
+            "nodes a graph (mean)": float(nodes.mean()),
+            "nodes a graph (least)": int(nodes.min()),
+            "nodes a graph (most)": int(nodes.max()),
+            "undirected edges a graph (mean)": float(edges.mean()),
+            "features": int(data.graphs[0].ndata["feat"].shape[1]),
+            **ends,
+        }
+    matrix = adjacency(data)
+    degree = np.diff(matrix.indptr)
+    _, component = sp.csgraph.connected_components(matrix, directed=False)
+    source, target = data.graph.edges()
+    filled = data.feat.values().count_nonzero() if data.feat.layout == torch.sparse_csr else data.feat.count_nonzero()
+    return {
+        "nodes": len(degree),
+        "undirected edges": data.graph.num_edges() // 2,
+        "features": int(data.feat.shape[1]),
+        "share of non-zero features": int(filled) / max(data.feat.shape[0] * data.feat.shape[1], 1),
+        **ends,
+        "nodes without label": int((data.label < 0).sum()),
+        "mean degree": float(degree.mean()),
+        "largest degree": int(degree.max()),
+        "isolated nodes": int((degree == 0).sum()),
+        "components": int(component.max()) + 1,
+        "nodes of the largest component": int(np.bincount(component).max()),
+        "edge homophily": float((data.label[source] == data.label[target]).double().mean()) if len(source) else 0.0,
+    }
+
+
+@dataclass(frozen=True)
+class Description:
+    """How a partition cut a dataset.
+
+    clients: a row a client: "nodes" (or "graphs" and "nodes"), "edges" (undirected, inside the client), "emd" (L1
+    distance of its label shares from all labels'). labels: int (clients, classes), nodes or graphs of each class.
+    emd: sum of |S_i| / |S| * emd_i (FCLG, IEEE BigData 2024). coverage: share of all nodes that some client holds.
+    in_all: share of all nodes that every client holds. pairwise: mean over pairs of |A and B| / |A or B|.
+    lost_edges: undirected edges inside no client; None for graph sets, which lose none.
+    """
+
+    clients: pd.DataFrame
+    labels: np.ndarray
+    emd: float
+    coverage: float
+    in_all: float
+    pairwise: float
+    lost_edges: int | None
+    total_edges: int | None
+
+
+def parts_of(federation: Federation) -> list[np.ndarray]:
+    """The global ids that each client holds."""
+    return [
+        (client.graph.ndata["global_id"] if isinstance(client, NodeClient) else client.global_id).numpy()
+        for client in federation.clients
+    ]
+
+
+def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
+    """Describe the parts (ids of nodes or graphs, one array a client)."""
+    total = len(data.label)
+    label = data.label.numpy()
+    held = sp.csr_matrix(
+        (np.ones(sum(map(len, parts)), dtype=np.int64), np.concatenate(parts), np.cumsum([0, *map(len, parts)])),
+        shape=(len(parts), total),
+    )
+    labels = np.stack([np.bincount(label[ids][label[ids] >= 0], minlength=data.num_classes) for ids in parts])
+    everything = np.bincount(label[label >= 0], minlength=data.num_classes)
+    sizes = np.array([len(ids) for ids in parts])
+    emd = label_emd(labels, everything)
+    holders = np.asarray(held.sum(axis=0)).ravel()
+    lost: int | None = None
+    all_edges: int | None = None
+    columns: dict[str, object]
+    if isinstance(data, NodeData):
+        source, target = (ends.numpy() for ends in data.graph.edges())
+        source, target = source[source < target], target[source < target]
+        kept = np.zeros(len(source), dtype=bool)
+        edges = []
+        for ids in parts:
+            mine = np.zeros(total, dtype=bool)
+            mine[ids] = True
+            inside = mine[source] & mine[target]
+            kept |= inside
+            edges.append(int(inside.sum()))
+        columns = {"nodes": sizes, "edges": edges, "emd": emd}
+        lost, all_edges = int((~kept).sum()), len(source)
+    else:
+        nodes = np.array([graph.num_nodes() for graph in data.graphs])
+        links = np.array([graph.num_edges() // 2 for graph in data.graphs])
+        columns = {
+            "graphs": sizes,
+            "nodes": [int(nodes[ids].sum()) for ids in parts],
+            "edges": [int(links[ids].sum()) for ids in parts],
+            "emd": emd,
+        }
+    return Description(
+        clients=pd.DataFrame(columns, index=pd.RangeIndex(len(parts), name="client")),
+        labels=labels,
+        emd=float((sizes / sizes.sum() * emd).sum()),
+        coverage=float((holders > 0).mean()),
+        in_all=float((holders == len(parts)).mean()),
+        pairwise=_pairwise(held, sizes),
+        lost_edges=lost,
+        total_edges=all_edges,
+    )
+
+
+def label_emd(labels: np.ndarray, everything: np.ndarray) -> np.ndarray:
+    """L1 distance, in [0, 2], of each client's label shares from the whole's; a client without labels has 0.
+
+    labels: counts (clients, classes); everything: counts (classes,).
+    """
+    own = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
+    distance = np.abs(own - everything / max(everything.sum(), 1)).sum(axis=1)
+    return np.where(labels.sum(axis=1) > 0, distance, 0.0)
+
+
+def _pairwise(held: sp.csr_matrix, sizes: np.ndarray) -> float:
+    if len(sizes) < 2:
+        return 0.0
+    shared = (held @ held.T).toarray()
+    one, other = np.triu_indices(len(sizes), k=1)
+    return float((shared[one, other] / (sizes[one] + sizes[other] - shared[one, other])).mean())

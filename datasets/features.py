@@ -1,0 +1,72 @@
+"""Node features as tensors: sparse CSR where that is faster, and the preprocessing that results record."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+Preprocessing = Literal["row", "binary", "raw"]
+
+# On one core, X @ W of width 64 in CSR beats the dense product up to about a fifth of non-zeros (PubMed at 10%: 3x,
+# Wiki at 13%: 1.5x); Amazon's 35% is faster dense.
+SPARSE_BELOW = 0.2
+
+
+def preprocess(feat: np.ndarray | sp.csr_matrix, how: Preprocessing) -> np.ndarray | sp.csr_matrix:
+    """row: each row divided by its sum, empty rows kept (Kipf and Welling, ICLR 2017); binary: 1 where not 0; raw."""
+    if how == "raw":
+        return feat
+    if how == "binary":
+        return (feat != 0).astype(np.float32)
+    total = np.asarray(feat.sum(axis=1, dtype=np.float64)).ravel()
+    scale = np.divide(1.0, total, out=np.ones_like(total), where=total != 0)
+    if isinstance(feat, np.ndarray):
+        return (feat * scale[:, None]).astype(np.float32)
+    return sp.csr_matrix(sp.diags(scale) @ feat, dtype=np.float32)
+
+
+def to_tensor(feat: np.ndarray | sp.csr_matrix) -> torch.Tensor:
+    """(N, d) float32: sparse CSR (int32 indices, MKL's own) below `SPARSE_BELOW` non-zeros, else dense."""
+    filled = np.count_nonzero(feat) if isinstance(feat, np.ndarray) else feat.nnz
+    if filled < SPARSE_BELOW * max(feat.shape[0] * feat.shape[1], 1):
+        return csr_tensor(sp.csr_matrix(feat))
+    return torch.from_numpy(
+        np.ascontiguousarray(feat if isinstance(feat, np.ndarray) else feat.toarray(), dtype=np.float32)
+    )
+
+
+def csr_tensor(matrix: sp.csr_matrix) -> torch.Tensor:
+    """A SciPy CSR matrix as a torch sparse CSR tensor, float32, same shape."""
+    matrix.sort_indices()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int32)),
+            torch.from_numpy(matrix.indices.astype(np.int32)),
+            torch.from_numpy(matrix.data.astype(np.float32)),
+            size=matrix.shape,
+            check_invariants=True,
+        )
+
+
+def to_scipy(feat: torch.Tensor) -> sp.csr_matrix:
+    """A sparse CSR tensor as a SciPy matrix that shares its memory."""
+    arrays = (feat.values().numpy(), feat.col_indices().numpy(), feat.crow_indices().numpy())
+    return sp.csr_matrix(arrays, shape=tuple(feat.shape))
+
+
+class Rows:
+    """Cuts rows out of a feature tensor, keeping its layout; a sparse one is converted to SciPy once for all cuts."""
+
+    def __init__(self, feat: torch.Tensor) -> None:
+        self._feat = to_scipy(feat) if feat.layout == torch.sparse_csr else feat
+
+    def __call__(self, ids: np.ndarray) -> torch.Tensor:
+        """(len(ids), d), rows in the order of `ids`."""
+        if isinstance(self._feat, torch.Tensor):
+            return self._feat[torch.from_numpy(ids)]
+        return csr_tensor(self._feat[ids])

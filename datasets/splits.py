@@ -1,0 +1,205 @@
+"""Split specs: pure, seeded functions that say which nodes train, validate and test.
+
+A split gives each node of the whole graph one role, and clients see the roles of the nodes they hold. So with
+overlapping clients no node trains one client and tests another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+
+from ..registry import Registry, Spec, UserError
+from .federation import Data, NodeData
+from .partitioning import Task, floor
+
+NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
+PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """role: int8 (N,), -1 none, 0 train, 1 val, 2 test. whole: bool masks (N,). clients: bool masks (n_k,) per client.
+
+    All mask dictionaries have the keys "train", "val", "test"; for graph sets they are empty and role is all -1.
+    """
+
+    role: np.ndarray
+    whole: dict[str, torch.Tensor]
+    clients: list[dict[str, torch.Tensor]]
+
+
+class SplitSpec(Spec):
+    """A way to choose training, validation and test nodes. `tasks`: the kinds of dataset it applies to."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("node",)
+
+    def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
+        """Roles and masks for the parts that a partition made (sorted ids); a function of the arguments alone.
+
+        Raises UserError when the split does not apply to the dataset or its counts do not fit.
+        """
+        if data.task not in self.tasks:
+            fitting = [name for name in SPLITS.names() if data.task in SPLITS.cls(name).tasks]
+            raise UserError(
+                f"split {self.name!r} is for {self.tasks[0]} datasets and {data.name!r} is a {data.task} dataset; "
+                f"choose one of {', '.join(fitting)}"
+            )
+        if not isinstance(data, NodeData):
+            return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
+        role = self.roles(data, parts, np.random.default_rng(seed))
+        if not (role == TRAIN).any():
+            raise UserError(f"split {self.name!r} leaves {data.name!r} no training node at all; give it a larger share")
+        return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
+
+    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """The role of each node, int8 (N,)."""
+        raise NotImplementedError
+
+
+SPLITS: Registry[SplitSpec] = Registry("split")
+
+
+def masks(role: np.ndarray) -> dict[str, torch.Tensor]:
+    """Bool masks by part from roles of any shape."""
+    return {part: torch.from_numpy(role == code) for part, code in PARTS.items()}
+
+
+@SPLITS.register("none")
+class NoSplit(SplitSpec):
+    """No labels are used in training: for graph sets that are clustered."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("graph",)
+
+
+@SPLITS.register("fixed")
+class Fixed(SplitSpec):
+    """The split that comes with the dataset: Planetoid's public one, OGB's official one."""
+
+    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        if data.fixed_split is None:
+            raise UserError(f"dataset {data.name!r} comes without a split; use split per-class or ratio")
+        role = np.full(len(data.label), NONE, dtype=np.int8)
+        for part, ids in data.fixed_split.items():
+            role[ids.numpy()] = PARTS[part]
+        return role
+
+
+@SPLITS.register("per-class")
+class PerClass(SplitSpec):
+    """k random training nodes a class, then `val` and `test` of the others at random, over the whole graph.
+
+    A class of n nodes gives min(k, n - 1), so that at least one of its nodes can be tested.
+    """
+
+    k: int = Field(20, ge=1, description="training nodes a class")
+    val: int = Field(500, ge=0, description="validation nodes in all")
+    test: int = Field(1000, ge=1, description="test nodes in all")
+
+    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        label = data.label.numpy()
+        role = np.full(len(label), NONE, dtype=np.int8)
+        for c in range(data.num_classes):
+            members = rng.permutation(np.flatnonzero(label == c))
+            role[members[: max(min(self.k, len(members) - 1), 0)]] = TRAIN
+        rest = rng.permutation(np.flatnonzero((role == NONE) & (label >= 0)))
+        if self.val + self.test > len(rest):
+            raise UserError(
+                f"split 'per-class': val={self.val} and test={self.test} do not fit into the {len(rest)} nodes of "
+                f"{data.name!r} that do not train; give smaller counts"
+            )
+        role[rest[: self.val]] = VAL
+        role[rest[self.val : self.val + self.test]] = TEST
+        return role
+
+
+@SPLITS.register("fs-per-class")
+class QuotaPerClass(SplitSpec):
+    """What the released FGSSL code does: one training quota for all classes, floor(train N / C), on the whole graph.
+
+    232 nodes a class on Cora, 332 on CiteSeer, 3943 on PubMed. Classes smaller than the quota train as a whole, so that
+    validation and test (the rest) hold none of their nodes: compare with its tables only, and prefer `ratio`.
+    """
+
+    train: float = Field(0.6, gt=0, lt=1, description="share of nodes that the quotas add up to")
+    val: float = Field(0.2, ge=0, lt=1, description="share of nodes that validate; the rest tests")
+
+    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        label = data.label.numpy()
+        role = np.where(label >= 0, TEST, NONE).astype(np.int8)
+        quota = floor(self.train * len(label) / data.num_classes)
+        for c in range(data.num_classes):
+            role[rng.permutation(np.flatnonzero(label == c))[:quota]] = TRAIN
+        rest = rng.permutation(np.flatnonzero(role == TEST))
+        role[rest[: round(self.val * len(label))]] = VAL
+        return role
+
+
+@SPLITS.register("ratio")
+class Ratio(SplitSpec):
+    """Shares of each client's nodes, or of the whole graph's.
+
+    strategy "floor" cuts each class at floor(train n), floor((train + val) n), floor((train + val + test) n) of its n
+    shuffled nodes, as OpenFGL does. "quota" takes round(train n) of all n nodes and shares them among the classes by
+    largest remainder, which leaves a client with few nodes some. "random" does not look at classes.
+
+    A node that several clients hold keeps the role that the first of them gave it, and counts towards the others'.
+    """
+
+    train: float = Field(0.2, gt=0, lt=1, description="training share")
+    val: float = Field(0.4, ge=0, lt=1, description="validation share")
+    test: float = Field(0.4, gt=0, lt=1, description="test share; train + val + test <= 1, the rest is unused")
+    scope: Literal["client", "global"] = Field("client", description="shares of each client's nodes, or of all nodes")
+    strategy: Literal["floor", "quota", "random"] = Field("floor", description="how shares become counts; see above")
+    min_train: int = Field(0, ge=0, description="least training nodes of a client that holds so many labelled nodes")
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> Ratio:
+        if self.train + self.val + self.test > 1 + 1e-9:
+            raise ValueError("train + val + test must be at most 1")
+        return self
+
+    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        label = data.label.numpy()
+        group = label if self.strategy != "random" else np.minimum(label, 0)
+        role = np.full(len(label), NONE, dtype=np.int8)
+        for held in parts if self.scope == "client" else [np.arange(len(label))]:
+            ids = held[label[held] >= 0]
+            counts = self._counts(np.bincount(group[ids], minlength=data.num_classes), rng)
+            for c in range(data.num_classes):
+                members = ids[group[ids] == c]
+                free = rng.permutation(members[role[members] == NONE])
+                for code, wanted in enumerate(counts[:, c]):
+                    missing = max(int(wanted) - int((role[members] == code).sum()), 0)
+                    role[free[:missing]], free = code, free[missing:]
+        for held in parts:
+            ids = held[label[held] >= 0]
+            missing = min(self.min_train, len(ids)) - int((role[ids] == TRAIN).sum())
+            if missing > 0:
+                reluctance = np.array([3, 2, 1, 0])[role[ids]]  # train 3, val 2, test 1, no role 0 (-1 is the last)
+                role[ids[np.lexsort((rng.random(len(ids)), reluctance))[:missing]]] = TRAIN
+        return role
+
+    def _counts(self, members: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Counts, int (3, groups): training, validation and test nodes to take of each group of `members` nodes."""
+        shares = (self.train, self.val, self.test)
+        if self.strategy != "quota":
+            cuts = np.floor(np.cumsum(shares)[:, None] * members + 1e-9).astype(np.int64)  # 0.6 * 5 is 3
+            return np.diff(cuts, axis=0, prepend=0)
+        left = members.copy()
+        counts = []
+        for share in shares:
+            ideal = share * members
+            count = np.minimum(np.floor(ideal + 1e-9).astype(np.int64), left)
+            total = min(round(share * int(members.sum())), int(left.sum()))
+            for c in np.lexsort((rng.random(len(members)), count - ideal)):
+                if count.sum() < total and count[c] < left[c]:
+                    count[c] += 1
+            counts.append(count)
+            left = left - count
+        return np.stack(counts)

@@ -1,0 +1,159 @@
+"""FCLG, its node-level variant FCLG-H, and the distillation baselines that share its intra-client loss."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import METHODS
+from ..benchmark.engine.backbones import Params
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.encoders import Codes, GINEncoder, encoder_of
+from ..benchmark.engine.graphcohort import GraphCohort
+from ..benchmark.engine.graphmethod import GraphMethod
+from ..benchmark.engine.graphsets import GraphBatch, neighbours
+from ..benchmark.engine.messages import Tree
+from ..benchmark.engine.network import Network
+from .fedavg import FedAvg
+from .parts.diffusion import PersonalisedPageRank
+from .parts.mutual_information import between_views, to_global_from_previous
+
+
+@METHODS.register("intra-fedavg")
+class IntraFedAvg(GraphMethod, FedAvg):
+    """FCLG's intra-client contrast alone, averaged over clients (Intra-FedAvg of Li, Agrawal, Ramnath and Jin, IEEE
+    BigData 2024, arXiv 2411.12098): unsupervised embeddings of graphs, clients hold sets of graphs.
+
+    One GIN of L layers of width h with BatchNorm encodes a graph through its adjacency and through its diffusion
+    S = alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1. Node codes H = all layers side by side, graph codes U
+    (adjacency) and V (diffusion) = sums over the nodes. Over a minibatch of B graphs, u and v the codes of one graph,
+        l(u, v) = log sum_{z in U + V, z != u} exp(u.z / tau) - u.v / tau,   l_intra = 1/(2B) sum [l(u, v) + l(v, u)].
+    Server: mean of the models weighted by the clients' numbers of graphs, over participants (Eq. 1; line 8 of the
+    algorithm divides by all). Messages: the encoder up and down, with the 2 L h running statistics of BatchNorm, which
+    are averaged too, because scoring needs them. Scored: k-means on U of all graphs under the global model.
+
+    Departures and choices: codes are scaled to length 1 in l_intra, as the raw products of sums over hundreds of nodes
+    overflow (`unit_codes` false: as printed). BatchNorm's running statistics are those of the adjacency view, the one
+    that is scored. The paper states no hyper-parameter but K = 6: width and depth are the cell's backbone's (our
+    choice: h = 32, L = 4), rate, batch and epochs the cell's (our choice: Adam 1e-3 without decay, B = 128, 64 for
+    ENZYMES and DHFR, E = 5, R = 50); a local step is the cell's optimiser's, where line 19 says SGD.
+    """
+
+    encoder = GINEncoder
+
+    tau: float = Field(0.5, gt=0, description="temperature of the intra-client contrast; not in the paper, MOON's 0.5")
+    unit_codes: bool = Field(
+        True, description="scale codes to length 1 in the intra-client contrast (SimCLR; our choice), or take them raw"
+    )
+    alpha: float = Field(0.2, gt=0, lt=1, description="restart probability of the diffusion; not in the paper, MVGRL's")
+    threshold: float = Field(0.0, ge=0, description="drop diffusion entries below this; 0 = exact (our choice)")
+
+    def batch_loss(self, cohort: GraphCohort) -> torch.Tensor:
+        encoder, batch, params = encoder_of(cohort.network, GINEncoder), cohort.minibatch, cohort.params
+        codes = encoder.encode(params, batch, neighbours, track=True)
+        diffused = encoder.encode(params, batch, PersonalisedPageRank(self.alpha, self.threshold))
+        return self.intra(codes.graphs, diffused.graphs, batch) + self.distilled(cohort, codes)
+
+    def intra(self, first: torch.Tensor, second: torch.Tensor, batch: GraphBatch) -> torch.Tensor:
+        """(K,) l_intra of the two views' codes (B, L h)."""
+        if self.unit_codes:
+            first, second = F.normalize(first), F.normalize(second)
+        pairs = zip(first.split(batch.counts), second.split(batch.counts), strict=True)
+        return torch.stack([between_views(u, v, self.tau) if len(u) else u.new_zeros(()) for u, v in pairs])
+
+    def distilled(self, cohort: GraphCohort, codes: Codes) -> torch.Tensor:
+        """(K,) what ties the codes of the adjacency view to the received global model; nothing here."""
+        return torch.zeros(len(cohort))
+
+    def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
+        return encoder_of(network, GINEncoder).encode(params, batch, neighbours, training=False).graphs
+
+
+def frozen(cohort: GraphCohort, model: Params) -> Codes:
+    """Codes of the minibatch under a model that is not trained, with the minibatch's own statistics in BatchNorm.
+
+    They are then equal to the current codes as long as the models are.
+    """
+    with torch.no_grad():
+        return encoder_of(cohort.network, GINEncoder).encode(model, cohort.minibatch, neighbours)
+
+
+@METHODS.register("intra-kl")
+class IntraKL(IntraFedAvg):
+    """Intra-FedAvg + KL(p_s || p_c), p = softmax over the dimensions of a graph code (Eq. 2 of the FCLG paper).
+
+    p_s: under the received global model, fixed; p_c: under the client's. Summed over dimensions, averaged over graphs.
+    The text mentions a temperature that Eq. 2 lacks: 1. Messages as intra-fedavg.
+    """
+
+    distillation: float = Field(1.0, ge=0, description="weight of the distillation term (no weight in Eq. 2)")
+
+    def distilled(self, cohort: GraphCohort, codes: Codes) -> torch.Tensor:
+        shared = frozen(cohort, cohort.received["model"]).graphs
+        return self.distillation * cohort.minibatch.mean_over_graphs(self.gap(codes.graphs, shared))
+
+    def gap(self, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        """(B,) distance of graph codes (B, L h) to those of the global model."""
+        logs = own.log_softmax(1), shared.log_softmax(1)
+        return F.kl_div(*logs, reduction="none", log_target=True).sum(1)
+
+
+@METHODS.register("intra-mse")
+class IntraMSE(IntraKL):
+    """Intra-FedAvg + ||f_c(x) - f_s(x)||^2 on graph codes (Intra-MSE of the FCLG paper, Eq. 3), averaged over graphs.
+
+    Sums over nodes make the codes, and so this term, large: it holds the encoder near the global one. Messages as
+    intra-fedavg.
+    """
+
+    def gap(self, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        return (own - shared).square().sum(1)
+
+
+@METHODS.register("fclg")
+class FCLG(IntraFedAvg):
+    """Li, Agrawal, Ramnath and Jin, IEEE BigData 2024 (arXiv 2411.12098): Intra-FedAvg + inter-client contrast (Eq. 7),
+
+        l_inter = -log( e^{cos(U, U_s)/tau'} / (e^{cos(U, U_s)/tau'} + e^{cos(U, U_c)/tau'}) ), averaged over graphs,
+
+    U_s under the received global model, U_c under the client's own model at the end of its previous local epoch (MOON
+    takes the previous round). In the first epoch both are the received weights, so the term is log 2 without a gradient
+    throughout, and only two or more local epochs make a difference. Messages as intra-fedavg.
+
+    Eq. 4, dot products without temperature, is called the same as Eq. 7; Eq. 7 is used.
+    """
+
+    tau_inter: float = Field(
+        0.5, gt=0, description="temperature of the inter-client contrast; not in the paper, MOON's 0.5"
+    )
+    inter: float = Field(1.0, ge=0, description="weight of the inter-client contrast (paper: plain sum)")
+
+    def client(self, cohort: Cohort) -> Tree:
+        def remember() -> None:
+            cohort.state["previous"] = {name: value.detach().clone() for name, value in cohort.params.items()}
+
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss, each_epoch=remember)
+        return {"model": cohort.params}
+
+    def distilled(self, cohort: GraphCohort, codes: Codes) -> torch.Tensor:
+        shared, previous = frozen(cohort, cohort.received["model"]), frozen(cohort, cohort.state["previous"])
+        return self.inter * self.contrast(cohort.minibatch, codes, shared, previous)
+
+    def contrast(self, batch: GraphBatch, now: Codes, shared: Codes, previous: Codes) -> torch.Tensor:
+        """(K,) l_inter."""
+        values = to_global_from_previous(now.graphs, shared.graphs, previous.graphs, self.tau_inter)
+        return batch.mean_over_graphs(values)
+
+
+@METHODS.register("fclg-h")
+class FCLGH(FCLG):
+    """FCLG with the inter-client contrast on node codes H instead of graph codes U (Eq. 8), averaged over the nodes of
+    the minibatch. The text says that the variant changes the intra-client contrast, Eq. 8 is the other; Eq. 8 is used.
+    Messages as intra-fedavg.
+    """
+
+    def contrast(self, batch: GraphBatch, now: Codes, shared: Codes, previous: Codes) -> torch.Tensor:
+        values = to_global_from_previous(now.nodes, shared.nodes, previous.nodes, self.tau_inter)
+        return batch.mean_over_nodes(values)

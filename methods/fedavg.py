@@ -1,0 +1,100 @@
+"""FedAvg, and the references that do without a federation: Local and Global."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Arrangement, Method, Server, average
+from ..benchmark.engine.backbones import Params
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.messages import Download, Tree
+from ..benchmark.engine.views import union_client, whole_client
+from ..datasets.federation import Federation, NodeClient
+
+
+class LocalTraining(Method):
+    """Clients that minimise their own loss, whatever they exchange."""
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        """(K,) mean cross-entropy over each client's training nodes."""
+        return cohort.cross_entropy(cohort.forward().logits)
+
+    def prepare(self, cohort: Cohort) -> None:
+        cohort.params = cohort.network.init(cohort.streams.seed, cohort.features, cohort.classes)
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        return cohort.params
+
+
+@METHODS.register("local")
+class Local(LocalTraining):
+    """No federation: every client trains on its own graph alone.
+
+    Objective of client k: mean cross-entropy over its training nodes. Messages: none.
+    """
+
+    delivers = "personal"
+    heterogeneous = True
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.fit(self.local_loss)
+        return {}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return {}
+
+
+@METHODS.register("fedavg")
+class FedAvg(LocalTraining):
+    """McMahan et al., AISTATS 2017 (arXiv 1602.05629).
+
+    Client: theta_k <- theta, E epochs on its mean cross-entropy. Server: theta <- sum_k w_k theta_k, with w_k by the
+    training configuration's `weighting`. Messages: theta up, theta down. The global model is scored after aggregation;
+    `personal_*` columns score the clients' models before it.
+    """
+
+    def open(self, server: Server) -> Download:
+        server.state["model"] = server.initial_model()
+        return {"model": server.state["model"]}
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        return {"model": cohort.params}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        server.state["model"] = self.aggregate(server, uploads["model"])
+        return {"model": server.state["model"]}
+
+    def aggregate(self, server: Server, models: Params) -> Params:
+        """The server rule: the clients' models (K, ...) to the next global one."""
+        return average(models, server.weights)
+
+    def global_model(self, server: Server) -> Params | None:
+        model: Params = server.state["model"]
+        return model
+
+
+@METHODS.register("global")
+class Global(Local):
+    """Centralised reference: one model on all data, no communication.
+
+    scope "whole": the uncut graph with all edges (FGSSL's Global). scope "union": only the nodes that some client holds
+    and the edges both ends of which one client holds (FedGL's Centralized). Trained for rounds x local epochs, selected
+    by validation like every other method, scored on each client's own test nodes within that graph.
+    """
+
+    heterogeneous = False
+
+    scope: Literal["whole", "union"] = Field("whole", description="the uncut graph, or the union of the clients'")
+
+    def arrange(self, federation: Federation) -> Arrangement:
+        one = whole_client(federation) if self.scope == "whole" else union_client(federation)
+        place = torch.full((int(one.graph.ndata["global_id"].max()) + 1,), -1)
+        place[one.graph.ndata["global_id"]] = torch.arange(one.graph.num_nodes())
+        scored = [place[c.graph.ndata["global_id"]] for c in federation.clients if isinstance(c, NodeClient)]
+        return Arrangement(replace(federation, clients=[one]), scored)

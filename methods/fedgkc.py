@@ -1,0 +1,131 @@
+"""FedGKC: a private model and a shared copilot teach each other; the server weighs copilots by what they know."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, model_validator
+
+from ..benchmark.engine import METHODS, Server
+from ..benchmark.engine.backbones import Forward
+from ..benchmark.engine.batch import Batch
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.messages import Tree
+from .parts.augment import Views
+from .parts.distill import kl, neighbour_kl, rows_of
+from .parts.dual import DualModel
+from .parts.heads import CommonWidth
+
+LEAST = 1e-6  # a strength below it counts as it: Eq. 10 divides by the sum of strengths, which may be 0 or negative
+
+
+@METHODS.register("fedgkc")
+class FedGKC(Views, CommonWidth, DualModel):
+    """Lai, Zeng, Li, Shen, Zhu, Luo, Lu, Zhu, arXiv 2501.12624v1 (January 2025). Heterogeneous node classifiers.
+
+    Client k holds a private model l of any architecture and a copilot c (GCN-2); both train in one pass, each with the
+    other as a fixed teacher; e embeddings of width h, p predictions, sigma the softmax over an embedding's entries:
+
+    SMKD  L_c = alpha CE_c + beta N(e_l, e_c) + (1 - alpha - beta) KL(p_l || p_c)
+          L_l = alpha CE_l + beta N(e_c, e_l) + (1 - alpha - beta) KL(p_c || p_l) + MSE(e^w, e^s) + KL(p^w || p^s)
+          N(z, e) = 1/N_k sum_i sum_{j in N(i) and i} KL(sigma(z_j) || sigma(e_i)); w, s: a weak and a strong view of
+          the client's graph through l, drawn anew each step.
+    KAMA  P_k = mean_i [ m_i + (m_i - sum of the other p_i) / (C - 1) - lambda mean_{j in N(i)} cos(p_i, p_j) ],
+          m_i = max p_i, p of the copilot after training, without dropout; theta_g = sum_k w_k theta_k with
+          w_k = (N_k / sum N + P_k / sum P) / 2.
+    Messages: the copilot, N_k and P_k up; the copilot down. Private models never leave; they are what is scored.
+
+    Without SMKD (`fedgkc-kama`) beta is 0 and the views go: the two models teach each other predictions as in FML on
+    all nodes, alpha CE + (1 - alpha) KL. Without KAMA (`fedgkc-smkd`) the configuration's weights (N_k by default)
+    average.
+
+    Choices where the paper is silent: KL, N and MSE are means over all nodes, CE over training nodes; the weak view is
+    a fixed target in KL and not in MSE; Eq. 8's M is the number of classes C; a node without neighbours has cosine 0;
+    P_k below 1e-6 counts as 1e-6 (a uniform prediction of many classes is below 0), which is logged; a client without
+    a training node has nothing to teach and weighs 0.
+    """
+
+    alpha: float = Field(0.6, ge=0, le=1, description="weight of cross-entropy (paper)")
+    beta: float = Field(0.2, ge=0, le=1, description="weight of the neighbour distillation N (paper)")
+    strength_lambda: float = Field(0.1, ge=0, description="lambda of P_k, weight of the neighbours' agreement (paper)")
+    neighbour_mean: bool = Field(False, description="divide N's inner sum by |N(i)| + 1, which the paper does not")
+    smkd: bool = Field(True, description="self-mutual knowledge distillation: N and the two views")
+    kama: bool = Field(True, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
+
+    @model_validator(mode="after")
+    def _weights(self) -> FedGKC:
+        if self.alpha + self.beta > 1 + 1e-9:
+            raise ValueError(f"alpha + beta is {self.alpha + self.beta:g}, must be at most 1: the rest weighs KL")
+        return self
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        out, rows = self.pair(cohort), rows_of(cohort, "all")
+        log_l, log_c = out.private.logits.log_softmax(1), out.shared.logits.log_softmax(1)
+        task = cohort.cross_entropy(out.private.logits) + cohort.cross_entropy(out.shared.logits)
+        predictions = kl(log_c, log_l) + kl(log_l, log_c)
+        if not self.smkd:
+            return self.alpha * task + (1 - self.alpha) * cohort.mean_over(predictions, rows)
+        z_l, z_c = out.private.embedding.log_softmax(1), out.shared.embedding.log_softmax(1)
+        batch, mean = cohort.batch, self.neighbour_mean
+        neighbours = neighbour_kl(z_c, z_l, batch, mean=mean) + neighbour_kl(z_l, z_c, batch, mean=mean)
+        distilled = self.beta * neighbours + (1 - self.alpha - self.beta) * predictions + self._own_views(cohort)
+        return self.alpha * task + cohort.mean_over(distilled, rows)
+
+    def _own_views(self, cohort: Cohort) -> torch.Tensor:
+        """(N,) what the private model's weak view teaches its strong one."""
+        weak, strong = (self._through(cohort, self.view(cohort, strength, strength)) for strength in ("weak", "strong"))
+        near = (weak.embedding - strong.embedding).square().mean(1)
+        return near + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
+
+    @staticmethod
+    def _through(cohort: Cohort, data: tuple[Batch, ...]) -> Forward:
+        return cohort.network.forward(cohort.params, data, cohort.streams)
+
+    def client(self, cohort: Cohort) -> Tree:
+        upload = super().client(cohort)
+        if not self.kama:
+            return upload
+        with torch.no_grad():
+            p = self.shared_forward(cohort, training=False).logits.softmax(1)
+        strength = cohort.mean_over(node_strength(p, cohort.batch, self.strength_lambda), rows_of(cohort, "all"))
+        return upload | {"nodes": torch.tensor(cohort.batch.sizes, dtype=torch.float32), "strength": strength}
+
+    def weights(self, server: Server, uploads: Tree) -> torch.Tensor:
+        if not self.kama:
+            return server.weights
+        low = int((uploads["strength"] < LEAST).sum())
+        if low:
+            logging.getLogger(__name__).info("round %d: P_k of %d clients raised to %g", server.round, low, LEAST)
+        taught = (server.weights > 0).float()
+        nodes, strength = uploads["nodes"] * taught, uploads["strength"].clamp(min=LEAST) * taught
+        return (nodes / nodes.sum() + strength / strength.sum()) / 2
+
+
+def node_strength(p: torch.Tensor, batch: Batch, weight: float) -> torch.Tensor:
+    """(N,) the terms of P_k (Eq. 8, 9) of predictions p (N, C), C > 1; weight: its lambda."""
+    top, classes = p.max(1).values, p.shape[1]
+    unit = F.normalize(p, dim=1)
+    agreement = (unit * (batch.mean @ unit)).sum(1)
+    return top + (2 * top - p.sum(1)) / (classes - 1) - weight * agreement
+
+
+@METHODS.register("fedgkc-smkd")
+class FedGKCSMKD(FedGKC):
+    """FedGKC with its distillation alone (Table V): the configuration's weights, N_k by default, average copilots.
+
+    Messages: the copilot up and down.
+    """
+
+    kama: bool = Field(False, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
+
+
+@METHODS.register("fedgkc-kama")
+class FedGKCKAMA(FedGKC):
+    """FedGKC with its aggregation alone (Table V): private model and copilot teach each other predictions only.
+
+    Messages as FedGKC.
+    """
+
+    smkd: bool = Field(False, description="self-mutual knowledge distillation: N and the two views")

@@ -1,0 +1,99 @@
+"""FedKD: a private teacher and a shared student that teach each other, and the student's updates by their SVD."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Server, TrainConfig, average
+from ..benchmark.engine.backbones import Params
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.messages import Download, Each, Tree, transform
+from ..benchmark.engine.ops import segment_product
+from .parts.distill import Nodes, kl, rows_of
+from .parts.dual import DualModel, as_shared, shared_part
+from .parts.heads import CommonWidth
+from .parts.lowrank import compress, gather, restore, row, stack
+
+MATCH = "match.weight"  # W_h in the cohort's parameters
+
+
+@METHODS.register("fedkd")
+class FedKD(CommonWidth, DualModel):
+    """Wu et al., Nature Communications 13:2032, 2022 (arXiv 2108.13323).
+
+    Client k, private teacher t of any architecture, student s (GCN-2, as FedGKC has it), in one pass together, with
+    D = CE_t + CE_s and r the embeddings of width h:
+    L_t = CE_t + KL(p_s || p_t) / D + |r_t - W_h r_s|^2 / (h D),   L_s = CE_s + KL(p_t || p_s) / D + the same last term,
+    W_h (h, h) private. Of the paper's matches of hidden states and attention only the embedding exists in a GNN.
+    Up: the student's update U = theta_s - theta_g; matrices by the smallest number r of singular values that holds the
+    share T of their energy, T = start + (end - start) t / R at round t. Server: mean of the restored updates,
+    compressed alike, added to theta_g by everyone. Messages up and down: min(r (m + n + 1), m n) scalars for an m x n
+    matrix, a vector as it is; theta_g whole at a client's first round, and to one that missed the last update.
+
+    Departures: both released implementations keep rank 0, a zero matrix, where the last singular value alone holds
+    1 - T of the energy; here r is at least 1 and may be full. Predictions that teach, and D, get no gradient (our
+    choice): D weighs, and is not an end. Means over nodes, not over nodes x classes. HtFLlib compresses parameters, and
+    clips gradients at 10, which the training configuration can.
+    """
+
+    start: float = Field(0.95, gt=0, le=1, description="energy kept at the start (paper)")
+    end: float = Field(0.98, gt=0, le=1, description="energy kept at the last round (paper)")
+    nodes: Nodes = Field("train", description="nodes of the distillation terms: training nodes (our choice), or all")
+    uniform: bool = Field(True, description="mean of the updates (HtFLlib), or by the configuration's `weighting`")
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
+
+    def prepare(self, cohort: Cohort) -> None:
+        super().prepare(cohort)
+        h = cohort.network.backbones[0].hidden
+        drawn = [torch.from_numpy(g.uniform(-(h**-0.5), h**-0.5, (h, h))).float() for g in cohort.streams("match")]
+        cohort.params[MATCH] = torch.stack(drawn)  # PyTorch's default initialisation of a linear layer
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        out, rows = self.pair(cohort), rows_of(cohort, self.nodes)
+        teacher, student = out.private, out.shared
+        task = cohort.cross_entropy(teacher.logits) + cohort.cross_entropy(student.logits)
+        log_t, log_s = teacher.logits[rows].log_softmax(1), student.logits[rows].log_softmax(1)
+        mapped = segment_product(student.embedding, cohort.params[MATCH], cohort.batch.sizes)
+        # One squared distance serves both losses: its gradient at each model is that model's own.
+        apart = (teacher.embedding - mapped)[rows].square().mean(1)
+        shared = cohort.mean_over(kl(log_s, log_t) + kl(log_t, log_s) + apart, rows)
+        # Without a training node nothing tells how good the predictions are, so nothing is distilled.
+        scale = torch.where(task > 0, 1 / task.clamp(min=torch.finfo(task.dtype).tiny), 0.0).detach()
+        return task + scale * shared
+
+    def energy(self, number: int, rounds: int) -> float:
+        return self.start + (self.end - self.start) * number / rounds
+
+    def client(self, cohort: Cohort) -> Tree:
+        everyone = range(len(cohort))
+        before = cohort.state["student"] = stack([self._student(cohort, k) for k in everyone])
+        cohort.load(as_shared(before))
+        cohort.fit(self.local_loss)
+        update = {name: value - before[name] for name, value in shared_part(cohort.params).items()}
+        energy = self.energy(cohort.round, cohort.config.rounds)
+        return {"update": gather([compress(row(update, k), energy) for k in everyone])}
+
+    @staticmethod
+    def _student(cohort: Cohort, k: int) -> Params:
+        """The global student at client k: as received whole, or the one it holds plus the received update."""
+        whole = row(cohort.received.get("model", {}), k)
+        if any(value.numel() for value in whole.values()):
+            return whole
+        held, update = row(cohort.state["student"], k), restore(row(cohort.received["update"], k))
+        return {name: value + update[name] for name, value in held.items()}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        updates = stack([restore(row(uploads["update"], k)) for k in range(len(server.participants))])
+        update = compress(average(updates, server.weights), self.energy(server.round, server.config.rounds))
+        step = restore(update)
+        model = server.state["model"] = {name: value + step[name] for name, value in server.state["model"].items()}
+        if len(server.participants) == server.clients:
+            return {"update": update}
+        # Whoever missed this round does not hold the model that the next update adds to, and gets the sum instead.
+        nothing = transform({"update": update, "model": model}, lambda _: torch.empty(0))
+        current, late = nothing | {"update": update}, nothing | {"model": model}
+        each = [current if client in server.participants else late for client in range(server.clients)]
+        return Each(gather(each), range(server.clients))

@@ -1,0 +1,54 @@
+"""FedOpt: FedAvg whose server takes an optimiser step."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Server, average
+from ..benchmark.engine.backbones import Params
+from .fedavg import FedAvg
+
+
+@METHODS.register("fedopt")
+class FedOpt(FedAvg):
+    """Reddi et al., ICLR 2021 (arXiv 2003.00295).
+
+    Client and messages as FedAvg. Server: Delta = sum_k w_k theta_k - theta, then theta <- theta + step:
+    sgd      m <- momentum m + Delta,                       step = lr m
+    adagrad  v <- v + Delta^2,                              step = lr Delta / (sqrt(v) + tau)
+    adam     m <- b1 m + (1-b1) Delta, v <- b2 v + (1-b2) Delta^2,                  step = lr m / (sqrt(v) + tau)
+    yogi     m as adam, v <- v - (1-b2) Delta^2 sign(v - Delta^2),                  step = lr m / (sqrt(v) + tau)
+    without bias correction (Algorithm 2). With sgd, momentum 0 and rate 1 it is FedAvg.
+    """
+
+    server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = Field(
+        "sgd", description="server rule; sgd is what FGSSL's released code base uses"
+    )
+    server_lr: float = Field(0.5, gt=0, description="server rate; FGSSL's scripts try 0.5 and 0.1, 0.5 is our choice")
+    server_momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the sgd rule")
+    beta1: float = Field(0.9, ge=0, lt=1, description="decay of m for adam and yogi (paper, section 5)")
+    beta2: float = Field(0.99, ge=0, lt=1, description="decay of v for adam and yogi (paper, section 5)")
+    tau: float = Field(1e-3, gt=0, description="adaptivity (paper, section 5)")
+
+    def aggregate(self, server: Server, models: Params) -> Params:
+        mean = average(models, server.weights)
+        before: Params = server.state["model"]
+        return {name: before[name] + self._step(server, name, mean[name] - before[name]) for name in mean}
+
+    def _step(self, server: Server, name: str, delta: torch.Tensor) -> torch.Tensor:
+        state = server.state.setdefault("optimiser", {})
+        m, v = state.get(name, (torch.zeros_like(delta), torch.zeros_like(delta)))
+        rule, square = self.server_optimiser, delta**2
+        if rule == "sgd":
+            m = self.server_momentum * m + delta
+        elif rule == "adagrad":
+            m, v = delta, v + square
+        else:
+            m = self.beta1 * m + (1 - self.beta1) * delta
+            drift = v - square if rule == "adam" else square * torch.sign(v - square)
+            v = v - (1 - self.beta2) * drift
+        state[name] = (m, v)
+        return self.server_lr * (m if rule == "sgd" else m / (v.sqrt() + self.tau))

@@ -1,0 +1,44 @@
+"""FedProto: clients that exchange class prototypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Server
+from ..benchmark.engine.messages import Tree
+from .parts.prototypes import PrototypeExchange
+
+
+@METHODS.register("fedproto")
+class FedProto(PrototypeExchange):
+    """Tan et al., AAAI 2022 (arXiv 2105.00243), for clients of any architecture with embeddings of width h.
+
+    Client k: CE + lam mean_{i in T_k} mean_h (r_i - c^(y_i))^2, r_i the embedding (input of the linear head), c the
+    received prototypes, T_k the training nodes. Server: c^(j) = mean over the clients K_j that have class j of c_k^(j);
+    a class that nobody sent in a round (partial participation) keeps its last prototype. Messages: up C_k h scalars and
+    C_k int64 class numbers (with `server_weights` "samples" also C_k int64 counts), down C h scalars.
+
+    Departures: prototypes are taken after training and without dropout, where the released code averages the last
+    training pass. With lam = 0 it is local training of the same models.
+    """
+
+    server_weights: Literal["clients", "samples"] = Field(
+        "clients", description="c^(j): plain mean over clients (code), or weighted by training nodes of class j (paper)"
+    )
+
+    def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
+        if self.server_weights == "clients":
+            return {}
+        return {"counts": [count[own] for count, own in zip(counts, held, strict=True)]}
+
+    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
+        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+        weight = torch.cat(uploads["counts"]).to(sent.dtype) if "counts" in uploads else torch.ones(len(sent))
+        table = sent.new_zeros(server.classes, sent.shape[1]).index_add_(0, classes, sent * weight.unsqueeze(1))
+        mass = sent.new_zeros(server.classes).index_add_(0, classes, weight).unsqueeze(1)
+        before = server.state.get("prototypes", torch.full_like(table, torch.nan))
+        return torch.where(mass > 0, table / mass, before)

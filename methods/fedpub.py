@@ -1,0 +1,162 @@
+"""FED-PUB: personalised averaging by functional similarity, with private weight masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import dgl
+import numpy as np
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Phase, Server, Step, TrainConfig
+from ..benchmark.engine.backbones import Backbone, Params
+from ..benchmark.engine.batch import Batch, Features
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.messages import Download, Tree
+from ..benchmark.engine.optim import Tensors
+from .fedavg import LocalTraining
+from .parts.personal import cosine, mix
+
+BLOCKS, BLOCK_SIZE, P_IN = 5, 100, 0.1  # the proxy graph of the released code
+
+
+@METHODS.register("fed-pub")
+class FedPub(LocalTraining):
+    """Baek et al., ICML 2023 (arXiv 2206.10206): personalised averaging of clients that compute alike, masked weights.
+
+    Client k: weights W_k * mu_k with private masks mu_k, on every layer and a linear classifier after them; biases are
+    not masked. Loss CE + l1 ||mu_k||_1 + proximal sum_W ||W_k - W'_k||_2 over the tensors of the received model W', not
+    squared; the last term is left out in the first round. Masks below `prune` in size count as 0 outside training.
+    Its functional embedding f_k is the mean over nodes of the last hidden layer, before activation, on a random graph
+    that all share: 5 blocks of 100 nodes, edges with probability 0.1 within a block, features N(0, 1).
+    Server: client i gets sum_j a_ij theta_j, a_ij = exp(scale cos(f_i, f_j)) / sum_j exp(scale cos(f_i, f_j)).
+
+    Messages: theta and f_k (h) up, a theta of its own down; masks stay. The random graph, (500, d) features and its
+    edges (2, m) int64, goes down once before the rounds. Scored is the client's masked model after training. A client
+    that skips rounds finds what it was sent last.
+
+    Departures. The released code takes both penalties from detached tensors, so they have no gradient: `as_released`.
+    Its l1 = 1e-3 has therefore never shrunk a mask; where it does, Adam drives most of them to 0 and accuracy with
+    them, so the default is smaller. Weight decay applies to W and not to the masks, which have their own penalty
+    (`as_released`: to both).
+    """
+
+    delivers = "personal"
+
+    l1: float = Field(
+        1e-5, ge=0, description="L1 weight of the masks; our choice on validation (code: 1e-3, no effect)"
+    )
+    prune: float = Field(1e-3, ge=0, description="size below which a mask counts as 0 outside training (code: 1e-3)")
+    proximal: float = Field(1e-3, ge=0, description="weight of the distance to the received model (code: 1e-3)")
+    scale: float = Field(
+        10.0,
+        ge=0,
+        description="tau, sharpness of the mixture (code: 10, its scripts 3 disjoint and 5 overlapping; OpenFGL: 10)",
+    )
+    as_released: bool = Field(False, description="penalties without gradient, weight decay on masks (released code)")
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        return [backbone.model_copy(update={"linear_head": True}) for backbone in super().architecture(backbones)]
+
+    # -- exchange ---------------------------------------------------------------------------------------------------
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        proxy = Phase((Step(self.keep_proxy, self.start),), 1, scored=False, name="proxy graph", everyone=True)
+        return [proxy, *super().phases(config)]
+
+    def prepare(self, cohort: Cohort) -> None:
+        super().prepare(cohort)
+        masks = {name: torch.ones_like(value) for name, value in cohort.params.items() if name.endswith("weight")}
+        cohort.state["mask"] = masks
+
+    def open(self, server: Server) -> Download:
+        return proxy_graph(server.generator, server.features)
+
+    def keep_proxy(self, cohort: Cohort) -> Tree:
+        # One shared tensor, listed once a client as all state is.
+        cohort.state["proxy"] = {name: list(value) for name, value in cohort.received.items()}
+        return {}
+
+    def start(self, server: Server, uploads: Tree) -> Download:
+        return {"model": server.initial_model()}
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.load(cohort.received["model"])
+        trained = cohort.params | {f"mask.{name}": mask for name, mask in cohort.state["mask"].items()}
+        cohort.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
+        return {"model": cohort.params, "function": self.function(cohort)}
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        return cohort.cross_entropy(cohort.forward(masked(cohort.params, cohort.state["mask"])).logits)
+
+    @torch.no_grad()
+    def penalised(self, cohort: Cohort, grads: Tensors) -> Tensors:
+        """The gradients with those of both penalties added, in closed form: autograd needs twice the passes."""
+        found = dict(grads)
+        for name, mask in cohort.state["mask"].items():
+            # The optimiser will add weight_decay * mask: take it away before.
+            own = mask.sign().mul_(self.l1).sub_(mask, alpha=cohort.config.weight_decay)
+            found[f"mask.{name}"] = grads[f"mask.{name}"] + own
+        if cohort.round > 1:
+            for name, received in cohort.received["model"].items():
+                away = cohort.params[name] - received
+                norm = away.flatten(1).norm(dim=1).clamp_(min=torch.finfo(away.dtype).tiny)  # gradient 0 at distance 0
+                found[name] = grads[name].addcmul(away, (self.proximal / norm).view(-1, *[1] * (away.dim() - 1)))
+        return found
+
+    @torch.no_grad()
+    def function(self, cohort: Cohort) -> torch.Tensor:
+        """(K, h) the clients' mean last hidden layer on the random graph they share."""
+        if "proxy" not in cohort.cache:
+            proxy = cohort.state["proxy"]
+            cohort.cache["proxy"] = tiled(proxy["feature"][0], proxy["edge"][0], len(cohort))
+        hidden = cohort.network.forward(self.pruned(cohort), (cohort.cache["proxy"],)).pre[-1]
+        return hidden.view(len(cohort), -1, hidden.shape[1]).mean(1)
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return mix(server, uploads["model"], (self.scale * cosine(uploads["function"])).softmax(1))
+
+    # -- what it delivers -------------------------------------------------------------------------------------------
+
+    def pruned(self, cohort: Cohort) -> Params:
+        """(K, ...) the weights that the clients compute with outside training."""
+        return masked(cohort.params, {n: mask * (mask.abs() >= self.prune) for n, mask in cohort.state["mask"].items()})
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        return self.pruned(cohort)
+
+
+def masked(params: Params, masks: Params) -> Params:
+    """Every weight that has a mask, times it."""
+    return params | {name: params[name] * mask for name, mask in masks.items()}
+
+
+def proxy_graph(generator: np.random.Generator, features: int) -> Tree:
+    """A random graph of blocks, no edges between them: "feature" (n, features) and "edge" (2, m), both directions."""
+    one, other = np.triu_indices(BLOCK_SIZE, 1)
+    ends = []
+    for block in range(BLOCKS):
+        drawn = generator.random(len(one)) < P_IN
+        ends.append(np.stack([one[drawn], other[drawn]]) + block * BLOCK_SIZE)
+    pairs = np.concatenate(ends, 1)
+    feature = generator.standard_normal((BLOCKS * BLOCK_SIZE, features), dtype=np.float32)
+    edge = np.concatenate([pairs, pairs[::-1]], 1)
+    return {"feature": torch.from_numpy(feature), "edge": torch.from_numpy(edge)}
+
+
+class _Repeated(Features):
+    """The same dense rows for K clients, held once."""
+
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        return (self.value @ weight).flatten(0, 1)
+
+
+def tiled(feature: torch.Tensor, edge: torch.Tensor, clients: int) -> Batch:
+    """The graph once for each of K clients, as one batch without labels."""
+    n = len(feature)
+    shift = n * torch.arange(clients).view(-1, 1)
+    graph = dgl.graph(((edge[0] + shift).flatten(), (edge[1] + shift).flatten()), num_nodes=n * clients)
+    sizes = (n,) * clients
+    ids, unlabelled = torch.arange(n).repeat(clients), torch.full((n * clients,), -1)
+    return Batch(graph, _Repeated(feature, sizes), sizes, unlabelled, {}, ids)

@@ -1,0 +1,100 @@
+"""FedTGP: FedProto whose server trains the prototypes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Server
+from ..benchmark.engine.messages import Download, Tree
+from ..benchmark.engine.timing import section
+from .parts.prototypes import PrototypeExchange
+
+EPS = 1e-12  # under the root of a squared distance, whose gradient is infinite at 0
+
+
+@METHODS.register("fedtgp")
+class FedTGP(PrototypeExchange):
+    """Zhang et al., AAAI 2024 (arXiv 2401.03230). Client and messages as FedProto; down, all C h scalars each round.
+
+    Server: trainable prototypes P_j = B relu(A e_j + a) + b, e_j a free vector of width h, A and B (h, h), fitted by
+    SGD for `server_epochs` epochs over the uploaded pairs (c, y) in shuffled batches, to the mean of
+        -log exp(-(d(c, P_y) + delta)) / (exp(-(d(c, P_y) + delta)) + sum_{j != y} exp(-d(c, P_j))),
+    d the Euclidean distance, delta = min(max_j min_{j' != j} |Q_j - Q_j'|, tau), Q_j the mean uploaded prototype of
+    class j (delta = tau where fewer than two classes were sent). e, A, a, B, b live on from round to round.
+    """
+
+    lam: float = Field(10.0, ge=0, description="lambda, weight of the distance to the prototypes (FedTGP's scripts)")
+    tau: float = Field(100.0, ge=0, description="bound of the margin delta (FedTGP's scripts)")
+    server_epochs: int = Field(100, ge=1, description="server epochs a round (FedTGP's scripts)")
+    server_lr: float = Field(0.01, gt=0, description="server SGD rate (FedTGP's scripts: the local rate)")
+    server_batch: int = Field(10, ge=1, description="uploaded prototypes a server batch (FedTGP's code)")
+
+    def open(self, server: Server) -> Download:
+        server.state["net"] = PrototypeNet.fresh(server.generator, server.classes, server.backbones[0].hidden)
+        return {}
+
+    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
+        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+        net: PrototypeNet = server.state["net"]
+        delta = margin(sent, classes, self.tau)
+        points, truth = sent.numpy(), np.eye(server.classes, dtype=np.float32)[classes.numpy()]
+        with section("server training"):
+            for _ in range(self.server_epochs):
+                order = server.generator.permutation(len(points))
+                for start in range(0, len(order), self.server_batch):
+                    batch = order[start : start + self.server_batch]
+                    net.step(points[batch], truth[batch], delta, self.server_lr)
+        return torch.from_numpy(net.forward()[1])
+
+
+def margin(sent: torch.Tensor, classes: torch.Tensor, tau: float) -> float:
+    """delta, from the uploaded prototypes (n, h) and their classes (n,)."""
+    means = torch.stack([sent[classes == j].mean(0) for j in classes.unique()])
+    apart = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(torch.inf)
+    return min(float(apart.min(1).values.max()), tau)
+
+
+@dataclass
+class PrototypeNet:
+    """The server's prototypes. Hundreds of tiny steps a round: by hand, a gradient takes a fifth of autograd's time."""
+
+    e: np.ndarray  # (C, h)
+    inner: np.ndarray  # A, (h, h)
+    inner_bias: np.ndarray
+    outer: np.ndarray  # B, (h, h)
+    outer_bias: np.ndarray
+
+    @classmethod
+    def fresh(cls, generator: np.random.Generator, classes: int, width: int) -> PrototypeNet:
+        """Normal e (as the paper's embedding); linear maps uniform in +-1/sqrt(h), PyTorch's default."""
+        e = generator.standard_normal((classes, width))
+        bound, shapes = width**-0.5, ((width, width), (width,), (width, width), (width,))
+        linear = [generator.uniform(-bound, bound, shape) for shape in shapes]
+        return cls(*(array.astype(np.float32) for array in (e, *linear)))
+
+    def forward(self) -> tuple[np.ndarray, np.ndarray]:
+        """(C, h) relu(A e + a), and the prototypes (C, h)."""
+        hidden = np.maximum(self.e @ self.inner.T + self.inner_bias, 0)
+        return hidden, hidden @ self.outer.T + self.outer_bias
+
+    def step(self, sent: np.ndarray, truth: np.ndarray, delta: float, lr: float) -> None:
+        """One SGD step on the mean margin loss of uploaded prototypes (n, h) with one-hot classes (n, C)."""
+        hidden, prototypes = self.forward()
+        apart = prototypes - sent[:, None]
+        far = np.sqrt(np.einsum("njh,njh->nj", apart, apart) + EPS)
+        score = -far - delta * truth
+        share = np.exp(score - score.max(1, keepdims=True))
+        share /= share.sum(1, keepdims=True)
+        # d loss / d far = (truth - share) / n, and far's own derivative is apart / far.
+        outward = np.einsum("nj,njh->jh", (truth - share) / (far * len(sent)), apart)
+        inward = (outward @ self.outer) * (hidden > 0)
+        before = inward @ self.inner
+        self.outer -= lr * (outward.T @ hidden)
+        self.outer_bias -= lr * outward.sum(0)
+        self.inner -= lr * (inward.T @ self.e)
+        self.inner_bias -= lr * inward.sum(0)
+        self.e -= lr * before

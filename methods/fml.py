@@ -1,0 +1,40 @@
+"""FML: a private model and a shared "meme" model that teach each other."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, TrainConfig
+from ..benchmark.engine.cohort import Cohort
+from .parts.distill import Nodes, kl, rows_of
+from .parts.dual import DualModel
+
+
+@METHODS.register("fml")
+class FML(DualModel):
+    """Shen et al., arXiv 2006.16765 (Federated mutual learning).
+
+    Client k, private model l of any architecture, meme model m (GCN-2, as FedGKC has it), in one pass together:
+    L_l = alpha CE_l + (1 - alpha) KL(p_m || p_l),  L_m = beta CE_m + (1 - beta) KL(p_l || p_m),
+    each teacher fixed, KL the mean over nodes. Server: mean of the memes. Messages: the meme up and down.
+
+    Departures: the released loop weighs both terms 1 + 1; the paper's weights are used. HtFLlib's KL is a mean over
+    nodes x classes, much weaker, and passes gradients to the teacher.
+    """
+
+    alpha: float = Field(0.5, ge=0, le=1, description="weight of the private model's cross-entropy (released)")
+    beta: float = Field(0.5, ge=0, le=1, description="weight of the meme's cross-entropy (released)")
+    nodes: Nodes = Field("train", description="nodes of KL: training nodes, as their images were (our choice), or all")
+    uniform: bool = Field(True, description="mean of the memes (paper), or by the training configuration's `weighting`")
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        out, rows = self.pair(cohort), rows_of(cohort, self.nodes)
+        log_l, log_m = out.private.logits[rows].log_softmax(1), out.shared.logits[rows].log_softmax(1)
+        private = self.alpha * cohort.cross_entropy(out.private.logits)
+        meme = self.beta * cohort.cross_entropy(out.shared.logits)
+        taught = (1 - self.alpha) * kl(log_m, log_l) + (1 - self.beta) * kl(log_l, log_m)
+        return private + meme + cohort.mean_over(taught, rows)

@@ -1,0 +1,43 @@
+"""LG-FedAvg: private encoders under one common classifier head."""
+
+from __future__ import annotations
+
+from ..benchmark.engine import METHODS, Server, average
+from ..benchmark.engine.backbones import Params
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.messages import Download, Tree
+from .parts.heads import CommonWidth
+
+HEAD = "head."
+
+
+@METHODS.register("lg-fedavg")
+class LGFedAvg(CommonWidth):
+    """Liang et al., NeurIPS workshop 2019 (arXiv 2001.01523), with FedGKC's split: the classifier is what is shared.
+
+    Client k: private encoder f_k (any architecture, width h), head g <- the global one; E epochs on the mean
+    cross-entropy of g_k(f_k(x)). Server: g <- sum_k w_k g_k, with w_k by the training configuration's `weighting`.
+    Messages: the head up and down, h C + C scalars each.
+
+    Departures: the original starts from a trained FedAvg model, which different architectures do not have, so training
+    starts from fresh encoders and the server's fresh head; it averages uniformly, which `weighting` can do. A client is
+    scored by its encoder under the new global head, as in the original's code.
+    """
+
+    def open(self, server: Server) -> Download:
+        model = server.initial_model()
+        return {"head": {name: value for name, value in model.items() if name.startswith(HEAD)}}
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.params = self._under_global_head(cohort)
+        cohort.fit(self.local_loss)
+        return {"head": cohort.network.part(cohort.params, HEAD)}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return average(uploads, server.weights)
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        return self._under_global_head(cohort)
+
+    def _under_global_head(self, cohort: Cohort) -> Params:
+        return cohort.network.with_part(cohort.params, cohort.received["head"])

@@ -1,0 +1,119 @@
+"""Contrastive losses of stacked clients: a client's nodes meet that client's nodes only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+
+from ...benchmark.engine.timing import section
+
+Rivals = Literal["negatives", "all"]
+
+# Similarities held at once: anchors of a client are worked off in chunks of so many entries (16 MiB of float32).
+CHUNK = 1 << 22
+
+
+def class_contrast(
+    anchors: torch.Tensor,
+    samples: torch.Tensor,
+    label: torch.Tensor,
+    sizes: Sequence[int],
+    temperature: float,
+    rivals: Rivals = "negatives",
+) -> torch.Tensor:
+    """(K,) each client's mean supervised contrast between two views of its labelled nodes; 0 for a client without any.
+
+    anchors, samples: (n, h) embeddings of the same nodes in the two views; label: (n,); sizes: K counts, clients in
+    order. With s_ij = cos(anchor i, sample j) / temperature, P_i the samples of anchor i's class (its own included) and
+    Q_i the others, the loss of anchor i is
+
+        1/|P_i| sum_{p in P_i} -log( exp(s_ip) / (exp(s_ip) + sum_{q in Q_i} exp(s_iq)) )
+
+    With rivals "all" every sample stands in the denominator (supervised InfoNCE as in PyGCL). Memory: `CHUNK` entries,
+    whatever the size of a client.
+    """
+    with section("contrast"):
+        a, b = F.normalize(anchors, dim=1), F.normalize(samples, dim=1)
+    result: torch.Tensor = _ClassContrast.apply(a, b, label, tuple(sizes), temperature, rivals)
+    return result
+
+
+class _ClassContrast(Function):
+    """Loss and gradient in one pass over the similarities, which are then forgotten: nothing of size n x n is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        label: torch.Tensor,
+        sizes: tuple[int, ...],
+        tau: float,
+        rivals: Rivals,
+    ) -> torch.Tensor:
+        with section("contrast"):
+            need_a, need_b = ctx.needs_input_grad[:2]
+            grad_a = torch.zeros_like(a) if need_a else None
+            grad_b = torch.zeros_like(b) if need_b else None
+            losses = a.new_zeros(len(sizes))
+            start = 0
+            for k, n in enumerate(sizes):
+                step = max(1, CHUNK // max(n, 1))
+                own = slice(start, start + n)
+                for first in range(start, start + n, step):
+                    rows = slice(first, min(first + step, start + n))
+                    similar = (a[rows] @ b[own].T).mul_(1 / tau)
+                    same = label[rows].unsqueeze(1) == label[own]
+                    loss, slope = _anchors(similar, same, rivals)
+                    losses[k] += loss / n
+                    if grad_a is not None:
+                        torch.mm(slope, b[own], out=grad_a[rows])
+                    if grad_b is not None:
+                        grad_b[own].addmm_(slope.T, a[rows])
+                for grad in (grad_a, grad_b):
+                    if grad is not None and n:
+                        grad[own] /= n * tau
+                start += n
+            ctx.save_for_backward(grad_a, grad_b)
+            ctx.sizes = torch.tensor(sizes)
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        with section("contrast"):
+            scale = grad.repeat_interleave(ctx.sizes).unsqueeze(1)
+            return *(None if own is None else own * scale for own in ctx.saved_tensors), None, None, None, None
+
+
+def _anchors(similar: torch.Tensor, same: torch.Tensor, rivals: Rivals) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the anchors' losses, and its derivative by the similarities (c, n). same: bool (c, n), no empty row."""
+    share = same / same.sum(1, keepdim=True).to(similar.dtype)  # 1 / |P_i| at the positives
+    if rivals == "all":
+        total = similar.logsumexp(1, keepdim=True)
+        return ((total - similar) * share).sum(), (similar - total).exp_().sub_(share)
+    # -log(e^s / (e^s + e^r)) = softplus(r - s) with r the log-sum over the negatives, -inf where there is none.
+    negative = similar.masked_fill(same, -torch.inf)
+    rival = negative.logsumexp(1, keepdim=True)
+    gap = rival - similar
+    pull = gap.sigmoid().mul_(share)
+    push = negative.sub_(rival.masked_fill(rival.isinf(), 0)).exp_().mul_(pull.sum(1, keepdim=True))
+    return (F.softplus(gap).mul_(share)).sum(), push.sub_(pull)
+
+
+def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The contrast of each row r with two fixed rows: (n, h) -> (n,),
+
+    -log( e^{cos(r, near)/t} / (e^{cos(r, near)/t} + e^{cos(r, far)/t}) ) = softplus((cos(r, far) - cos(r, near)) / t).
+    The fixed side is normalised once, for as many calls as there are steps. The cosine of a zero row is 0.
+    """
+    apart = ((F.normalize(far, dim=1) - F.normalize(near, dim=1)) / temperature).detach()
+
+    def contrast(rows: torch.Tensor) -> torch.Tensor:
+        with section("contrast"):
+            return F.softplus((rows * apart).sum(1) / rows.norm(dim=1).clamp(min=1e-12))
+
+    return contrast

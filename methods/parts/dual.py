@@ -1,0 +1,92 @@
+"""Clients with two models: a private one of any architecture, and a small one whose architecture all share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...benchmark.engine import Server, average
+from ...benchmark.engine.backbones import GCN, Backbone, Forward, Params
+from ...benchmark.engine.cohort import Cohort
+from ...benchmark.engine.messages import Download, Tree
+from ...benchmark.engine.network import Network
+from ..fedavg import LocalTraining
+
+SHARED = "shared."
+
+
+def shared_backbone(backbones: Sequence[Backbone]) -> GCN:
+    """The shared architecture: GCN of 2 layers (FedGKC) of the clients' width and head, with their largest dropouts."""
+    first = backbones[0]
+    return GCN(
+        hidden=first.hidden,
+        layers=2,
+        dropout=max(own.dropout for own in backbones),
+        input_dropout=max(own.input_dropout for own in backbones),
+        linear_head=first.linear_head,
+    )
+
+
+def as_shared(params: Params) -> Params:
+    return {SHARED + name: value for name, value in params.items()}
+
+
+def shared_part(params: Params) -> Params:
+    """The shared model's parameters, under their own names."""
+    return {name.removeprefix(SHARED): value for name, value in params.items() if name.startswith(SHARED)}
+
+
+@dataclass
+class Pair:
+    """What both models leave on the clients' own data, rows in client order."""
+
+    private: Forward
+    shared: Forward
+
+
+class DualModel(LocalTraining):
+    """The private and the shared model train together, each on its own loss; the server averages the shared ones.
+
+    cohort.params holds both, the shared model's names prefixed, so one optimiser steps both and each keeps its state.
+    A subclass's `local_loss` is the sum of both losses, with everything detached that the other model teaches: then
+    the gradient of the sum is each model's own. The private models are what is delivered and scored.
+    """
+
+    delivers = "personal"
+    heterogeneous = True
+
+    def prepare(self, cohort: Cohort) -> None:
+        super().prepare(cohort)
+        one = Network([shared_backbone(cohort.network.backbones)], cohort.clients)
+        cohort.params |= as_shared(one.init(cohort.streams.seed, cohort.features, cohort.classes))
+
+    def open(self, server: Server) -> Download:
+        server.state["model"] = server.initial_model(shared_backbone(server.backbones))
+        return {"model": server.state["model"]}
+
+    def pair(self, cohort: Cohort) -> Pair:
+        """A training pass of both models."""
+        return Pair(cohort.forward(), self.shared_forward(cohort, training=True))
+
+    def shared_forward(self, cohort: Cohort, *, training: bool) -> Forward:
+        backbone = shared_backbone(cohort.network.backbones)
+        streams = cohort.streams if training else None
+        return backbone.forward(shared_part(cohort.params), cohort.batch, streams)
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.load(as_shared(cohort.received["model"]))
+        cohort.fit(self.local_loss)
+        return {"model": shared_part(cohort.params)}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        server.state["model"] = average(uploads["model"], self.weights(server, uploads))
+        return {"model": server.state["model"]}
+
+    def weights(self, server: Server, uploads: Tree) -> torch.Tensor:
+        """(participants,) aggregation weights, summing to 1."""
+        return server.weights
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        raise NotImplementedError

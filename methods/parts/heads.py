@@ -1,0 +1,29 @@
+"""Clients whose models end in a linear head on an embedding of one common width, whatever their architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...benchmark.engine.backbones import Backbone
+from ...datasets.federation import Federation
+from ..fedavg import LocalTraining
+
+
+class CommonWidth(LocalTraining):
+    """Every backbone gets `linear_head`: all its layers yield the cell's width h, and a linear map h -> C follows.
+
+    Without it the last layer of a GNN is the classifier, SGC has no embedding at all, and heads of different
+    architectures have different shapes. Private models, so it delivers the clients' own.
+    """
+
+    delivers = "personal"
+    heterogeneous = True
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        return [given.model_copy(update={"linear_head": True}) for given in super().architecture(backbones)]
+
+    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
+        widths = sorted({backbone.hidden for backbone in backbones})
+        if len(widths) > 1:
+            return f"{self.name} needs one embedding width for all clients, got {', '.join(map(str, widths))}"
+        return super().skip(federation, backbones)

@@ -1,0 +1,56 @@
+"""Losses of unsupervised graph learning: local-global mutual information, and contrast between two views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+
+def jensen_shannon(
+    nodes: torch.Tensor, graphs: torch.Tensor, lengths: Sequence[torch.Tensor], counts: Sequence[int]
+) -> torch.Tensor:
+    """(K,) E_neg - E_pos, the Jensen-Shannon bound of InfoGraph and MVGRL on node-graph pairs, client by client.
+
+    E_pos = mean over pairs (node, own graph) of log 2 - softplus(-l.g); E_neg = mean over the client's pairs (node,
+    other graph) of softplus(-l.g) + l.g - log 2. nodes: (N, c); graphs: (B, c); lengths: for each client the nodes of
+    each of its graphs; counts: its number of graphs. A client without graphs has loss 0, one with a single graph no
+    E_neg. Scores are computed for one client at a time, n_k x B_k.
+    """
+    losses, sizes = [], [int(own.sum()) for own in lengths]
+    for codes, g, own in zip(nodes.split(sizes), graphs.split(list(counts)), lengths, strict=True):
+        if not len(g):
+            losses.append(nodes.new_zeros(()))
+            continue
+        scores = codes @ g.T
+        home = torch.repeat_interleave(torch.arange(len(g)), own)
+        positive = scores.gather(1, home.unsqueeze(1)).squeeze(1)
+        # softplus(-s) + s = softplus(s), so the negatives are all pairs without the positive ones.
+        apart = F.softplus(scores).sum() - F.softplus(positive).sum()
+        pairs = len(codes) * (len(g) - 1)
+        negative = apart / pairs - math.log(2) if pairs else torch.zeros(())
+        losses.append(negative + F.softplus(-positive).mean() - math.log(2))
+    return torch.stack(losses)
+
+
+def between_views(first: torch.Tensor, second: torch.Tensor, tau: float) -> torch.Tensor:
+    """Mean over the 2B codes of log sum_{z != u} exp(u.z / tau) - u.v / tau, with v the same graph in the other view.
+
+    first, second: (B, c), z over both views (SimCLR's NT-Xent where rows have length 1; FCLG's Eq. 5 and 6).
+    """
+    codes = torch.cat([first, second])
+    scores = codes @ codes.T / tau
+    scores = scores.masked_fill(torch.eye(len(codes), dtype=torch.bool), -math.inf)
+    partner = (first * second).sum(1) / tau
+    return torch.logsumexp(scores, 1).mean() - partner.mean()
+
+
+def to_global_from_previous(
+    now: torch.Tensor, shared: torch.Tensor, previous: torch.Tensor, tau: float
+) -> torch.Tensor:
+    """(n,) -log( e^{cos(now, shared)/tau} / (e^{cos(now, shared)/tau} + e^{cos(now, previous)/tau}) ) (MOON; FCLG's
+    Eq. 7 and 8). Rows: codes under the current, the received global and the earlier local model.
+    """
+    return F.softplus((F.cosine_similarity(now, previous) - F.cosine_similarity(now, shared)) / tau)

@@ -1,0 +1,114 @@
+"""Class prototypes: what clients make of their embeddings, what they send, and what they do with the answer.
+
+A global prototype table is (C, h); the row of a class that no one has sent yet is nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from ...benchmark.engine import Server
+from ...benchmark.engine.backbones import Params
+from ...benchmark.engine.batch import Batch
+from ...benchmark.engine.cohort import Cohort
+from ...benchmark.engine.messages import Download, Tree
+from ...benchmark.engine.network import Network
+from ...benchmark.engine.ops import segment_sum
+from .heads import CommonWidth
+
+FAR = 1e9  # a distance no embedding reaches
+
+
+def class_means(embedding: torch.Tensor, batch: Batch, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(K, C, h) mean embedding of each client's training nodes of each class (0 without any), (K, C) their numbers."""
+    rows = batch.rows["train"]
+    cell = batch.owner[rows] * classes + batch.label[rows]
+    count = torch.bincount(cell, minlength=batch.clients * classes)
+    total = segment_sum(embedding[rows], cell, batch.clients * classes)
+    mean = total / count.clamp(min=1).unsqueeze(1)
+    return mean.view(batch.clients, classes, -1), count.view(batch.clients, classes)
+
+
+def distance(embedding: torch.Tensor, batch: Batch, prototypes: torch.Tensor) -> torch.Tensor:
+    """(n_train, h) r_i - c^(y_i) for the training rows; 0 without gradient where the class has no prototype yet.
+
+    prototypes: (K, C, h), each client's table.
+    """
+    rows = batch.rows["train"]
+    r = embedding[rows]
+    target = prototypes[batch.owner[rows], batch.label[rows]]
+    return r - torch.where(target.isnan(), r.detach(), target)
+
+
+def nearest(embedding: torch.Tensor, sizes: Sequence[int], prototypes: torch.Tensor) -> torch.Tensor:
+    """(N, C) minus the Euclidean distance to each prototype of the client's table (K, C, h); FAR for a nan row."""
+    parts = []
+    for rows, table in zip(embedding.split(list(sizes)), prototypes, strict=True):
+        parts.append(torch.cdist(rows, table.nan_to_num()).neg().masked_fill(table.isnan().any(1), -FAR))
+    return torch.cat(parts)
+
+
+class PrototypeExchange(CommonWidth):
+    """Clients of any architecture that exchange class prototypes and nothing else.
+
+    Client k: CE + lam R, R the distance between the embeddings r_i of its training nodes and the received prototypes of
+    their classes; R = 0 in the first round, and for a class without a prototype. Then c_k^(j) = mean of r_i over its
+    training nodes of class j, without dropout. Messages: up (C_k, h) prototypes and (C_k,) int64 class numbers, C_k the
+    classes k has training nodes of; down the (C, h) global table. Subclasses give the server's rule.
+    """
+
+    lam: float = Field(1.0, ge=0, description="lambda, weight of R (FedProto's code)")
+    squared: Literal["mean", "sum"] = Field(
+        "mean", description="R: squared difference averaged over nodes and the h entries (code), or summed over entries"
+    )
+    inference: Literal["classifier", "prototype"] = Field(
+        "classifier", description="predict by the own classifier (our choice), or by the nearest prototype (paper)"
+    )
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        out = cohort.forward()
+        loss = cohort.cross_entropy(out.logits)
+        if self.lam == 0 or "prototypes" not in cohort.received:
+            return loss
+        square = distance(out.embedding, cohort.batch, cohort.received["prototypes"]).square()
+        each = square.mean(1) if self.squared == "mean" else square.sum(1)
+        return loss + self.lam * cohort.mean_over(each, cohort.batch.rows["train"])
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.fit(self.local_loss)
+        with torch.no_grad():
+            embedding = cohort.forward(training=False).embedding
+        means, counts = class_means(embedding, cohort.batch, cohort.classes)
+        held = [count.nonzero().squeeze(1) for count in counts]
+        return {
+            "prototypes": [mean[own] for mean, own in zip(means, held, strict=True)],
+            "classes": held,
+        } | self.extras(counts, held)
+
+    def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
+        """What else goes up. counts: (K, C) training nodes of each class; held: each client's class numbers."""
+        return {}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        server.state["prototypes"] = self.combine(server, uploads)
+        return {"prototypes": server.state["prototypes"]}
+
+    def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
+        """The server's rule: the uploaded prototypes to the global table (C, h)."""
+        raise NotImplementedError
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        if self.inference == "classifier" or "prototypes" not in cohort.received:
+            return cohort.params
+        return cohort.params | {"prototypes": cohort.received["prototypes"]}
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        if "prototypes" not in params:
+            return super().predict(params, network, data)
+        embedding = network.forward(params, data).embedding
+        return nearest(embedding, network.sizes(data), params["prototypes"])

@@ -1,0 +1,43 @@
+"""FedOMD's names for general methods on a fixed architecture."""
+
+from __future__ import annotations
+
+from ..benchmark.engine import METHODS
+from .fedavg import FedAvg, Local
+from .fedprox import FedProx
+from .scaffold import Scaffold
+
+
+@METHODS.register("fedmlp")
+class FedMLP(FedAvg):
+    """FedAvg of an MLP that ignores edges (FedOMD's FedMLP: 2 layers, h = 64). Messages as FedAvg."""
+
+    fixed_backbone = "mlp"
+
+
+@METHODS.register("fedprox-mlp")
+class FedProxMLP(FedProx):
+    """FedProx of an MLP (the FedProx row of FedOMD, whose base model is FedMLP). Messages as FedAvg."""
+
+    fixed_backbone = "mlp"
+
+
+@METHODS.register("scaffold-mlp")
+class ScaffoldMLP(Scaffold):
+    """SCAFFOLD of an MLP (the SCAFFOLD row of FedOMD, whose base model is FedMLP). Messages as SCAFFOLD."""
+
+    fixed_backbone = "mlp"
+
+
+@METHODS.register("locgcn")
+class LocGCN(Local):
+    """Local training of a GCN (FedOMD's LocGCN). Messages: none."""
+
+    fixed_backbone = "gcn"
+
+
+@METHODS.register("fedgcn")
+class FedGCN(FedAvg):
+    """FedAvg of a GCN (FedOMD's FedGCN; not the cross-client method of arXiv 2201.12433). Messages as FedAvg."""
+
+    fixed_backbone = "gcn"

@@ -1,0 +1,65 @@
+"""SCAFFOLD: FedAvg with control variates."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Server, TrainConfig
+from ..benchmark.engine.backbones import Params
+from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine.messages import Download, Tree
+from ..benchmark.engine.optim import Tensors
+from .fedavg import FedAvg
+
+
+@METHODS.register("scaffold")
+class Scaffold(FedAvg):
+    """Karimireddy et al., ICML 2020 (arXiv 1910.06378), option II.
+
+    Client: y <- x, then S steps y <- y - lr (grad L_k(y) - c_k + c); c_k' = c_k - c + (x - y) / (S lr).
+    Server: x <- x + server_lr mean_k (y_k - x), c <- c + |S_t|/K mean_k (c_k' - c_k), uniform over participants.
+    Messages: (y - x, c_k' - c_k) up, (x, c) down.
+
+    c_k stands for a gradient only if the step is plain SGD without momentum, so the method brings its own optimiser and
+    rate; weight decay is part of the gradient.
+    """
+
+    lr: float = Field(0.5, gt=0, description="local SGD rate, our choice from {0.01, 0.05, 0.1, 0.5} on validation")
+    server_lr: float = Field(1.0, gt=0, description="server rate (paper: 1)")
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"optimiser": "sgd", "momentum": 0.0, "lr": self.lr, "grad_clip": None})
+
+    def prepare(self, cohort: Cohort) -> None:
+        super().prepare(cohort)
+        cohort.state["control"] = {name: torch.zeros_like(value) for name, value in cohort.params.items()}
+
+    def open(self, server: Server) -> Download:
+        download = super().open(server)
+        server.state["control"] = {name: torch.zeros_like(v) for name, v in server.state["model"].items()}
+        return {**download, "control": server.state["control"]}  # type: ignore[dict-item]
+
+    def client(self, cohort: Cohort) -> Tree:
+        x, c, c_k = cohort.received["model"], cohort.received["control"], cohort.state["control"]
+        correction = {name: c[name] - c_k[name] for name in c_k}
+
+        def corrected(_: Cohort, grads: Tensors) -> Tensors:
+            return {name: grad + correction[name] for name, grad in grads.items()}
+
+        cohort.load(x)
+        cohort.fit(self.local_loss, adjust=corrected)
+        moved = {name: value - x[name] for name, value in cohort.params.items()}
+        span = cohort.config.local_epochs * self.lr
+        change = {name: -c[name] - moved[name] / span for name in c_k}
+        cohort.state["control"] = {name: c_k[name] + change[name] for name in c_k}
+        return {"model": moved, "control": change}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        def advanced(old: Params, change: Params, rate: float) -> Params:
+            return {name: old[name] + rate * change[name].mean(0) for name in old}
+
+        share = len(server.participants) / server.clients
+        server.state["model"] = advanced(server.state["model"], uploads["model"], self.server_lr)
+        server.state["control"] = advanced(server.state["control"], uploads["control"], share)
+        return {"model": server.state["model"], "control": server.state["control"]}

@@ -1,0 +1,108 @@
+"""Names, parameters and errors: what every registered thing of fglbench shares.
+
+Datasets, partitions, splits, backbones and methods are all *specs*: frozen, typed parameter sets with defaults and
+behaviour, looked up by name. One registry class serves them all, so that every unknown name or parameter gets the same
+one-line answer with a suggestion.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class UserError(Exception):
+    """A mistake the user can mend. The message is one line: the value, the choices, the fix. The CLI exits with 2."""
+
+
+def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
+    """The error for an unknown `name` of a `kind` (a noun, singular), with the nearest of the known `choices`."""
+    known = sorted(choices)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return UserError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
+
+
+def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> UserError:
+    """A pydantic failure as one line. `where` names the thing that was configured, e.g. "method 'fedprox'"."""
+    problem = error.errors()[0]
+    path = ".".join(str(part) for part in problem["loc"]) or "(whole)"
+    if problem["type"] == "extra_forbidden":
+        model: Any = cls
+        for part in problem["loc"][:-1]:  # a nested model: suggest from its own fields
+            annotation = model.model_fields[part].annotation if part in getattr(model, "model_fields", {}) else None
+            model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else cls
+        fields = [info.alias or name for name, info in model.model_fields.items()]
+        return UserError(f"{where}: {did_you_mean(str(problem['loc'][-1]), fields, 'parameter')}")
+    given = f", got {problem['input']!r}" if problem["type"] != "missing" else ""
+    message = problem["msg"].removeprefix("Value error, ")
+    return UserError(f"{where}: {path}: {message[:1].lower() + message[1:]}{given}")
+
+
+class Spec(BaseModel):
+    """A frozen set of typed parameters with defaults. Subclasses add fields and the behaviour that they steer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: ClassVar[str] = ""
+
+    def params(self) -> dict[str, Any]:
+        """All parameters with their values, JSON-ready."""
+        return self.model_dump(mode="json")
+
+
+S = TypeVar("S", bound=Spec)
+
+
+class Registry(Generic[S]):
+    """Specs by name. `kind` is the singular noun used in messages."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._classes: dict[str, type[S]] = {}
+        self._resolvers: list[Callable[[str], type[S] | None]] = []
+
+    def register(self, name: str) -> Callable[[type[S]], type[S]]:
+        """Class decorator that files a spec under `name`.
+
+        Raises ValueError when another class has the name (a programming mistake, not a user's).
+        """
+
+        def add(cls: type[S]) -> type[S]:
+            known = self._classes.get(name)
+            if known is not None and known.__qualname__ != cls.__qualname__:
+                raise ValueError(f"{self.kind} {name!r} is registered twice: {known} and {cls}")
+            cls.name = name
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    def resolver(self, function: Callable[[str], type[S] | None]) -> Callable[[str], type[S] | None]:
+        """Register a function that makes a class for names outside the table (`tu:NAME`), or returns None."""
+        self._resolvers.append(function)
+        return function
+
+    def names(self) -> list[str]:
+        return sorted(self._classes)
+
+    def cls(self, name: str) -> type[S]:
+        """The class filed under `name`; UserError with a suggestion when there is none."""
+        if name in self._classes:
+            return self._classes[name]
+        for resolve in self._resolvers:
+            found = resolve(name)
+            if found is not None:
+                return found
+        raise did_you_mean(name, self._classes, self.kind)
+
+    def build(self, name: str, params: Mapping[str, Any] | None = None) -> S:
+        """An instance with the given parameters; UserError for an unknown name or a wrong parameter."""
+        cls = self.cls(name)
+        try:
+            return cls(**dict(params or {}))
+        except ValidationError as error:
+            raise first_error(error, cls, f"{self.kind} {name!r}") from None

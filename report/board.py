@@ -1,0 +1,155 @@
+"""A board: the rows of one suite, arranged as tasks x entrants. Tables, rankings and figures all start from here.
+
+A *task* is what is to be solved (dataset, partition, clients, split); an *entrant* is who tries (a method, told apart
+by its settings where it competes with itself). A *cell* is a task, an entrant and a seed. Results are averaged over
+seeds before anything is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .labels import TASK_COLUMNS, entrant_labels, task_labels
+
+# Trains on data that no federation has in one place: shown as a reference, never ranked.
+REFERENCES = frozenset({"global"})
+MEASURES = [
+    "score", "val", "macro_f1", "score_weighted", "global_on_global", "global_on_local", "personal_on_global",
+    "personal_on_local", "best_round", "traffic", "train_seconds", "total_seconds", "peak_memory_mb",
+]  # fmt: skip
+
+Histories = Callable[[str], dict[str, Any] | None]  # key -> {"history": {column: [...]}, "per_client": {...}} or None
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """rows: one line a cell, sorted, with the columns of schema.Row and `task_label`, `entrant`, `traffic` (bytes of
+    all clients, both directions, to the best round). histories reads the curves of a key."""
+
+    suite: str
+    rows: pd.DataFrame
+    histories: Histories = field(repr=False)
+
+    @classmethod
+    def build(cls, suite: str, rows: pd.DataFrame, histories: Histories = lambda key: None) -> Board:
+        """The board of `rows` (schema.Row columns, the standing row of each key), whatever their order."""
+        rows = rows.astype({"seed": int, "clients": int})
+        for column in set(MEASURES) - {"traffic"} | {"upload_bytes_best", "download_bytes_best"}:
+            rows[column] = pd.to_numeric(rows[column]).astype(float)
+        rows["task_label"] = task_labels(rows)
+        rows["entrant"] = entrant_labels(rows, rows["task_label"])
+        rows["traffic"] = rows["upload_bytes_best"] + rows["download_bytes_best"]
+        place = ["task_label", "entrant", "seed"]
+        rows = rows.sort_values([*place, "started", "key"], kind="stable").drop_duplicates(place, keep="last")
+        return cls(suite, rows.reset_index(drop=True), histories)
+
+    @cached_property
+    def scored(self) -> pd.DataFrame:
+        """The rows that have a score."""
+        return self.rows[(self.rows["status"] == "ok") & self.rows["score"].notna()]
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """Tasks on which some entrant has a score; the others cannot be part of a comparison."""
+        return sorted(self.scored["task_label"].unique())
+
+    @cached_property
+    def dead_tasks(self) -> list[str]:
+        """Tasks on which nobody has a score."""
+        return sorted(set(self.rows["task_label"]) - set(self.tasks))
+
+    @cached_property
+    def entrants(self) -> list[str]:
+        return sorted(self.rows["entrant"].unique())
+
+    @cached_property
+    def method_of(self) -> dict[str, str]:
+        return dict(zip(self.rows["entrant"], self.rows["method"], strict=True))
+
+    def is_reference(self, entrant: str) -> bool:
+        return self.method_of[entrant] in REFERENCES
+
+    @cached_property
+    def expected(self) -> dict[str, list[int]]:
+        """Seeds of each task: those for which any entrant has a score."""
+        return {str(task): sorted(own["seed"].unique()) for task, own in self.scored.groupby("task_label")}
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Indexed (task, entrant): n, and mean of every measure over seeds; `score_std` is the sample deviation."""
+        grouped = self.scored.groupby(["task_label", "entrant"], sort=True)
+        table = grouped[MEASURES].mean()
+        table["n"] = grouped.size()
+        table["score_std"] = grouped["score"].std(ddof=1)
+        return table
+
+    def measures(self, task: str, entrant: str) -> dict[str, float]:
+        """The line of `summary` for a task and an entrant with a score."""
+        return {str(name): float(value) for name, value in self.summary.loc[[(task, entrant)]].iloc[0].items()}
+
+    @cached_property
+    def counts(self) -> pd.DataFrame:
+        """Tasks x entrants: the number of seeds with a score."""
+        return self._grid("n").fillna(0).astype(int)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Tasks x entrants: mean score over seeds, NaN where any expected seed has none."""
+        return self._grid("score").where(self.full)
+
+    @cached_property
+    def full(self) -> pd.DataFrame:
+        """Tasks x entrants: whether every expected seed has a score."""
+        expected = np.array([len(self.expected[task]) for task in self.tasks])
+        return self.counts.eq(expected, axis=0)
+
+    @cached_property
+    def complete(self) -> list[str]:
+        """Entrants with a score for every seed of every task."""
+        return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
+
+    @cached_property
+    def ranked(self) -> list[str]:
+        """Entrants that take part in the ranking: complete, and not a reference."""
+        return [entrant for entrant in self.complete if not self.is_reference(entrant)]
+
+    @cached_property
+    def by_dataset(self) -> pd.DataFrame:
+        """Datasets x ranked entrants: the unit of every comparison. Several tasks of one dataset are averaged."""
+        owner = self.rows.drop_duplicates("task_label").set_index("task_label")["dataset"]
+        return self.scores[self.ranked].groupby(owner.loc[self.tasks].to_numpy()).mean()
+
+    def seeds_of(self, task: str) -> pd.DataFrame:
+        """Scores of one task, seeds x entrants."""
+        own = self.scored[self.scored["task_label"] == task]
+        return own.pivot(index="seed", columns="entrant", values="score").sort_index()
+
+    def task_row(self, task: str) -> pd.Series:
+        """The settings of a task."""
+        return self.rows.loc[self.rows["task_label"] == task, TASK_COLUMNS].iloc[0]
+
+    def curves(self, column: str) -> pd.DataFrame:
+        """One history column of all scored rows in long form: task_label, entrant, seed, round, value."""
+        parts = []
+        place = ["task_label", "entrant", "seed"]
+        for row in self.scored[[*place, "key"]].to_dict("records"):
+            key = str(row.pop("key"))
+            stored = self.histories(key) if re.fullmatch(r"[0-9a-f]{8,64}", key) else None
+            history = (stored or {}).get("history")
+            rounds, values = (history.get(c) for c in ("round", column)) if isinstance(history, dict) else (None, None)
+            if isinstance(rounds, list) and isinstance(values, list) and len(rounds) == len(values) > 0:
+                figures = {"round": pd.Series(rounds, dtype=object), "value": pd.Series(values, dtype=object)}
+                numbers = pd.DataFrame(figures).apply(pd.to_numeric, errors="coerce").dropna(subset="round")
+                parts.append(numbers.assign(**row))
+        columns = [*place, "round", "value"]
+        return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+    def _grid(self, measure: str) -> pd.DataFrame:
+        return self.summary[measure].unstack("entrant").reindex(index=self.tasks, columns=self.entrants)

@@ -1,0 +1,151 @@
+"""Everything that the report writes, from the rows of a results folder: made in memory, then written or compared.
+
+    results/LEADERBOARD.md
+    results/<suite>/tables/<task>.md, .csv
+    results/<suite>/figures/<figure>.png, manifest.json    the digests of the data that each figure was drawn from
+    README.md                                              the block between the two markers
+
+`tables/` and `figures/` hold nothing but the report's own files: what is no longer made is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..benchmark.store import Store, load_results
+from ..registry import UserError
+from . import readme as readme_file
+from .board import Board
+from .figures import PLOTS, Plot, digest
+from .leaderboard import leaderboard, readme_block
+from .standings import Standings
+from .tables import task_csv, task_markdown
+from .text import slug
+
+
+@dataclass
+class Report:
+    """Texts by path, figures by path (plot, data), and the files that are no longer made."""
+
+    texts: dict[Path, str] = field(default_factory=dict)
+    figures: dict[Path, tuple[Plot, dict[str, Any]]] = field(default_factory=dict)
+    orphans: list[Path] = field(default_factory=list)
+
+
+def load_boards(results: Path) -> list[Board]:
+    """The boards of a results folder, `quick` last. UserError where there are no rows."""
+    store, boards = Store(results), []
+    for suite in sorted(store.suites(), key=lambda name: (name == "quick", name)):
+        rows = load_results(results, suite)
+        if len(rows):
+            boards.append(Board.build(suite, rows, partial(_history, store, suite)))
+    if not boards:
+        raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
+    return boards
+
+
+def _history(store: Store, suite: str, key: str) -> dict[str, Any] | None:
+    """The curves of a row; a side file that cannot be read is as good as none, for the row itself is sound."""
+    try:
+        found = store.history(suite, key)
+    except (OSError, EOFError, ValueError, zlib.error):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def environments(results: Path) -> dict[str, dict[str, Any]]:
+    """Machine and package descriptions by hash."""
+    found = {}
+    for path in sorted((results / "environments").glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            found[path.stem] = content
+    return found
+
+
+def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
+    """The whole report in memory, the pictures not yet drawn. Without `figures`, figure files are left alone."""
+    report = Report()
+    boards = [Standings(board) for board in load_boards(results)]
+    captions: dict[str, list[tuple[str, str]]] = {}
+    for standings in boards:
+        suite = results / standings.board.suite
+        for task in standings.board.tasks:
+            stem = suite / "tables" / slug(task)
+            report.texts[Path(f"{stem}.md")] = task_markdown(standings, task)
+            report.texts[Path(f"{stem}.csv")] = task_csv(standings, task)
+        drawn = {plot: found for plot in PLOTS if (found := plot.data(standings)) is not None}
+        captions[standings.board.suite] = [(plot.file, plot.caption) for plot in drawn]
+        if figures:
+            report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
+            manifest = {plot.file: digest(found) for plot, found in drawn.items()}
+            report.texts[suite / "figures" / "manifest.json"] = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+            report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
+        tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
+        report.orphans += [p for p in tables if p not in report.texts]
+    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, environments(results), captions)
+    if readme is not None:
+        link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
+        report.texts[readme] = readme_file.with_block(readme, readme_block(boards, link))
+    return report
+
+
+def stale(report: Report) -> list[Path]:
+    """Files whose text differs, that are missing, that are left over, or whose figure was drawn from other data."""
+    found = [path for path, text in report.texts.items() if not path.exists() or path.read_bytes() != text.encode()]
+    for path, (plot, data) in report.figures.items():
+        if not path.exists() or _manifest(path.parent).get(plot.file) != digest(data):
+            found.append(path)
+    return sorted({*found, *report.orphans})
+
+
+def write(report: Report, progress: Callable[[Path], None] = lambda path: None) -> list[Path]:
+    """Write what has changed, draw the figures whose data have, remove what is no longer made. Returns these paths."""
+    changed = stale(report)
+    try:
+        for path in changed:
+            progress(path)
+            if path in report.orphans:
+                path.unlink(missing_ok=True)
+            elif path in report.figures:
+                plot, data = report.figures[path]
+                _replace(path, plot.png(data))
+        for path in changed:  # the manifest last: a crash between leaves figures stale, never falsely fresh
+            if path in report.texts:
+                _replace(path, report.texts[path].encode())
+    except OSError as error:
+        raise UserError(f"cannot write {str(error.filename or path)!r}: {error.strerror or error}") from None
+    return changed
+
+
+def _manifest(folder: Path) -> dict[str, str]:
+    try:
+        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,62 @@
+"""The figures of a board. Each file has `data` (what is drawn, JSON-ready, or None where it does not apply) and `draw`.
+
+A figure is stale when its data have changed since it was drawn; the digests of the data lie beside the figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from ..standings import Standings
+from . import convergence, critical_difference, rank_heatmap, trade_off, win_rate
+from .style import RC
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave."""
+
+    file: str
+    caption: str
+    data: Callable[[Standings], dict[str, Any] | None]
+    draw: Callable[[dict[str, Any]], Figure]
+
+    def png(self, found: dict[str, Any]) -> bytes:
+        """The picture; the same data give the same bytes with the same matplotlib."""
+        with mpl.rc_context(RC):
+            buffer = io.BytesIO()
+            self.draw(found).savefig(buffer, format="png", metadata={"Software": None})
+        return buffer.getvalue()
+
+
+PLOTS = [
+    Plot("critical_difference.png", critical_difference.CAPTION, critical_difference.data, critical_difference.draw),
+    Plot("rank_heatmap.png", rank_heatmap.CAPTION, rank_heatmap.data, rank_heatmap.draw),
+    Plot("win_rate.png", win_rate.CAPTION, win_rate.data, win_rate.draw),
+    Plot("score_vs_bytes.png", trade_off.BYTES, partial(trade_off.data, cost="traffic"), trade_off.draw),
+    Plot("score_vs_seconds.png", trade_off.SECONDS, partial(trade_off.data, cost="train_seconds"), trade_off.draw),
+    Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw),
+]
+
+
+def digest(found: dict[str, Any]) -> str:
+    """sha256 (16 hex) of a figure's data, floats to nine significant digits."""
+    text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(inner) for inner in value]
+    return f"{value:.9g}" if isinstance(value, float) else value

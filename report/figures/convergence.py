@@ -1,0 +1,73 @@
+"""Test score by round, mean over seeds with a band of one standard deviation, one panel a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ..standings import Standings
+from .style import COLOURS, DASHES, FAINT, facets, legend_below, name_outer, short
+
+SHOWN = 6
+CAPTION = (
+    "Test score by round: mean over seeds, band of one standard deviation. The methods highest on the board are in"
+    " colour, the others in grey. A run that stopped early keeps its last value."
+)
+
+
+def data(standings: Standings) -> dict[str, Any] | None:
+    """Curves of each task: rounds, mean and standard deviation over seeds of every entrant; and whom to highlight."""
+    board = standings.board
+    curves = board.curves("score")
+    if curves.empty:
+        return None
+    panels = []
+    for task, own in curves.groupby("task_label", sort=True):
+        lines = []
+        for name, runs in own.groupby("entrant", sort=True):
+            grid = runs.pivot_table(index="round", columns="seed", values="value").sort_index().ffill()
+            spread = grid.std(axis=1, ddof=1) if grid.shape[1] > 1 else pd.Series(0.0, index=grid.index)
+            lines.append({"name": name, "round": grid.index.tolist(), "mean": grid.mean(axis=1).tolist(),
+                          "std": spread.fillna(0.0).tolist()})  # fmt: skip
+        panels.append({"task": task, "lines": lines})
+    mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
+    order = list(standings.table.index) + [name for name in mean_score.index if name not in standings.table.index]
+    return {"panels": panels, "highlighted": [name for name in order if name in set(curves["entrant"])][:SHOWN]}
+
+
+def draw(found: dict[str, Any]) -> Figure:
+    names = found["highlighted"]
+    figure, grid = facets(len(found["panels"]))
+    crowd = False
+    for axes, panel in zip(grid, found["panels"], strict=True):
+        axes.set_title(short(panel["task"], 40))
+        final = []
+        for line in panel["lines"]:
+            rounds, mean, std = np.asarray(line["round"]), 100 * np.asarray(line["mean"]), 100 * np.asarray(line["std"])
+            final.append(mean[len(mean) // 20 :])
+            if line["name"] not in names:
+                axes.plot(rounds, mean, color=FAINT, linewidth=0.7, zorder=1)
+                crowd = True
+                continue
+            i = names.index(line["name"])
+            axes.plot(rounds, mean, color=COLOURS[i], linestyle=DASHES[i % len(DASHES)], linewidth=1.5, zorder=9 - i)
+            axes.fill_between(rounds, mean - std, mean + std, color=COLOURS[i], alpha=0.16, linewidth=0, zorder=2)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        values = np.concatenate(final)
+        low, high = np.nanquantile(values, 0.02), np.nanmax(values)
+        room = max(0.06 * (high - low), 0.5)
+        axes.set_ylim(max(low - room, 0), min(high + 2 * room, 100.5))
+    name_outer(figure, "round", "test score, %")
+    handles = [
+        Line2D([], [], color=COLOURS[i], linestyle=DASHES[i % len(DASHES)], linewidth=1.8, label=short(name))
+        for i, name in enumerate(names)
+    ]
+    if crowd:
+        handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="other methods"))
+    legend_below(figure, handles)
+    return figure

@@ -1,0 +1,114 @@
+"""What all figures share: sizes, fonts, and a colour, marker and dash for each entrant that stay apart in grey print.
+
+Colours are Okabe and Ito's, which the colour-blind tell apart (without yellow, too faint on white). Seven colours with
+eight markers make 56 distinct pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from ..text import data_size, plain
+
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1, 1, 1, 1, 1))]
+FAINT = "#BBBBBB"
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E6E6E6",
+    "axes.axisbelow": True,
+    "text.parse_math": False,  # names come from rows: a dollar sign is a dollar sign
+    "svg.hashsalt": "fglbench",
+    "savefig.dpi": 160,
+}
+
+
+def short(label: object, limit: int = 34) -> str:
+    return plain(label, limit)
+
+
+def looks(entrants: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and line style of each entrant, the same in every figure of a board."""
+    return {
+        name: {"color": COLOURS[i % 7], "marker": MARKERS[i % 8], "linestyle": DASHES[i % 5]}
+        for i, name in enumerate(entrants)
+    }
+
+
+def facets(count: int, width: float = 3.1, height: float = 2.5, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels in rows of at most `columns`; spare places stay empty."""
+    across = min(count, columns)
+    down = math.ceil(count / across)
+    figure = Figure(figsize=(max(width * across, 4.8), height * down), layout="constrained")
+    grid = np.atleast_1d(figure.subplots(down, across, squeeze=False)).ravel()
+    for spare in grid[count:]:
+        spare.set_visible(False)
+    return figure, list(grid[:count])
+
+
+def name_outer(figure: Figure, x: str, y: str) -> None:
+    """Name the axes of the outer panels only: every panel with none below it, and the first of each row."""
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    places = {(spec.rowspan.start, spec.colspan.start) for axes in shown if (spec := axes.get_subplotspec())}
+    for axes in shown:
+        spec = axes.get_subplotspec()
+        if spec and (spec.rowspan.start + 1, spec.colspan.start) not in places:
+            axes.set_xlabel(x)
+        if spec and spec.colspan.start == 0:
+            axes.set_ylabel(y)
+
+
+def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """One legend for all panels, under them, in as many columns as fit, evenly filled."""
+    widest = max((len(str(handle.get_label())) for handle in handles), default=1)
+    fit = max(1, int(figure.get_size_inches()[0] / (0.55 + 0.072 * widest)))
+    lines = math.ceil(len(handles) / fit)
+    columns = math.ceil(len(handles) / max(lines, 1))
+    figure.legend(handles=list(handles), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def cost_axis(axes: Axes, costs: Sequence[float], size: bool) -> None:
+    """A logarithmic axis for costs that may be zero: zero has its own place at the left end."""
+    positive = [cost for cost in costs if cost > 0] or [1.0]
+    low, high = min(positive), max(positive)
+    free = min(costs, default=1.0) <= 0
+    if free:
+        axes.set_xscale("symlog", linthresh=low / 1.5, linscale=0.35)
+        axes.set_xlim(-low / 6, high * 1.5)
+    else:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 1.4, high * 1.4)
+    axes.set_xticks(([0.0] if free else []) + round_costs(low, high))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: data_size(value).replace(".0 ", " ") if size else f"{value:g}")
+    )
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def round_costs(low: float, high: float) -> list[float]:
+    """At most four round numbers (1, 2 or 5 times a power of ten) that span from `low` to `high`."""
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    fine = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    for kind in (fine, fine[::3], fine[::6], fine[::9]):
+        inside = [value for value in kind if low / 1.4 <= value <= high * 1.4]
+        if len(inside) <= 4:
+            break
+    return inside[:: max(1, len(inside) // 4)]

@@ -1,0 +1,72 @@
+"""Score against what it costs, one panel a task, with the Pareto front: nothing cheaper scores as high."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ..standings import Standings
+from ..statistics import pareto_front
+from .style import cost_axis, facets, legend_below, looks, name_outer, short
+
+FRONT = " Ringed points and the line are the Pareto front: no method is both cheaper and better."
+BYTES = "Score against traffic to the best round (all clients, up and down; 0: nothing is sent)." + FRONT
+SECONDS = "Score against training time of the whole run, evaluation excluded." + FRONT
+
+
+def data(standings: Standings, cost: str) -> dict[str, Any] | None:
+    """Points (entrant, cost, score) of each task; references are left out of the front."""
+    board, panels = standings.board, []
+    for task in board.tasks:
+        own = board.summary.xs(task, level="task_label")[["score", cost]].dropna()
+        own = own[[bool(board.full.loc[task, name]) for name in own.index]]
+        if len(own) < 2:
+            continue
+        racing = np.array([not board.is_reference(name) for name in own.index])
+        front = np.zeros(len(own), dtype=bool)
+        front[racing] = pareto_front(own[cost][racing], own["score"][racing])
+        columns = {"cost": own[cost].tolist(), "score": own["score"].tolist(), "front": front.tolist()}
+        panels.append({"task": task, "names": list(own.index), **columns})
+    return {"cost": cost, "entrants": board.entrants, "panels": panels} if panels else None
+
+
+def draw(found: dict[str, Any]) -> Figure:
+    size = found["cost"] == "traffic"
+    style = looks(found["entrants"])
+    figure, grid = facets(len(found["panels"]))
+    shown: set[str] = set()
+    for axes, panel in zip(grid, found["panels"], strict=True):
+        axes.set_title(short(panel["task"], 40))
+        points = sorted(zip(panel["names"], panel["cost"], panel["score"], panel["front"], strict=True))
+        front = sorted((cost, score) for _, cost, score, best in points if best)
+        if front:
+            cost, score = zip(*front, strict=True)
+            axes.step(cost, 100 * np.array(score), where="post", color="#999999", linewidth=1, zorder=1)
+        for name, cost, score, best in points:
+            look = style[name]
+            large = 9 if look["marker"] == "*" else 6  # a star looks small
+            axes.plot(
+                cost, 100 * score, marker=look["marker"], color=look["color"], markersize=large, linestyle="none",
+                markeredgecolor="white", markeredgewidth=0.5, zorder=3,
+            )  # fmt: skip
+            if best:
+                axes.plot(
+                    cost, 100 * score, marker="o", markersize=11, markerfacecolor="none", markeredgecolor="black",
+                    markeredgewidth=0.9, zorder=2,
+                )  # fmt: skip
+        cost_axis(axes, panel["cost"], size)
+        axes.margins(y=0.12)
+        shown |= set(panel["names"])
+    name_outer(figure, "traffic to the best round" if size else "training time, s", "test score, %")
+    legend_below(
+        figure,
+        [
+            Line2D([], [], label=short(name), **{**style[name], "linestyle": "none", "markersize": 6})
+            for name in found["entrants"]
+            if name in shown
+        ],
+    )
+    return figure

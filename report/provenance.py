@@ -1,0 +1,147 @@
+"""Where the figures of a board come from: settings, code versions, machines, dates, and what does not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from .board import Board
+from .labels import parse
+from .text import count, md, spans, table
+
+
+def settings(board: Board) -> list[str]:
+    """The protocol of a board in a few lines."""
+    rows = board.rows
+    lines = [
+        f"- {' and '.join(sorted(rows['task'].unique())).capitalize()} classification tasks: "
+        f"{len(board.tasks)} ({count(rows['dataset'].nunique(), 'dataset')}), {count(len(board.entrants), 'method')}, "
+        f"seeds {spans(s for seeds in board.expected.values() for s in seeds) or 'none'}",
+        f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
+        f"- Backbone: {_values(rows, 'backbone')}; training: {_training(rows)}",
+    ]
+    synthetic = sorted(rows.loc[rows["synthetic"].astype(bool), "task_label"].unique())
+    if synthetic:
+        lines.append(f"- **Synthetic data**, made by a generator and not observed: {', '.join(map(md, synthetic))}")
+    return lines
+
+
+def task_sentence(board: Board, task: str) -> str:
+    """Partition, clients, split and data of one task."""
+    row = board.task_row(task)
+    own = board.rows[board.rows["task_label"] == task]
+    parts = [
+        f"dataset {_named(row['dataset'], row['dataset_params'])}",
+        f"partition {_named(row['partition'], row['partition_params'])} into {count(int(row['clients']), 'client')}",
+        f"split {_named(row['split'], row['split_params'])}",
+    ]
+    fingerprints = sorted(set(own["dataset_fingerprint"]) - {""})
+    if fingerprints:
+        parts.append(f"data fingerprint {', '.join(md(f[:16]) for f in fingerprints)}")
+    if own["synthetic"].astype(bool).any():
+        parts.append("**synthetic**")
+    return parts[0].capitalize()[:1] + "; ".join(parts)[1:] + "."
+
+
+def foot(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
+    """The provenance of a board, folded away except for what a reader must know."""
+    rows = board.rows
+    warnings = cautions(board)
+    parts = ["### Provenance", ""]
+    parts += [f"- **Caution**: {line}" for line in warnings]
+    states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
+    parts.append(f"- Rows: {len(rows)} ({states}), result schema {_list(rows['schema_version'])}")
+    parts.append(f"- Started: {md(rows['started'].min())} to {md(rows['started'].max())}")
+    commits = rows.groupby(rows["git_sha"].replace("", "not recorded"), sort=True).size()
+    parts.append("- Commits: " + ", ".join(f"`{_code(sha)}` ({count(n, 'row')})" for sha, n in commits.items()))
+    submitters = sorted(set(rows["submitter"]) - {""})
+    if submitters:
+        parts.append(f"- Submitted by: {', '.join(map(md, submitters))}")
+    for digest, own in rows.groupby("environment", sort=True):
+        about = describe(environments.get(str(digest)))
+        devices = ", ".join(map(md, sorted(own["device"].unique())))
+        parts.append(f"- Environment `{_code(digest)}` ({count(len(own), 'row')}, {devices}): {about}")
+    versions = rows.groupby("method", sort=True)["method_version"].unique()
+    cells = [[md(method), ", ".join(f"`{_code(v)}`" for v in sorted(found))] for method, found in versions.items()]
+    parts += ["", "<details><summary>Method versions (hash of the source)</summary>", ""]
+    return [*parts, table(cells, ["Method", "Version"], "ll"), "", "</details>", ""]
+
+
+def cautions(board: Board) -> list[str]:
+    """What makes rows of one board not quite comparable."""
+    rows, found = board.rows, []
+    for method, versions in board.scored.groupby("method", sort=True)["method_version"].nunique().items():
+        if versions > 1:
+            found.append(f"scores of {md(method)} come from {versions} versions of its code")
+    for task, own in board.scored.groupby("task_label", sort=True):
+        if own["dataset_fingerprint"].nunique() > 1:
+            found.append(f"rows of {md(task)} were made on different data (fingerprints differ)")
+        if (own.groupby("seed")["partition_hash"].nunique() > 1).any():
+            found.append(f"on {md(task)} methods with the same seed had different partitions: seeds are not paired")
+    dirty = int(rows["git_dirty"].eq(True).sum())
+    if dirty:
+        found.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")
+    return found
+
+
+def describe(environment: dict[str, Any] | None) -> str:
+    """One line about a machine and its packages."""
+    if not environment:
+        return "no description found"
+    packages = environment.get("packages")
+    packages = packages if isinstance(packages, dict) else {}
+    shown = [f"Python {environment['python']}"] if "python" in environment else []
+    shown += [f"{name} {packages[name]}" for name in ("fglbench", "torch", "dgl", "numpy") if name in packages]
+    shown += [str(environment[name]) for name in ("system", "cpu") if environment.get(name)]
+    shown += [f"{environment['cores']} cores"] if "cores" in environment else []
+    shown += [f"{environment['memory_gib']} GiB"] if "memory_gib" in environment else []
+    shown += [f"threads a worker: {environment['threads']}"] if "threads" in environment else []
+    return md(", ".join(shown), 400)
+
+
+def _values(rows: pd.DataFrame, column: str) -> str:
+    """The values of a column with their parameters where these are one and the same."""
+    found = []
+    for value, own in rows.groupby(column, sort=True):
+        params = own[f"{column}_params"].unique()
+        found.append(_named(value, params[0]) if len(params) == 1 else f"{md(value)} (parameters vary)")
+    return ", ".join(found)
+
+
+def _named(name: object, params: object) -> str:
+    return f"{md(name)} ({_params(params)})" if _params(params) else md(name)
+
+
+def _params(text: object) -> str:
+    found = parse(text)
+    if found is None:
+        return md(text)
+    return md(", ".join(f"{key}={value}" for key, value in sorted(found.items()) if value is not None), 300)
+
+
+def _training(rows: pd.DataFrame) -> str:
+    kinds = rows["training"].unique()
+    if len(kinds) == 1:
+        return _params(kinds[0])
+    objects = [parse(kind) or {} for kind in kinds]
+    keys = sorted({key for found in objects for key in found})
+    varying = [key for key in keys if len({repr(found.get(key)) for found in objects}) > 1]
+    shared = {key: objects[0][key] for key in keys if key not in varying and objects[0][key] is not None}
+    text = md(", ".join(f"{key}={value}" for key, value in shared.items()), 300)
+    return text + f" (varies: {md(', '.join(varying))})" if varying else text
+
+
+def _clients(rows: pd.DataFrame) -> str:
+    numbers = sorted(int(n) for n in rows["clients"].unique())
+    return f"{', '.join(map(str, numbers))} client{'' if numbers == [1] else 's'}"
+
+
+def _list(values: Iterable[Any]) -> str:
+    return ", ".join(md(value) for value in sorted(set(values)))
+
+
+def _code(text: object) -> str:
+    """A short hash for a code span, in which backslashes do not escape."""
+    return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")

@@ -1,0 +1,57 @@
+"""The ranking of a board: mean ranks with intervals, groups, wins, and who leads each task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from .board import Board
+from .statistics import DECIMALS, Verdict, bootstrap_mean, indistinguishable, ranks, verdict, wins
+
+
+@dataclass(frozen=True, eq=False)
+class Standings:
+    """The ranking of a board."""
+
+    board: Board
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return verdict(self.board.by_dataset)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Ranked entrants in order of mean rank: position, group, mean_rank, low, high, score, wins, traffic, seconds.
+
+        group is 0 where no groups are formed. score is the mean over datasets; traffic and seconds are medians over
+        tasks of the mean over seeds.
+        """
+        scores = self.board.by_dataset
+        by_dataset = ranks(scores)
+        result = pd.DataFrame({"mean_rank": by_dataset.mean().round(12)})
+        result[["low", "high"]] = bootstrap_mean(by_dataset)
+        groups = self.verdict.groups()
+        result["group"] = [groups.get(name, 0) for name in result.index]
+        result["score"] = scores.mean()
+        result["wins"] = wins(scores)
+        cost = self.board.summary.groupby("entrant")[["traffic", "train_seconds"]].median()
+        result[["traffic", "seconds"]] = cost.reindex(result.index)
+        result["position"] = result["mean_rank"].rank(method="min").astype(int)
+        return result.sort_values("mean_rank", kind="stable")
+
+    @cached_property
+    def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+        """For each task: entrants with the best mean, and entrants that paired seeds cannot tell apart from the best.
+
+        Only entrants with every seed of the task take part, and references do not.
+        """
+        found = {}
+        for task in self.board.tasks:
+            own = [n for n in self.board.entrants if self.board.full.loc[task, n] and not self.board.is_reference(n)]
+            means = self.board.scores.loc[task, own].round(DECIMALS)
+            best = [name for name in own if means[name] == means.max()]
+            equal = indistinguishable(self.board.seeds_of(task)[own], best[0]) if best else set()
+            found[task] = frozenset(best), frozenset(equal - set(best))
+        return found

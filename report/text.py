@@ -1,0 +1,99 @@
+"""Text for markdown, CSV, figures and file names. Whatever comes from rows is data: nothing in it may act as markup."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from tabulate import tabulate
+
+ABSENT = "\N{EN DASH}"
+_MARKUP = re.compile(r"([\\`*_{}\[\]|~#!$])")
+
+
+def plain(value: object, limit: int = 200) -> str:
+    """`value` on one line, without control, format and bidirectional-override characters, cut to `limit` characters."""
+    text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(value))
+    text = " ".join("".join(c for c in text if not unicodedata.category(c).startswith("C")).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def md(value: object, limit: int = 200) -> str:
+    """`value` as literal text in GitHub markdown: no markup, no HTML, no automatic link or mention, no table break."""
+    text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = _MARKUP.sub(r"\\\1", text)
+    return re.sub(r"www\.", "www&#46;", text.replace("://", ":&#47;/"), flags=re.IGNORECASE).replace("@", "&#64;")
+
+
+def csv_text(value: object) -> str:
+    """`value` for a CSV cell; a leading character that a spreadsheet would take for a formula is quoted away."""
+    text = plain(value, 1000)
+    return "'" + text if text[:1] in ("=", "+", "-", "@") else text
+
+
+def slug(label: str) -> str:
+    """A safe file name for `label`. Lower-case letters, digits, '.', '_', '-'; a hash keeps changed names distinct."""
+    safe = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
+    if safe and safe == label and len(safe) <= 80:
+        return safe
+    digest = hashlib.sha256(label.encode()).hexdigest()[:6]
+    return f"{safe[:80]}-{digest}" if safe else digest
+
+
+def table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> str:
+    """A markdown table; `align` has one letter a column: l, r or c."""
+    names = {"l": "left", "r": "right", "c": "center"}
+    columns = [names[letter] for letter in align]
+    return tabulate(rows, headers=list(headers), tablefmt="pipe", disable_numparse=True, colalign=columns)
+
+
+def finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """`value` with fixed `digits`, or a dash."""
+    return f"{value:.{digits}f}" if value is not None and math.isfinite(value) else ABSENT
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    return number(None if value is None else 100 * value, digits)
+
+
+def mean_std(mean: float, std: float) -> str:
+    """'81.20 ± 0.53' in percent from fractions; without the ± where there is one seed only."""
+    return f"{percent(mean)} ± {percent(std)}" if finite(std) else percent(mean)
+
+
+def data_size(count: float | None) -> str:
+    """Bytes with an SI unit and three figures: 950 B, 1.2 kB, 34 MB."""
+    if count is None or not math.isfinite(count):
+        return ABSENT
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 999.5 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 99.95 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
+
+
+def p_value(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """'0-2, 5' with an en dash for [0, 1, 2, 5]."""
+    runs: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(a) if a == b else f"{a}{ABSENT if b > a + 1 else ', '}{b}" for a, b in runs)
+
+
+def count(number_of: int, noun: str) -> str:
+    """'1 dataset', '3 datasets'."""
+    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"

@@ -1,0 +1,204 @@
+"""Each stacked backbone against DGL's own module, client by client: outputs and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dgl.nn
+import pytest
+import torch
+from torch import nn
+
+from fglbench.benchmark.engine.backbones import BACKBONES, Backbone, Params
+from fglbench.benchmark.engine.batch import collate
+from fglbench.benchmark.engine.random import stream
+from fglbench.datasets.federation import Federation
+
+D, H, C = 12, 8, 3
+Make = Callable[..., Federation]
+
+
+def stacked(backbone: Backbone, clients: int) -> Params:
+    """Different parameters for every client, biases and all."""
+    own = [backbone.init(stream(7, "test", k), D, C) for k in range(clients)]
+    torch.manual_seed(0)
+    return {
+        name: torch.stack([one[name] for one in own]) + 0.1 * torch.randn(clients, *own[0][name].shape)
+        for name in own[0]
+    }
+
+
+def linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    module = nn.Linear(weight.shape[0], weight.shape[1], bias=bias is not None)
+    with torch.no_grad():
+        module.weight.copy_(weight.T)
+        if bias is not None:
+            module.bias.copy_(bias)
+    return module
+
+
+def assign(parameter: Any, value: torch.Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(value.reshape(parameter.shape))
+
+
+def gcn(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
+    convs = nn.ModuleList(dgl.nn.GraphConv(*p[f"{i}.weight"].shape, norm="both") for i in range(layers))
+    own = {}
+    for i, conv in enumerate(convs):
+        assign(conv.weight, p[f"{i}.weight"])
+        assign(conv.bias, p[f"{i}.bias"])
+        own |= {f"{i}.weight": conv.weight, f"{i}.bias": conv.bias}
+
+    def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
+        g = dgl.add_self_loop(g)
+        for i, conv in enumerate(convs):
+            x = conv(g, torch.relu(x) if i else x)
+        return x
+
+    return convs, run, own
+
+
+def gat(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
+    convs = nn.ModuleList()
+    own = {}
+    for i in range(layers):
+        heads, width = p[f"{i}.left"].shape
+        conv = dgl.nn.GATConv(p[f"{i}.weight"].shape[0], width, heads)
+        assign(conv.fc.weight, p[f"{i}.weight"].T)
+        assign(conv.attn_l, p[f"{i}.left"])
+        assign(conv.attn_r, p[f"{i}.right"])
+        assign(conv.bias, p[f"{i}.bias"])
+        own |= {f"{i}.left": conv.attn_l, f"{i}.right": conv.attn_r, f"{i}.bias": conv.bias}
+        convs.append(conv)
+
+    def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
+        g = dgl.add_self_loop(g)
+        for i, conv in enumerate(convs):
+            x = conv(g, torch.relu(x) if i else x).flatten(1)
+        return x
+
+    return convs, run, own
+
+
+def sage(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
+    convs = nn.ModuleList()
+    own = {}
+    for i in range(layers):
+        self_weight, neigh_weight = p[f"{i}.weight"].chunk(2, 1)
+        conv = dgl.nn.SAGEConv(*self_weight.shape, "mean")
+        assign(conv.fc_self.weight, self_weight.T)
+        assign(conv.fc_neigh.weight, neigh_weight.T)
+        assign(conv.fc_self.bias, p[f"{i}.bias"])
+        own |= {f"{i}.bias": conv.fc_self.bias}
+        convs.append(conv)
+
+    def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
+        for i, conv in enumerate(convs):
+            x = conv(g, torch.relu(x) if i else x)
+        return x
+
+    return convs, run, own
+
+
+def gin(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
+    convs = nn.ModuleList()
+    own = {}
+    for i in range(layers):
+        inner = linear(p[f"{i}.inner.weight"], p[f"{i}.inner.bias"])
+        outer = linear(p[f"{i}.outer.weight"], p[f"{i}.outer.bias"])
+        conv = dgl.nn.GINConv(
+            nn.Sequential(inner, nn.ReLU(), outer), "sum", init_eps=float(p[f"{i}.eps"]), learn_eps=True
+        )
+        own |= {f"{i}.inner.bias": inner.bias, f"{i}.outer.bias": outer.bias, f"{i}.eps": conv.eps}
+        convs.append(conv)
+
+    def run(g: dgl.DGLGraph, x: torch.Tensor) -> torch.Tensor:
+        for i, conv in enumerate(convs):
+            x = conv(g, torch.relu(x) if i else x)
+        return x
+
+    return convs, run, own
+
+
+def sgc(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
+    conv = dgl.nn.SGConv(D, C, k=layers)
+    assign(conv.fc.weight, p["0.weight"].T)
+    assign(conv.fc.bias, p["0.bias"])
+    return conv, lambda g, x: conv(dgl.add_self_loop(g), x), {"0.bias": conv.fc.bias}
+
+
+def mlp(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
+    linears = [linear(p[f"{i}.weight"], p[f"{i}.bias"]) for i in range(layers)]
+    steps: list[nn.Module] = []
+    for i, one in enumerate(linears):
+        steps += [nn.ReLU(), one] if i else [one]
+    module = nn.Sequential(*steps)
+    return module, lambda g, x: module(x), {f"{i}.bias": one.bias for i, one in enumerate(linears)}
+
+
+REFERENCES = {"gcn": gcn, "gat": gat, "sage": sage, "gin": gin, "sgc": sgc, "mlp": mlp}
+EXTRA: dict[str, dict[str, Any]] = {"gat": {"heads": 2}, "gin": {"train_eps": True, "eps": 0.3}}
+
+
+def test_every_backbone_has_a_reference() -> None:
+    assert set(REFERENCES) <= set(BACKBONES.names())
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_agrees_with_dgl(name: str, sparse: bool, layers: int, federation: Make) -> None:
+    clients = federation(sparse=sparse).clients
+    backbone = BACKBONES.build(name, {"hidden": H, "layers": layers, "dropout": 0, **EXTRA.get(name, {})})
+    params = stacked(backbone, len(clients))
+    for value in params.values():
+        value.requires_grad_(True)
+    batch = collate(clients)  # type: ignore[arg-type]
+    logits = backbone.forward(params, batch).logits
+    pull = torch.randn_like(logits)
+    (logits * pull).sum().backward()
+
+    for k, (client, rows, pulled) in enumerate(
+        zip(clients, logits.split(batch.sizes), pull.split(batch.sizes), strict=True)
+    ):
+        own = {key: value[k].detach() for key, value in params.items()}
+        module, run, named = REFERENCES[name](own, layers)
+        expected = run(client.graph, client.feat.to_dense())  # type: ignore[union-attr]
+        torch.testing.assert_close(rows, expected)
+        (expected * pulled).sum().backward()
+        for key, parameter in named.items():
+            grad = params[key].grad
+            assert grad is not None and parameter.grad is not None
+            torch.testing.assert_close(grad[k], parameter.grad.reshape(grad[k].shape))
+        # Weights that DGL stores transposed or split: the sum of squares of all gradients settles them.
+        mine = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
+        theirs = sum(p.grad.square().sum() for p in module.parameters() if p.grad is not None)
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_linear_head_is_a_linear_map_of_the_embedding(name: str, federation: Make) -> None:
+    clients = federation().clients
+    backbone = BACKBONES.build(name, {"hidden": H, "linear_head": True})
+    params = stacked(backbone, len(clients))
+    batch = collate(clients)  # type: ignore[arg-type]
+    out = backbone.forward(params, batch)
+    assert out.embedding.shape == (sum(batch.sizes), H)
+    for k, (rows, logits) in enumerate(
+        zip(out.embedding.split(batch.sizes), out.logits.split(batch.sizes), strict=True)
+    ):
+        torch.testing.assert_close(logits, rows @ params["head.weight"][k] + params["head.bias"][k])
+
+
+@pytest.mark.parametrize("name", sorted(REFERENCES))
+def test_shared_parameters_equal_copies(name: str, federation: Make) -> None:
+    """A model whose client axis is expanded takes the one-product path; copies take the client-by-client one."""
+    clients = federation().clients
+    backbone = BACKBONES.build(name, {"hidden": H})
+    one = backbone.init(stream(0, "test"), D, C)
+    batch = collate(clients)  # type: ignore[arg-type]
+    shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in one.items()}, batch).logits
+    copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in one.items()}, batch).logits
+    torch.testing.assert_close(shared, copies)

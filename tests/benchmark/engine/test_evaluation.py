@@ -1,0 +1,143 @@
+"""Scores counted by hand, the four model x data figures, selection by validation only, early stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import dgl
+import pytest
+import torch
+from sklearn.metrics import f1_score
+
+from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.targets import Target
+from fglbench.benchmark.engine.views import union_client
+from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+
+
+def run(
+    world: Federation, method: str = "fedavg", params: dict[str, Any] | None = None, seed: int = 0, **config: Any
+) -> Outcome:
+    return train(
+        world, METHODS.build(method, params), [BACKBONES.build("gcn", {"hidden": 8})], TrainConfig(**config), seed
+    )
+
+
+def test_accuracy_and_macro_f1_by_hand() -> None:
+    label = torch.tensor([0, 0, 1, 2, 1, 1])
+    predicted = torch.tensor([0, 1, 1, 2, 0, 1])
+    rows = torch.arange(6)
+    owner = torch.tensor([0, 0, 0, 0, 1, 1])
+    target = Target({"val": rows, "test": rows}, {"val": owner, "test": owner}, {"val": label, "test": label}, 3)
+    found = target.accuracy(predicted, "test")
+    assert found[:2].tolist() == [0.75, 0.5] and found[2].isnan()
+    first = (2 / 3 + 2 / 3 + 1) / 3  # F1 of classes 0, 1, 2 for client 0
+    second = (0 + 2 / 3) / 2  # client 1: class 0 predicted once, never true; class 1 once of two
+    assert target.macro_f1(predicted, "test") == pytest.approx((first + second) / 2)
+    assert second == pytest.approx(f1_score([1, 1], [0, 1], average="macro", zero_division=0))
+
+
+def test_global_method_is_scored_on_each_clients_own_nodes_of_the_whole_graph(federation: Make) -> None:
+    out = run(federation(), "global", rounds=5)
+    assert len(out.per_client["score"]) == 3 and out.upload_bytes == out.download_bytes == 0
+    assert out.score == pytest.approx(sum(out.per_client["score"]) / 3)
+
+
+def test_score_weighted_weighs_by_test_nodes(federation: Make) -> None:
+    world = federation()
+    out = run(world, rounds=3)
+    counts = [int(c.graph.ndata["test_mask"].sum()) for c in world.clients if isinstance(c, NodeClient)]
+    expected = sum(n * a for n, a in zip(counts, out.per_client["score"], strict=True)) / sum(counts)
+    assert out.score_weighted == pytest.approx(expected)
+
+
+def test_one_client_on_its_whole_graph_has_one_answer(federation: Make) -> None:
+    out = run(federation((24,)), rounds=4)
+    assert len({round(v, 6) for v in out.matrix.values() if v is not None}) == 1
+    assert out.score == pytest.approx(out.matrix["global_on_local"])
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "column"),
+    [("global", "local", "global_on_local"), ("global", "global", "global_on_global"),
+     ("personal", "local", "personal_on_local"), ("personal", "global", "personal_on_global")],
+)  # fmt: skip
+def test_the_protocols_choice_is_the_score(model: str, data: str, column: str, federation: Make) -> None:
+    out = run(federation(), rounds=6, model=model, data=data)
+    assert out.score == pytest.approx(out.matrix[column])
+
+
+def test_test_labels_play_no_part_in_selection(federation: Make) -> None:
+    world = federation()
+
+    def scrambled(graph: dgl.DGLGraph) -> dgl.DGLGraph:
+        graph = graph.local_var()
+        mask = graph.ndata["test_mask"]
+        graph.ndata["label"] = torch.where(mask, (graph.ndata["label"] + 1) % 3, graph.ndata["label"])
+        return graph
+
+    clients = [NodeClient(scrambled(c.graph), c.feat) for c in world.clients if isinstance(c, NodeClient)]
+    a, b = run(world, rounds=12), run(replace(world, clients=clients), rounds=12)
+    assert a.best_round == b.best_round and a.history["val"] == b.history["val"] and a.score != b.score
+
+
+def test_best_round_is_the_first_best_and_bytes_go_up_to_it(federation: Make) -> None:
+    out = run(federation(), rounds=12)
+    values = out.history["val"]
+    assert out.best_round == values.index(max(values)) + 1
+    assert out.score == out.history["score"][out.best_round - 1]
+    assert out.upload_bytes_best == out.upload_bytes // 12 * out.best_round
+    assert run(federation(), rounds=12, select="last").best_round == 12
+
+
+def test_early_stopping_waits_for_patience(federation: Make) -> None:
+    full, short = run(federation(), rounds=60), run(federation(), rounds=60, patience=4)
+    assert short.rounds == short.best_round + 4 < full.rounds == 60
+    assert short.history["val"] == full.history["val"][: short.rounds]
+
+
+def test_clients_without_training_nodes_weigh_nothing(federation: Make) -> None:
+    world = federation((13, 7, 10), without_train=(1,))
+    pair = replace(world, clients=[world.clients[0], world.clients[2]])
+    a, b = run(world, rounds=1), run(pair, rounds=1)
+    assert a.per_client["score"][0] == b.per_client["score"][0] and len(a.per_client["score"]) == 3
+
+
+def test_union_holds_what_clients_hold_together(federation: Make) -> None:
+    """Two overlapping clients of a path 0-1-2-3-4: {0, 1, 2} and {2, 3}; node 4 and edge 3-4 are lost."""
+    world = federation((5,))
+    path = dgl.graph(([0, 1, 1, 2, 2, 3, 3, 4], [1, 0, 2, 1, 3, 2, 4, 3]))
+    whole = replace(world.whole, graph=path)
+    clients = []
+    for ids in ([0, 1, 2], [2, 3]):
+        part = dgl.node_subgraph(path, ids)
+        part.ndata["global_id"] = torch.tensor(ids)
+        clients.append(NodeClient(part, torch.zeros(len(ids), 1)))
+    one = union_client(replace(world, whole=whole, clients=clients))
+    assert one.graph.ndata["global_id"].tolist() == [0, 1, 2, 3]
+    assert sorted(zip(*(e.tolist() for e in one.graph.edges()), strict=True)) == [
+        (0, 1),
+        (1, 0),
+        (1, 2),
+        (2, 1),
+        (2, 3),
+        (3, 2),
+    ]
+
+
+def test_skips_say_why(federation: Make) -> None:
+    world = federation()
+    graphs = GraphSetData("g", [dgl.graph(([0], [1]))], torch.tensor([0]), 1, "", "generated")
+    sets = Federation(graphs, [GraphClient(graphs.graphs, graphs.label, torch.tensor([0]))], {}, "", 0)
+    with pytest.raises(Skip, match="fedavg is defined for node classification"):
+        run(sets)
+    with pytest.raises(Skip, match="cannot mix architectures"):
+        train(
+            world, METHODS.build("fedavg"), [BACKBONES.build("gcn"), BACKBONES.build("gat")], TrainConfig(rounds=1), 0
+        )

@@ -1,0 +1,234 @@
+"""Graph sets: batches against `dgl.batch`, minibatches, and what every method for them has to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dgl
+import dgl.nn
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fglbench.benchmark.engine import Diverged, Skip, TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.graphcohort import GraphCohort, cut
+from fglbench.benchmark.engine.graphsets import GraphStack, neighbours, normalised
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.optim import StackedOptimiser
+from fglbench.datasets.federation import Federation, GraphClient
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).task == "graph"]
+GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2})
+PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]
+
+
+def exchange(world: Federation, name: str, cohort_size: int | None = None, seed: int = 5, **config: Any) -> Exchange:
+    method = METHODS.build(name)
+    settings = method.protocol(TrainConfig(**{"local_epochs": 2, "batch_size": 3, "lr": 0.01, **config}))
+    return Exchange(method, method.arrange(world), method.architecture([GIN]), settings, seed, cohort_size)
+
+
+def run(world: Federation, name: str, rounds: int = 3, **kwargs: Any) -> Exchange:
+    running = exchange(world, name, **kwargs)
+    phase = running.method.phases(running.config)[0]
+    for number in range(1, rounds + 1):
+        running.round(phase, number)
+    return running
+
+
+def cohort_of(world: Federation, name: str = "intra-fedavg", **kwargs: Any) -> GraphCohort:
+    (cohort,) = exchange(world, name, **kwargs).cohorts
+    assert isinstance(cohort, GraphCohort)
+    return cohort
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_batch_is_what_dgl_batches(graph_sets: Make) -> None:
+    graphs = graph_sets((5, 3, 4)).whole.graphs  # type: ignore[union-attr]
+    batch = GraphStack(graphs).batch(PICKS)
+    expected = dgl.batch([graphs[i] for i in np.concatenate(PICKS)])
+    assert torch.equal(batch.x, expected.ndata["feat"])
+    assert batch.lengths.tolist() == expected.batch_num_nodes().tolist()
+    assert batch.counts == (2, 0, 3)
+    assert batch.sizes == tuple(sum(graphs[i].num_nodes() for i in own) for own in PICKS)
+    rows = torch.randn(expected.num_nodes(), 3)
+    torch.testing.assert_close(batch.view(neighbours) @ rows, dgl.ops.copy_u_sum(expected, rows))
+    conv = dgl.nn.GraphConv(3, 3, norm="both", weight=False, bias=False)
+    torch.testing.assert_close(batch.view(normalised) @ rows, conv(dgl.add_self_loop(expected), rows))
+    pooled = torch.stack([part.sum(0) for part in rows.split(expected.batch_num_nodes().tolist())])
+    torch.testing.assert_close(batch.pool(rows), pooled)
+    values = torch.randn(5)
+    by_hand = torch.stack([values[:2].mean(), torch.tensor(0.0), values[2:].mean()])
+    torch.testing.assert_close(batch.mean_over_graphs(values), by_hand)
+
+
+def test_gradient_through_a_view_is_that_of_the_dense_product(graph_sets: Make) -> None:
+    batch = GraphStack(graph_sets().whole.graphs).batch(PICKS)  # type: ignore[union-attr]
+    rows, pull = torch.randn(sum(batch.sizes), 3, requires_grad=True), torch.randn(sum(batch.sizes), 3)
+    for view in (neighbours, normalised):
+        (found,) = torch.autograd.grad((batch.view(view) @ rows * pull).sum(), rows)
+        dense = torch.from_numpy(batch.view(view).scipy().toarray())
+        torch.testing.assert_close(found, dense.T @ pull)
+
+
+# -- minibatches ------------------------------------------------------------------------------------------------------
+
+
+def test_cut_leaves_no_graph_alone() -> None:
+    order = np.arange(7)
+    assert [len(c) for c in cut(order, 3)] == [3, 4]
+    assert [len(c) for c in cut(order, 4)] == [4, 3]
+    assert [len(c) for c in cut(order, None)] == [7]
+    assert [len(c) for c in cut(order[:1], 4)] == [1]
+    assert np.concatenate(cut(order, 3)).tolist() == order.tolist()
+
+
+def test_an_epoch_shows_every_graph_once_in_the_clients_own_order(graph_sets: Make) -> None:
+    world = graph_sets((8, 3, 5))
+    among, alone = cohort_of(world), exchange(world, "intra-fedavg", cohort_size=1).cohorts[2]
+    assert isinstance(alone, GraphCohort)
+    for _ in range(2):
+        seen: list[list[int]] = [[], [], []]
+        active = []
+        for moving in among.steps():
+            active.append(moving)
+            picked = np.split(among.minibatch.picks, np.cumsum(among.minibatch.counts)[:-1])
+            for own, picks in zip(seen, picked, strict=True):
+                own.extend(picks.tolist())
+        assert [sorted(own) for own in seen] == [held.tolist() for held in among.held]
+        assert active == [None, [0, 2], [0]]  # 3 + 3 + 2, 3, and 3 + 2 graphs
+        single = [g for _ in alone.steps() for g in alone.minibatch.picks.tolist()]
+        assert [g - 11 for g in seen[2]] == single
+    assert seen[0] != sorted(seen[0])
+
+
+@pytest.mark.parametrize("config", [{"optimiser": "adam"}, {"optimiser": "sgd", "momentum": 0.9}, {"optimiser": "sgd"}])
+def test_who_sits_out_does_not_move_and_counts_no_step(config: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    settings = TrainConfig(lr=0.1, weight_decay=0.1, **config)
+    params = {"w": torch.randn(3, 2, 4), "b": torch.randn(3, 4)}
+    mine = {name: value.clone() for name, value in params.items()}
+    theirs = [{name: nn.Parameter(value[k].clone()) for name, value in params.items()} for k in range(3)]
+    options: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.1}
+    single = [
+        torch.optim.Adam(own.values(), **options)
+        if settings.optimiser == "adam"
+        else torch.optim.SGD(own.values(), momentum=settings.momentum, **options)
+        for own in theirs
+    ]
+    optimiser = StackedOptimiser(settings)
+    for active in ([0, 2], None, [1], [0, 1], None):
+        grads = {name: torch.randn_like(value) for name, value in params.items()}
+        optimiser.step(mine, grads, active)
+        for k in range(3) if active is None else active:
+            for name, parameter in theirs[k].items():
+                parameter.grad = grads[name][k].clone()
+            single[k].step()
+    for k in range(3):
+        for name, parameter in theirs[k].items():
+            torch.testing.assert_close(mine[name][k], parameter.detach())
+    assert optimiser.steps["w"].tolist() == [4, 4, 3]
+
+
+# -- every method -----------------------------------------------------------------------------------------------------
+
+
+def held(running: Exchange) -> list[torch.Tensor]:
+    """All that the clients hold, client by client."""
+    return [
+        torch.cat([value[k].flatten() for _, value in sorted(cohort.params.items())])
+        for cohort in running.cohorts
+        for k in range(len(cohort))
+    ]
+
+
+PARTIAL = {"participation": 0.5, "optimiser": "sgd", "lr": 1e-4, "momentum": 0.9, "keep_optimiser": False}
+
+
+@pytest.mark.parametrize("config", [{}, PARTIAL], ids=["adam kept", "partial sgd anew"])
+@pytest.mark.parametrize("name", GRAPH_METHODS)
+def test_cohort_size_does_not_matter(name: str, config: dict[str, Any], graph_sets: Make) -> None:
+    """At rates at which training is stable: at 0.01, SGD on raw sums multiplies rounding by thousands in a round."""
+    world, config = graph_sets((8, 3, 5, 4)), {"lr": 1e-3, **config}
+    whole = held(run(world, name, rounds=2, **config))
+    for size in (1, 3):
+        again = held(run(world, name, rounds=2, cohort_size=size, **config))
+        torch.testing.assert_close(again, whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", GRAPH_METHODS)
+def test_a_client_sees_no_label_and_nothing_of_the_others(name: str, graph_sets: Make) -> None:
+    world = graph_sets((5, 3, 4))
+    changed = []
+    for k, client in enumerate(world.clients):
+        assert isinstance(client, GraphClient)
+        graphs = [graph.clone() for graph in client.graphs]
+        if k == 1:
+            for graph in graphs:
+                graph.ndata["feat"] = graph.ndata["feat"] * 2 + 1
+        changed.append(GraphClient(graphs, torch.zeros_like(client.label), client.global_id))
+    uploads = []
+    for clients in (world.clients, changed):
+        running = exchange(Federation(world.whole, clients, {}, "shapes", 0), name)
+        (cohort,) = running.cohorts
+        cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.server.state["model"].items()}}
+        uploads.append(METHODS.build(name).client(cohort)["model"])
+    for key, value in uploads[0].items():
+        torch.testing.assert_close(uploads[1][key][[0, 2]], value[[0, 2]])
+    assert any(not torch.equal(uploads[1][key][1], value[1]) for key, value in uploads[0].items())
+
+
+@pytest.mark.parametrize("name", GRAPH_METHODS)
+def test_whole_run(name: str, graph_sets: Make) -> None:
+    world = graph_sets((8, 3, 5))
+    config = TrainConfig(rounds=2, local_epochs=2, batch_size=4, lr=0.01)
+    method = METHODS.build(name)
+    first, again = (train(world, method, [GIN], method.protocol(config), 3) for _ in range(2))
+    assert first.history["score"] == again.history["score"]
+    assert (first.best_round, first.rounds, first.val) == (2, 2, None)
+    assert first.score_metric == "clustering accuracy, global model, k-means on all graphs, best matching"
+    assert first.score == first.matrix["global_on_global"] == first.score_weighted == first.history["score"][-1]
+    assert first.score is not None
+    assert first.score * 16 == pytest.approx(round(first.score * 16))
+    assert first.score >= 1 / 3  # a best matching of three classes
+    assert first.macro_f1 is not None
+    assert 0 < first.macro_f1 <= 1
+    assert first.matrix["personal_on_global"] is not None
+    assert first.matrix["global_on_local"] is first.matrix["personal_on_local"] is None
+
+
+def test_personal_models_are_scored_on_request(graph_sets: Make) -> None:
+    out = train(graph_sets(), METHODS.build("intra-fedavg"), [GIN], TrainConfig(rounds=1, model="personal"), 3)
+    assert out.score == out.matrix["personal_on_global"]
+    assert len(out.per_client["score"]) == 3
+
+
+def test_methods_say_which_task_they_are_for(graph_sets: Make, federation: Make) -> None:
+    for name in METHODS.names():
+        reason = METHODS.build(name).skip(federation() if name in GRAPH_METHODS else graph_sets(), [GIN])
+        assert reason is not None
+        assert name in reason
+    assert METHODS.build("fclg").skip(graph_sets(), [GIN]) is None
+    assert "architectures" in (METHODS.build("fclg").skip(graph_sets(), [GIN, GIN]) or "")
+    with pytest.raises(Skip, match="fclg is defined for sets of graphs, not for node classification"):
+        train(federation(), METHODS.build("fclg"), [GIN], TrainConfig(rounds=1), 0)
+
+
+def test_divergence_is_reported(graph_sets: Make) -> None:
+    with pytest.raises(Diverged, match="not finite after round"):
+        train(graph_sets(), METHODS.build("mvgrl-fedavg"), [GIN], TrainConfig(rounds=3, optimiser="sgd", lr=1e20), 0)
+
+
+def test_the_aggregate_weighs_clients_by_their_graphs(graph_sets: Make) -> None:
+    running = run(graph_sets((5, 3, 4)), "intra-fedavg", rounds=1)
+    models = running.cohorts[0].params
+    for name, value in running.server.state["model"].items():
+        expected = (5 * models[name][0] + 3 * models[name][1] + 4 * models[name][2]) / 12
+        torch.testing.assert_close(value, expected)

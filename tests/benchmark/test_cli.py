@@ -1,0 +1,166 @@
+"""The command line, in this process: what it says and what it exits with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fglbench.benchmark import provenance
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.store import Store
+from fglbench.registry import UserError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run"], "say what to run: --all, -s SUITE, or -m METHOD and -d DATASET"),
+        (["run", "--alll"], "No such option: --alll"),
+        (["run", "-s", "quik"], "unknown suite 'quik'; did you mean 'quick'?"),
+        (["run", "-s", "quick", "--quick"], "--quick is the suite 'quick'"),
+        (["run", "--quick", "-m", "fedavgg"], "unknown method 'fedavgg'; did you mean 'fedavg'?"),
+        (["run", "--quick", "-k", "ten"], "numbers of clients are whole numbers"),
+        (["run", "--quick", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5), got 'x'"),
+        (["run", "--quick", "--jobs", "0"], "Invalid value for '-j' / '--jobs'"),
+        (["list", "method"], "unknown kind of thing to list 'method'; did you mean 'methods'?"),
+        (
+            ["show", "fedporx"],
+            "unknown method, dataset, partition, split or backbone 'fedporx'; did you mean 'fedprox'?",
+        ),
+        (["rum"], "No such command 'rum'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(capsys, arguments, line):
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"fglbench: {line}")
+    assert said.err.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(capsys, tmp_path):
+    (tmp_path / "taken").write_text("")
+    assert main(["run", "--quick", "--results", str(tmp_path / "taken")]) == 2
+    assert capsys.readouterr().err.startswith("fglbench: cannot write results to")
+
+
+def test_dry_run_tells_the_cells_and_writes_nothing(capsys, tmp_path):
+    results = tmp_path / "results"
+    assert (
+        main(["run", "--quick", "-m", "fedavg", "-d", "cora", "--seeds", "4-6", "--dry-run", "--results", str(results)])
+        == 0
+    )
+    assert capsys.readouterr().out == (
+        "3 cells: 3 to run, 0 done, 0 skipped, 0 failed\n  quick: cora louvain x10 gcn fedavg, seeds 4 5 6\n"
+    )
+    assert not results.exists()
+
+
+def test_earlier_failures_are_told_with_the_reason_and_exit_code_1(capsys, tmp_path):
+    store = Store(tmp_path)
+    request = Request(quick=True, methods=("fedavg", "local"), datasets=("cora",), seeds=(0,))
+    for (suite, cell), status in zip(select(request), ("failed", "skipped"), strict=True):
+        store.append(cell.row(suite, status=status, error="because", started="2026", environment="e"))
+    arguments = ["run", "--quick", "-m", "fedavg,local", "-d", "cora", "--seeds", "1", "--results", str(tmp_path)]
+    assert main(arguments) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 cells: 0 to run, 0 done, 1 skipped, 1 failed"
+    assert {line.split(":", 1)[1] for line in lines[1:3]} == {
+        " failed: because (1 cell)",
+        " skipped: because (1 cell)",
+    }
+    assert main([*arguments, "--rerun", "failed", "--dry-run"]) == 0
+    assert "2 cells: 1 to run" in capsys.readouterr().out
+
+
+def test_status_counts_the_cells_of_every_suite(capsys, tmp_path):
+    assert main(["status", "-s", "quick", "--results", str(tmp_path)]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    cells = line.split()[1]
+    assert head.split() == ["suite", "cells", "done", "failed", "skipped", "to", "do", "stale"]
+    assert line.split() == ["quick", cells, "0", "0", "0", cells, "0"]
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits", "backbones", "suites"])
+def test_list_names_everything_with_a_summary(capsys, kind):
+    assert main(["list", kind]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    sample = {"methods": "fedavg", "datasets": "cora", "partitions": "louvain", "splits": "ratio", "backbones": "gcn"}
+    (line,) = [line for line in lines if line.split()[0] == sample.get(kind, "quick")]
+    assert len(line.split()) > 2
+
+
+def test_show_tells_paper_formula_and_parameters(capsys):
+    assert main(["show", "fedprox"]) == 0
+    said = capsys.readouterr().out
+    assert "Li et al., MLSys 2020" in said
+    assert "mu/2 ||theta - theta_g||^2" in said
+    assert [line.split()[:3] for line in said.splitlines() if line.startswith("mu ")] == [["mu", "0.01", "float"]]
+
+
+def test_help_and_version_are_quick_and_load_no_torch():
+    code = (
+        "import sys, fglbench; from fglbench.benchmark.cli import main\n"
+        "codes = [main(['--version']), main([]), main(['run', '--help'])]\n"
+        "print(codes, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[0].startswith("fglbench 0.")
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0] False"
+
+
+@pytest.mark.parametrize(("version", "named"), [((3, 12), "Python 3.12"), ((3, 9), "Python 3.9")])
+def test_a_python_that_cannot_work_is_one_line(capsys, monkeypatch, version, named):
+    monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
+    assert main(["list", "methods"]) == 2
+    assert capsys.readouterr().err.startswith(f"fglbench: {named} cannot work: DGL 1.1.3 has builds for")
+
+
+def test_a_dgl_that_does_not_load_is_one_line_that_names_the_versions(tmp_path):
+    (tmp_path / "dgl.py").write_text("raise FileNotFoundError('Cannot find DGL C++ library\\nat all')")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fglbench.benchmark.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "list", "methods"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fglbench: this combination cannot work (Python 3.1")
+    assert "FileNotFoundError: Cannot find DGL C++ library; use Python 3.10 or 3.11 with torch" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_packages_of_this_environment_work():
+    provenance.check_packages()
+
+
+def test_versions_follow_the_source_of_a_method(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    versions = []
+    for number, body in enumerate(["a = 1", "a = 2", "a = 1"]):
+        module = f"versioned_{number}"
+        (tmp_path / f"{module}.py").write_text(f"class Base:\n    {body}\n\n\nclass Method(Base):\n    pass\n")
+        versions.append(provenance.source_version(__import__(module).Method))
+    assert versions[0] == versions[2] != versions[1]
+    assert all(len(version) == 12 for version in versions)
+
+
+def test_bugs_are_not_hidden(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("fglbench.benchmark.cli.options.seeds", broken)
+    monkeypatch.setattr("fglbench.benchmark.cli.run.parse_seeds", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["run", "--quick", "--dry-run"])
+
+
+def test_the_public_face():
+    import fglbench
+
+    assert {"run", "register", "load_results"} <= set(dir(fglbench))
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        fglbench.rum  # noqa: B018
+    with pytest.raises(UserError, match="say what to run"):
+        fglbench.run()

@@ -1,0 +1,183 @@
+"""The results folder: rows survive what crashes, full disks and other processes do to files."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fglbench.benchmark import rowfile
+from fglbench.benchmark.schema import Row
+from fglbench.benchmark.store import Store, latest, load_results
+from fglbench.registry import UserError
+
+
+def make_row(key="k0", *, suite="s", method="fedavg", status="ok", **values):
+    return Row(
+        key=key, suite=suite, task="node", dataset="cora", dataset_params="{}", partition="louvain",
+        partition_params='{"a":1,"b":"x, y"}', clients=10, split="ratio", split_params="{}", backbone="gcn",
+        backbone_params="{}", method=method, method_version="abc", method_params="{}", training="{}", seed=0,
+        status=status, started="2026-01-01T00:00:00Z", environment="e", **values,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "results")
+    store.prepare(["s"])
+    return store
+
+
+def test_rows_come_back_as_they_were_written(store):
+    rows = [
+        make_row("k0", score=0.1 + 0.2, git_dirty=True, best_round=3, error='a "quoted", line'),
+        make_row("k1", status="failed", score=None, git_dirty=False, error="two\nlines\r"),
+    ]
+    for row in rows:
+        store.append(row)
+    read = store.rows("s")
+    assert read[0] == rows[0]
+    assert read[1] == rows[1].model_copy(update={"error": "two lines "})
+    with store.file("s", "fedavg").open(newline="") as stream:  # any CSV reader agrees on the number of rows
+        assert len(list(csv.DictReader(stream))) == 2
+
+
+def test_a_later_row_supersedes_and_nothing_is_deleted(store):
+    for row in (make_row("a", score=0.1), make_row("b", score=0.2), make_row("a", status="failed", error="x")):
+        store.append(row)
+    assert [row.key for row in store.rows("s")] == ["a", "b", "a"]
+    assert latest(store.rows("s"))["a"].status == "failed"
+    assert store.find("s", "fedavg", "a").error == "x"
+    assert store.find("s", "fedavg", "nothing") is None
+    frame = load_results(store.root)
+    assert dict(zip(frame["key"], frame["status"], strict=True)) == {"a": "failed", "b": "ok"}
+    assert list(frame.columns) == list(Row.model_fields)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 150])
+def test_a_half_row_is_moved_aside_and_never_lost(store, cut):
+    store.append(make_row("a", score=0.5))
+    whole = store.file("s", "fedavg").read_bytes()
+    store.append(make_row("b", score=0.6))
+    path = store.file("s", "fedavg")
+    torn = path.read_bytes()[len(whole) : -cut]
+    path.write_bytes(whole + torn)  # what a power cut in the middle of the second append leaves
+
+    with pytest.warns(UserWarning, match=r"line 3 is damaged"):
+        assert [row.key for row in store.rows("s")] == ["a"]
+    assert path.read_bytes() == whole + torn  # reading changes nothing
+    with pytest.warns(UserWarning, match=r"1 damaged line\(s\) moved to fedavg.csv.damaged"):
+        store.append(make_row("c", score=0.7))
+    assert [row.key for row in store.rows("s")] == ["a", "c"]
+    assert path.with_name("fedavg.csv.damaged").read_bytes() == torn + b"\n"
+
+
+def test_zeros_in_the_middle_and_a_torn_header_are_damage_too(store):
+    store.append(make_row("a"))
+    path = store.file("s", "fedavg")
+    sound = path.read_bytes()
+    path.write_bytes(sound + bytes(40) + b"\n")
+    with pytest.warns(UserWarning, match="moved"):
+        store.prepare(["s"])
+    assert path.read_bytes() == sound
+    path.write_bytes(sound[:30])
+    with pytest.warns(UserWarning, match="moved"):
+        store.append(make_row("b"))
+    assert [row.key for row in store.rows("s")] == ["b"]
+    assert path.with_name("fedavg.csv.damaged").read_bytes() == bytes(40) + b"\n" + sound[:30] + b"\n"
+
+
+def test_foreign_headers_and_schemas_are_refused_by_name(store):
+    store.append(make_row("a"))
+    path = store.file("s", "fedavg")
+    text = path.read_text()
+    path.write_text(text.replace("schema_version,", "", 1))
+    with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema 1 \(missing 'schema_version'\)"):
+        store.rows("s")
+    path.write_text(text.replace("\n1,", "\n99,"))
+    with pytest.raises(UserError, match=r"fedavg.csv:2: written in result schema 99; this fglbench reads 1"):
+        store.rows("s")
+    path.write_text(text.replace(",ok,", ",great,"))
+    with pytest.raises(UserError, match=r"fedavg.csv:2: column 'status': Input should be .*, got 'great'"):
+        store.rows("s")
+    path.write_text(text.replace(",cora,", ",,"))
+    with pytest.raises(UserError, match=r"fedavg.csv:2: column 'dataset': is empty"):
+        store.rows("s")
+
+
+def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
+    store.append(make_row("a"))
+    before = store.file("s", "fedavg").read_bytes()
+    write = os.write
+
+    def half_then_full(handle, data):
+        if len(data) > 40:
+            return write(handle, data[:40])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rowfile.os, "write", half_then_full)
+    with pytest.raises(UserError, match=r"no space left for results in .*; every finished row is kept"):
+        store.append(make_row("b", error="x" * 23))
+    monkeypatch.undo()
+    assert store.file("s", "fedavg").read_bytes() == before
+    assert [row.key for row in store.rows("s")] == ["a"]
+
+
+def test_an_unusable_folder_is_one_line_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write results to .*; use --results DIR"):
+        Store(tmp_path / "file").prepare(["s"])
+    with pytest.raises(UserError, match="no results folder"):
+        load_results(tmp_path / "absent")
+
+
+def test_a_claim_is_held_by_one_and_freed_by_death(store):
+    code = (
+        "import sys, time; from fglbench.benchmark.store import Store\n"
+        f"lock = Store({str(store.root)!r}).claim('s', 'k'); print(lock is not None, flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline().strip() == "True"
+    assert store.claim("s", "k") is None
+    free = store.claim("s", "another")
+    store.unclaim(free)
+    other.kill()
+    other.wait()
+    mine = store.claim("s", "k")
+    assert mine is not None
+    store.unclaim(mine)
+    assert store.claim("s", "k") is not None
+
+
+def _append_many(root, start):
+    store = Store(root)
+    for number in range(start, start + 25):
+        store.append(make_row(f"k{number}", score=number / 100))
+
+
+def test_two_processes_append_to_one_file(store):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_append_many, args=(store.root, start)) for start in (0, 25)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    rows = store.rows("s")
+    assert sorted(row.key for row in rows) == sorted(f"k{number}" for number in range(50))
+    assert all(row.score == int(row.key[1:]) / 100 for row in rows)
+
+
+def test_history_is_kept_beside_the_rows(store):
+    history = {"history": {"round": [1, 2], "val": [0.5, None]}, "per_client": {"score": [0.25]}}
+    store.write_history("s", "k", history)
+    first = store.history_file("s", "k").read_bytes()
+    store.write_history("s", "k", history)
+    assert store.history("s", "k") == history
+    assert store.history_file("s", "k").read_bytes() == first
+    assert store.history("s", "other") is None

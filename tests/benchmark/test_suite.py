@@ -1,0 +1,260 @@
+"""Suites and selections: from YAML and options to cells."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fglbench.benchmark.cell import Cell
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.suitefile import load_suite, parse_suite, suite_names
+from fglbench.registry import UserError
+
+TEXT = """\
+description: a suite
+training: {rounds: 7}
+cross:
+  - datasets:
+      - cora
+      - {name: csbm, params: {nodes: 90}, training: {rounds: 5, lr: 0.2}, clients: 3}
+    partitions: [louvain, uniform]
+    clients: [5, 10]
+    splits: {name: ratio, params: {train: 0.2, val: 0.4, test: 0.4}}
+    backbones: [gcn, [gcn, sage]]
+    methods:
+      - local
+      - {name: fedprox, params: {mu: 0.5}, backbones: mlp, training: {lr: 0.3}}
+    seeds: 2
+    training: {local_epochs: 2}
+  - {datasets: cora, partitions: uniform, clients: 2, splits: ratio, backbones: gcn+mlp, methods: local, seeds: [9]}
+"""
+PATH = Path("made.yaml")
+
+
+@pytest.fixture
+def suite():
+    return parse_suite(TEXT, PATH)
+
+
+@pytest.fixture
+def suite_file(tmp_path):
+    path = tmp_path / "made.yaml"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def test_a_block_is_the_product_of_its_axes(suite):
+    cells = suite.cells()
+    # cora: 2 partitions x 2 client counts x 2 seeds x (local on 2 backbones + fedprox on its own); csbm: 1 client count
+    assert len(cells) == 2 * 2 * 2 * 3 + 2 * 1 * 2 * 3 + 1
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert {cell.clients for cell in cells if cell.dataset.name == "csbm"} == {3}
+    assert {cell.backbone for cell in cells if cell.method.name == "fedprox"} == {"mlp"}
+    assert {cell.backbone for cell in cells if cell.method.name == "local"} == {"gcn", "gcn+sage", "gcn+mlp"}
+    assert [(c.seed, c.clients) for c in cells if c.backbone == "gcn+mlp"] == [(9, 2)]
+
+
+def test_training_settings_merge_and_the_last_one_wins(suite):
+    found = {(c.dataset.name, c.method.name): c.training for c in suite.cells() if c.seed < 9}
+    assert {key: (t.rounds, t.local_epochs, t.lr) for key, t in found.items()} == {
+        ("cora", "local"): (7, 2, 0.01),
+        ("cora", "fedprox"): (7, 2, 0.3),
+        ("csbm", "local"): (5, 2, 0.2),
+        ("csbm", "fedprox"): (5, 2, 0.3),
+    }
+
+
+def test_neighbouring_cells_share_their_data(suite):
+    keys = [cell.federation_key for cell in suite.cells()]
+    changes = sum(first != second for first, second in pairwise(keys))
+    assert changes == len(set(keys)) - 1
+
+
+def test_defaults_are_filled_in_so_that_keys_do_not_depend_on_how_a_cell_is_written(suite):
+    spelled = TEXT.replace("splits: ratio", f"splits: {{name: ratio, params: {ratio_defaults()}}}").replace(
+        "methods: local", "methods: {name: local, params: {}}"
+    )
+    assert [c.key for c in parse_suite(spelled, PATH).cells()] == [c.key for c in suite.cells()]
+    other = {cell.key for cell in parse_suite(TEXT.replace("mu: 0.5", "mu: 0.25"), PATH).cells()}
+    unchanged = {cell.key for cell in suite.cells() if cell.method.name == "local"}
+    assert other & {cell.key for cell in suite.cells()} == unchanged
+
+
+def test_a_method_may_fix_its_architecture():
+    text = TEXT.replace("methods: local, seeds: [9]", "methods: fedmlp, seeds: [9]")
+    (cell,) = [cell for cell in parse_suite(text, PATH).cells() if cell.method.name == "fedmlp"]
+    assert cell.backbone == "mlp+mlp"
+
+
+def ratio_defaults():
+    from fglbench.datasets import SPLITS
+
+    return yaml.safe_dump(SPLITS.build("ratio").params(), default_flow_style=True).strip()
+
+
+def test_a_key_survives_a_round_trip(suite):
+    for cell in suite.cells():
+        assert Cell.model_validate_json(cell.model_dump_json()).key == cell.key
+
+
+def test_a_method_may_set_its_own_training():
+    text = TEXT.replace("methods: local, seeds: [9]", "methods: scaffold, seeds: [9]")
+    (cell,) = [cell for cell in parse_suite(text, PATH).cells() if cell.method.name == "scaffold"]
+    assert (cell.training.optimiser, cell.training.lr) == ("sgd", cell.method.params["lr"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("description:", "desciption:", "made.yaml:1: unknown key 'desciption'; did you mean 'description'?"),
+        ("    partitions: [", "    partitons: [", "made.yaml:7: unknown key 'partitons'; did you mean 'partit"),
+        (
+            "      - {name: csbm",
+            "      - {\n         nme: csbm",
+            "made.yaml:7: unknown key 'nme'; did you mean 'name'?",
+        ),
+        ("{name: ratio, params", "{name: ratio, parms", "made.yaml:9: unknown key 'parms'; did you mean 'params'?"),
+        ("clients: 3}", "client: 3}", "made.yaml:6: unknown key 'client'; did you mean 'clients'?"),
+        ("      - cora", "      - coraa", "made.yaml:5: cross.datasets: unknown dataset 'coraa'; did you mean 'cora'?"),
+        (
+            "nodes: 90",
+            "nods: 90",
+            "made.yaml:6: cross.datasets: dataset 'csbm': unknown parameter 'nods'; did you mean",
+        ),
+        ("mu: 0.5", "mu: much", "made.yaml:13: cross.methods: method 'fedprox': mu: input should be a valid number"),
+        ("[5, 10]", "[5, 0]", "made.yaml:8: cross.clients: input should be greater than or equal to 1, got 0"),
+        ("[5, 10]", "[5, ten]", "made.yaml:8: cross.clients: input should be a valid integer, got 'ten'"),
+        ("seeds: 2", "seeds: []", "made.yaml:14: cross.seeds: value should have at least 1 item"),
+        ("[gcn, sage]]", "[gcn, sagee]]", "made.yaml:10: cross.backbones: unknown backbone 'sagee'; did you"),
+        ("rounds: 7", "round: 7", "made.yaml:2: training: training: unknown parameter 'round'; did you mean 'rounds'?"),
+        ("rounds: 7", "rounds: 0", "made.yaml:2: training: training: rounds: input should be greater"),
+        ("{rounds: 7}", "{rounds: 7", "made.yaml:3: not valid YAML"),
+        ("description: a suite\n", "", "made.yaml:1: description: Field required"),
+        ("description: a suite", "name: other", "made.yaml: a suite is named after its file"),
+    ],
+)
+def test_a_typo_is_one_line_with_its_place(old, new, message):
+    assert old in TEXT
+    with pytest.raises(UserError) as caught:
+        parse_suite(TEXT.replace(old, new, 1), PATH)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_shipped_suites_are_sound():
+    assert {"quick", "leaderboard"} <= set(suite_names())
+    for name in suite_names():
+        assert load_suite(name).cells()
+    cells = load_suite("leaderboard").cells()
+    assert {(c.clients, c.partition.name, c.training.rounds, c.training.local_epochs) for c in cells} == {
+        (10, "louvain", 100, 3)
+    }
+    own = {"fedmlp": "mlp", "fedsage": "sage", "fedsage+": "sage", "fedomd": "ortho-gcn"}  # names for architectures
+    assert all(c.backbone == own.get(c.method.name, "gcn") for c in cells)
+    assert {c.backbones[0].params["hidden"] for c in cells} == {64}
+    assert {cell.seed for cell in cells} == set(range(5))
+    for name in suite_names():  # what a cell records is what a worker builds again
+        for cell in load_suite(name).cells():
+            assert all(choice.build(BACKBONES).params() == choice.params for choice in cell.backbones)
+
+
+def test_unknown_suites_are_answered():
+    with pytest.raises(UserError, match=r"unknown suite 'quik'; did you mean 'quick'\?"):
+        load_suite("quik")
+    with pytest.raises(UserError, match=r"no suite file 'nowhere.yaml'"):
+        load_suite("nowhere.yaml")
+
+
+# -- selection -------------------------------------------------------------------------------------------------------
+
+
+def chosen(suite_file, **request):
+    return select(Request(suites=(suite_file,), **request))
+
+
+def test_names_choose_among_what_the_suite_has(suite_file):
+    found = chosen(suite_file, methods=("fedprox",), datasets=("cora",), clients=(5,), partitions=("louvain",))
+    assert {name for name, _ in found} == {"made"}
+    assert [(c.method.params["mu"], c.clients, c.partition.name, c.seed) for _, c in found] == [
+        (0.5, 5, "louvain", 0), (0.5, 5, "louvain", 1),
+    ]  # fmt: skip
+
+
+def test_a_method_or_dataset_that_is_new_to_a_suite_joins_it(suite_file):
+    found = chosen(suite_file, methods=("fedavg",), datasets=("pubmed",), seeds=(0,))
+    assert {(name, c.method.name, c.dataset.name) for name, c in found} == {("made", "fedavg", "pubmed")}
+    assert sorted({cell.training.local_epochs for _, cell in found}) == [2, 3]  # each block keeps its training
+
+
+def test_what_departs_from_the_protocol_is_custom(suite_file):
+    assert {name for name, _ in chosen(suite_file, clients=(4,))} == {"custom"}
+    assert {name for name, _ in chosen(suite_file, backbones=("gat",))} == {"custom"}
+    assert {name for name, _ in chosen(suite_file, settings=("rounds=3",))} == {"custom"}
+    assert {name for name, _ in chosen(suite_file, seeds=(7, 8))} == {"made"}
+
+
+def test_an_override_of_a_dataset_gives_way_to_an_option(suite_file):
+    found = chosen(suite_file, clients=(3,))
+    assert {(name, c.dataset.name) for name, c in found} == {("made", "csbm")}
+    assert {c.clients for _, c in chosen(suite_file, clients=(4,))} == {4}
+    assert {name for name, _ in chosen(suite_file, datasets=("cora",), clients=(3,))} == {"custom"}
+
+
+def test_settings_reach_every_part_that_has_them(suite_file):
+    settings = ("training.lr=1e-3", "backbone.hidden=8", "mu=2", "nodes=70")
+    found = [cell for _, cell in chosen(suite_file, settings=settings)]
+    plain = [cell for _, cell in chosen(suite_file)]
+    assert len(found) == len(plain)
+    for cell, before in zip(found, plain, strict=True):
+        assert cell.training.lr == 0.001
+        assert {backbone.params["hidden"] for backbone in cell.backbones} == {8}
+        assert cell.method.params.get("mu", 2.0) == 2.0
+        assert cell.dataset.params.get("nodes", 70) == 70
+        assert cell.key != before.key
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"settings": ("round=3",)}, "unknown parameter of --set 'round'; did you mean 'rounds'?"),
+        ({"settings": ("method.lr=3",)}, "unknown method parameter of --set 'lr'"),
+        ({"settings": ("trainin.lr=3",)}, "unknown section of --set 'trainin'; did you mean 'training'?"),
+        ({"settings": ("lr",)}, "--set wants key=value"),
+        ({"settings": ("training.lr=fast",)}, "training: lr: input should be a valid number"),
+        ({"settings": ("mu=-1",)}, "method 'fedprox': mu: input should be greater than or equal to 0"),
+        ({"settings": ("seed=3",)}, None),
+        ({"methods": ("fedav",)}, "unknown method 'fedav'; did you mean 'fedavg'?"),
+        ({"datasets": ("coro",)}, "unknown dataset 'coro'; did you mean 'cora'?"),
+        ({"backbones": ("gcn+gta",)}, "unknown backbone 'gta'; did you mean 'gat'?"),
+        ({"clients": (0,)}, "clients: input should be greater than or equal to 1, got 0"),
+        ({"quick": True}, "--quick is the suite 'quick'"),
+        ({"all_suites": True}, "--all is every leaderboard suite"),
+    ],
+)
+def test_wrong_requests_are_one_line(suite_file, request_, message):
+    if message is None:  # csbm's own seed: the only parameter of that name
+        assert chosen(suite_file, **request_)
+        return
+    with pytest.raises(UserError) as caught:
+        chosen(suite_file, **request_)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_that_two_sections_have_must_name_its_section(suite_file):
+    with pytest.raises(UserError, match=r"--set lr: ambiguous; say training.lr or method.lr"):
+        chosen(suite_file, methods=("scaffold",), settings=("lr=1",))
+    with pytest.warns(UserWarning, match="training.lr has no effect on scaffold"):
+        chosen(suite_file, methods=("scaffold",), datasets=("cora",), settings=("training.lr=0.3",))
+
+
+def test_without_a_suite_the_leaderboard_is_meant():
+    found = select(Request(methods=("fedavg",), datasets=("cora",)))
+    assert {name for name, _ in found} == {"leaderboard"}
+    assert len(found) == 5
+    with pytest.raises(UserError, match="say what to run"):
+        select(Request())

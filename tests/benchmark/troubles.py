@@ -1,0 +1,101 @@
+"""A plug-in with methods that go wrong in every way a cell can."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
+
+
+class Trouble(FedAvg):
+    """FedAvg until the second round ends."""
+
+    def server(self, server, uploads):
+        if server.round == 2:
+            self.strike()
+        return super().server(server, uploads)
+
+    def strike(self):
+        raise NotImplementedError
+
+
+@METHODS.register("t-killed")
+class Killed(Trouble):
+    """As by kill -9."""
+
+    def strike(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@METHODS.register("t-exit")
+class Exit(Trouble):
+    """Leaves without a word."""
+
+    def strike(self):
+        os._exit(3)
+
+
+@METHODS.register("t-hang")
+class Hang(Trouble):
+    """Never comes back."""
+
+    def strike(self):
+        time.sleep(3600)
+
+
+@METHODS.register("t-bug")
+class Bug(Trouble):
+    """An exception of two lines."""
+
+    def strike(self):
+        raise ValueError("first line\nsecond line")
+
+
+@METHODS.register("t-memory-error")
+class OutOfMemory(Trouble):
+    """Python's own complaint."""
+
+    def strike(self):
+        raise MemoryError
+
+
+@METHODS.register("t-allocation")
+class Allocation(Trouble):
+    """torch's complaint."""
+
+    def strike(self):
+        torch.empty(1 << 50)
+
+
+@METHODS.register("t-hungry")
+class Hungry(Trouble):
+    """Takes a GiB and holds it."""
+
+    def strike(self):
+        held = bytearray(b"x") * (1 << 30)
+        time.sleep(3600)
+        del held
+
+
+@METHODS.register("t-diverges")
+class Diverges(Trouble):
+    """A model that is not a number."""
+
+    def aggregate(self, server, models):
+        return {name: value * float("nan") for name, value in super().aggregate(server, models).items()}
+
+    def strike(self):
+        pass
+
+
+@METHODS.register("t-skips")
+class Skips(FedAvg):
+    """Does not apply."""
+
+    def skip(self, federation, backbones):
+        return "needs a moon"

@@ -1,0 +1,95 @@
+"""Small federations that every test can have, built by hand and not by the code under test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
+
+torch.set_num_threads(1)
+
+
+def build(
+    sizes: tuple[int, ...] = (13, 7, 10),
+    features: int = 12,
+    classes: int = 3,
+    seed: int = 0,
+    sparse: bool = True,
+    without_train: tuple[int, ...] = (),
+) -> Federation:
+    """Clients of the given sizes on one random graph with class-dependent features; a few nodes stay isolated."""
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    label = torch.from_numpy(rng.integers(0, classes, n))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    ends = rng.integers(0, n, (2, 4 * n))
+    ends = ends[:, (ends[0] != ends[1]) & (ends[0] % 9 != 0) & (ends[1] % 9 != 0)]
+    close = rng.random(ends.shape[1]) < np.where(owner[ends[0]] == owner[ends[1]], 1.0, 0.2)
+    ends = ends[:, close]
+    pairs = np.unique(np.concatenate([ends, ends[::-1]], 1), axis=1)
+    graph = dgl.graph((torch.from_numpy(pairs[0]), torch.from_numpy(pairs[1])), num_nodes=n)
+    dense = rng.random((n, features)) * (rng.random((n, features)) < 0.4)
+    dense[np.arange(n), label.numpy()] += 0.5
+    feat = torch.from_numpy(dense.astype(np.float32))
+    part = rng.permuted(np.resize([0, 0, 1, 2, 2], n))
+    for client in without_train:
+        part[owner == client] = np.where(part[owner == client] == 0, 1, part[owner == client])
+    masks = {name: torch.from_numpy(part == i) for i, name in enumerate(("train", "val", "test"))}
+
+    def layout(x: torch.Tensor) -> torch.Tensor:
+        return x.to_sparse_csr() if sparse else x
+
+    clients = []
+    for k in range(len(sizes)):
+        ids = torch.from_numpy(np.flatnonzero(owner == k))
+        own = dgl.node_subgraph(graph, ids)
+        for key in list(own.ndata):
+            del own.ndata[key]
+        for key in list(own.edata):
+            del own.edata[key]
+        own.ndata["label"], own.ndata["global_id"] = label[ids], ids
+        for name, mask in masks.items():
+            own.ndata[f"{name}_mask"] = mask[ids]
+        clients.append(NodeClient(own, layout(feat[ids])))
+    whole = NodeData("toy", graph, layout(feat), label, classes, "toy", "generated", synthetic=True)
+    return Federation(whole, clients, masks, "toy", seed)
+
+
+@pytest.fixture(scope="session")
+def federation() -> Callable[..., Federation]:
+    """The builder; its arguments are those of `build`."""
+    return build
+
+
+def build_graph_sets(counts: tuple[int, ...] = (5, 3, 4), features: int = 4, seed: int = 0) -> Federation:
+    """Clients that hold so many graphs each, in turn a cycle, a star and a clique (the classes), of 4 to 8 nodes."""
+    rng = np.random.default_rng(seed)
+    graphs, total = [], sum(counts)
+    for i in range(total):
+        n = int(rng.integers(4, 9))
+        pairs = {
+            0: [(v, (v + 1) % n) for v in range(n)],
+            1: [(0, v) for v in range(1, n)],
+            2: [(u, v) for u in range(n) for v in range(u)],
+        }[i % 3]
+        u, v = torch.tensor(pairs).T
+        graph = dgl.graph((torch.cat([u, v]), torch.cat([v, u])), num_nodes=n)
+        graph.ndata["feat"] = torch.from_numpy(rng.normal(size=(n, features)).astype(np.float32))
+        graphs.append(graph)
+    label = torch.arange(total) % 3
+    whole = GraphSetData("shapes", graphs, label, 3, "shapes", "generated", synthetic=True)
+    order, clients = torch.from_numpy(rng.permutation(total)), []
+    for ids in order.split(list(counts)):
+        clients.append(GraphClient([graphs[i] for i in ids], label[ids], ids))
+    return Federation(whole, clients, {}, "shapes", seed)
+
+
+@pytest.fixture(scope="session")
+def graph_sets() -> Callable[..., Federation]:
+    """The builder; its arguments are those of `build_graph_sets`."""
+    return build_graph_sets

@@ -1,0 +1,238 @@
+"""The registered datasets: what each declares, and the graphs and features that loading makes."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from fglbench.datasets import DATASETS, content as contents, load
+from fglbench.datasets.base import MAX_DEGREE, DatasetSpec, GraphSetSpec
+from fglbench.datasets.features import Rows, preprocess, to_tensor
+from fglbench.datasets.federation import GraphSetData, NodeData
+from fglbench.registry import UserError
+
+Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
+
+
+@pytest.mark.parametrize("name", DATASETS.names())
+def test_a_dataset_says_what_it_is(name: str) -> None:
+    cls = DATASETS.cls(name)
+    assert cls.__doc__
+    assert cls.__doc__ != DatasetSpec.__doc__
+    assert cls.about.citation
+    assert cls.about.licence
+    assert cls.task in ("node", "graph")
+    if cls.routes:
+        assert re.fullmatch(r"[0-9a-f]{64}", cls.fingerprint or "")
+    else:
+        assert cls.synthetic
+    assert all(field.description for field in cls.model_fields.values())
+
+
+def test_the_datasets_of_the_papers_are_there() -> None:
+    expected = (
+        "cora citeseer pubmed acm wiki coauthor-cs coauthor-physics amazon-photo amazon-computers ogbn-arxiv "
+        "enzymes proteins dhfr nci1 mutag csbm arxiv-structure"
+    )
+    assert set(expected.split()) <= set(DATASETS.names())
+
+
+def test_fingerprints_are_all_different_but_for_arxivs_structure() -> None:
+    registered = [DATASETS.cls(name).fingerprint for name in DATASETS.names() if name != "arxiv-structure"]
+    assert len(set(registered)) == len(registered)
+    assert DATASETS.cls("ogbn-arxiv").fingerprint == DATASETS.cls("arxiv-structure").fingerprint
+    assert DATASETS.cls("ogbn-arxiv").unverified == ("feat",)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("coar", {}, "did you mean 'cora'"),
+        ("cora", {"feature": "raw"}, "did you mean 'features'"),
+        ("cora", {"features": "tfidf"}, "features"),
+        ("cora", {"largest_component": True}, "largest_component"),
+        ("csbm", {"nodes": 3, "classes": 4}, "4 classes"),
+        ("csbm", {"nodes": 20, "degree": 9}, "degree must be at most"),
+        ("csbm", {"homophily": 1.5}, "homophily"),
+        ("tu:../x", {}, "unknown dataset"),
+    ],
+)
+def test_wrong_names_and_options(name: str, params: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        load(name, **params)
+
+
+def test_a_dataset_that_is_nowhere_is_one_line() -> None:
+    with pytest.raises(UserError) as error:
+        load("wiki")
+    assert "\n" not in str(error.value)
+    assert "FGLBENCH_MIRROR is not set" in str(error.value)
+
+
+def test_ogbn_arxiv_by_ogb_itself(
+    ogb_files: dict[str, bytes], put: Put, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(mirror / "ogb" / "ogbn_arxiv", ogb_files)
+    stale = {"processed/data_processed": b"not a pickle", "split/time/split_dict.pt": b"not a pickle"}
+    put(
+        mirror / "ogb" / "ogbn_arxiv", stale
+    )  # as an ogb folder in use has; RELEASE_v1.txt is missing, so ogb would ask
+    cls = DATASETS.cls("ogbn-arxiv")
+    with pytest.raises(UserError, match="not the registered one"):
+        load("ogbn-arxiv")
+    monkeypatch.setattr(cls, "fingerprint", None)
+    monkeypatch.setattr(builtins, "input", lambda *_: pytest.fail("ogb asked a question"))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("ogb unpickled a file"))
+    data = load("ogbn-arxiv")
+    assert isinstance(data, NodeData)
+    assert data.source == "mirror"
+    assert sorted(zip(*(ends.tolist() for ends in data.graph.edges()), strict=True)) == [
+        (0, 1), (1, 0), (1, 2), (2, 1), (3, 4), (4, 3),
+    ]  # fmt: skip
+    assert data.feat.tolist() == [[0.5, -1.0], [0.25, 2.0], [0.0, 0.0], [1.5, 1.0], [-0.125, 3.0]]
+    assert data.label.tolist() == [2, 0, 1, 1, 0]
+    assert data.fixed_split is not None
+    assert {part: ids.tolist() for part, ids in data.fixed_split.items()} == {
+        "train": [0, 1],
+        "val": [2],
+        "test": [3, 4],
+    }
+    assert not data.synthetic
+
+    structure = DATASETS.cls("arxiv-structure")
+    assert not (mirror / "ogb" / "ogbn-arxiv_nofeat.npz").exists()
+    monkeypatch.setattr(
+        structure, "fingerprint", contents.fingerprint(DATASETS.build("ogbn-arxiv").content()[0], ["feat"])
+    )
+    timing = load("arxiv-structure", width=7)
+    assert isinstance(timing, NodeData)
+    assert timing.synthetic
+    assert timing.feat.shape == (5, 7)
+    assert timing.label.tolist() == data.label.tolist()
+    np.savez(
+        mirror / "ogb" / "ogbn-arxiv_nofeat.npz",
+        edges=[[0, 1], [1, 0], [1, 2], [3, 4], [4, 4]], label=[2, 0, 1, 1, 0], train=[0, 1], valid=[2], test=[4, 3],
+    )  # fmt: skip
+    again = structure.routes[0].content(mirror)
+    assert contents.fingerprint(again) == structure.fingerprint
+
+
+def test_ogb_without_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ogb.utils.url
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(ogb.utils.url.ur, "urlopen", unreachable)
+    with pytest.raises(UserError, match="ogb could not download ogbn-arxiv") as error:
+        load("ogbn-arxiv")
+    assert "\n" not in str(error.value)
+
+
+def test_any_tu_set(tu_files: dict[str, bytes], put: Put, mirror: Path) -> None:
+    import zipfile
+
+    assert DATASETS.cls("tu:MUTAG") is DATASETS.cls("mutag")
+    (mirror / "tu").mkdir()
+    with zipfile.ZipFile(mirror / "tu" / "TOY.zip", "w") as archive:
+        for name, text in tu_files.items():
+            archive.writestr(f"TOY/{name}", text)
+    data = load("tu:TOY")
+    assert isinstance(data, GraphSetData)
+    assert data.name == "tu:TOY"
+    assert data.label.tolist() == [1, 0, 1]
+    assert data.num_classes == 2
+    assert [graph.num_nodes() for graph in data.graphs] == [3, 2, 1]
+    assert [graph.num_edges() for graph in data.graphs] == [6, 2, 0]
+    assert data.graphs[1].ndata["feat"].tolist() == [
+        [0, 0, 1, 0.5, 0.5],
+        [0, 1, 0, 2.0, 2.0],
+    ]  # labels {0, 2, 5}, then two
+    for features, width in (("labels", 3), ("attributes", 2), ("degree", 3)):
+        assert load("tu:TOY", features=features).graphs[0].ndata["feat"].shape == (3, width)  # type: ignore[union-attr]
+    assert load("tu:TOY", features="degree").graphs[2].ndata["feat"].tolist() == [[1, 0, 0]]  # type: ignore[union-attr]
+
+
+def test_graph_sets_without_labels_fall_back_to_degrees() -> None:
+    star = np.array([[0, leaf] for leaf in range(1, MAX_DEGREE + 10)])
+    content = {"edges": star, "graph": np.zeros(MAX_DEGREE + 10, dtype=np.int64), "label": np.array([0])}
+
+    class Toy(GraphSetSpec):
+        def content(self) -> tuple[contents.Content, str]:
+            return content, "generated"
+
+    feat = Toy().load().graphs[0].ndata["feat"]
+    assert feat.shape == (MAX_DEGREE + 10, MAX_DEGREE + 1)
+    assert feat.argmax(dim=1).tolist() == [MAX_DEGREE] + [1] * (MAX_DEGREE + 9)
+    with pytest.raises(UserError, match="has no node labels"):
+        Toy(features="labels").load()
+
+
+def test_csbm_is_what_was_asked_for() -> None:
+    data = load("csbm", nodes=3000, classes=5, degree=12.0, homophily=0.7, features=40, signal=2.0, seed=3)
+    assert isinstance(data, NodeData)
+    assert (data.source, data.synthetic) == ("generated", True)
+    source, target = data.graph.edges()
+    assert data.graph.num_edges() == 3000 * 12
+    assert not (source == target).any()
+    assert len({(u, v) for u, v in zip(source.tolist(), target.tolist(), strict=True)}) == 3000 * 12
+    assert abs(float((data.label[source] == data.label[target]).double().mean()) - 0.7) < 0.02
+    assert data.label.bincount().tolist() == [600] * 5
+    means = torch.stack([data.feat[data.label == c].mean(0) for c in range(5)])
+    torch.testing.assert_close(means.norm(dim=1), torch.full((5,), 2.0), atol=0.05, rtol=0)
+    residual = data.feat - means[data.label]
+    assert abs(float(residual.pow(2).sum(1).mean()) - 1.0) < 0.02
+    assert load("csbm", seed=3).fingerprint == load("csbm", seed=3).fingerprint != load("csbm", seed=4).fingerprint
+
+
+@pytest.mark.parametrize("homophily", [0.0, 1.0])
+def test_csbm_at_the_ends(homophily: float) -> None:
+    data = load("csbm", nodes=60, classes=3, degree=9.5, homophily=homophily)
+    assert isinstance(data, NodeData)
+    source, target = data.graph.edges()
+    assert ((data.label[source] == data.label[target]) == bool(homophily)).all()
+    assert data.graph.num_edges() == 570
+
+
+DENSE = np.array([[2.0, 0.0, 6.0], [0.0, 0.0, 0.0], [0.0, 5.0, 0.0]], dtype=np.float32)
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_matrix])
+def test_preprocessing(make: Callable[[np.ndarray], np.ndarray | sp.csr_matrix]) -> None:
+    def dense(feat: np.ndarray | sp.csr_matrix) -> np.ndarray:
+        return feat.toarray() if sp.issparse(feat) else feat
+
+    np.testing.assert_allclose(dense(preprocess(make(DENSE), "row")), [[0.25, 0, 0.75], [0, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(dense(preprocess(make(DENSE), "binary")), DENSE != 0)
+    np.testing.assert_array_equal(dense(preprocess(make(DENSE), "raw")), DENSE)
+    for how in ("row", "binary", "raw"):
+        assert preprocess(make(DENSE), how).dtype == np.float32
+
+
+def test_layout_follows_density_and_rows_keep_it() -> None:
+    sparse = np.zeros((20, 10), dtype=np.float32)
+    sparse[3, 4], sparse[17, 9] = 1.5, -2.0
+    full = np.arange(200, dtype=np.float32).reshape(20, 10)
+    ids = np.array([0, 3, 17])
+    for array, layout in ((sparse, torch.sparse_csr), (full, torch.strided)):
+        for form in (array, sp.csr_matrix(array)):
+            tensor = to_tensor(form)
+            assert (tensor.layout, tensor.dtype) == (layout, torch.float32)
+            rows = Rows(tensor)(ids)
+            assert rows.layout == layout
+            np.testing.assert_array_equal(rows.to_dense().numpy(), array[ids])
+
+
+def test_importing_the_registry_does_not_import_ogb() -> None:
+    import subprocess
+
+    code = "import sys, fglbench.datasets; sys.exit('ogb' in sys.modules)"
+    assert subprocess.call([sys.executable, "-c", code]) == 0

@@ -1,0 +1,305 @@
+"""Partitions against hand counts, slow references and the properties that they promise."""
+
+from __future__ import annotations
+
+import itertools
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+
+from fglbench.datasets import PARTITIONS, describe, load
+from fglbench.datasets.base import bidirected
+from fglbench.datasets.content import undirected
+from fglbench.datasets.features import to_tensor
+from fglbench.datasets.federation import Data, GraphSetData, NodeData
+from fglbench.datasets.partition_graph import _break_common, deal_balanced, deal_whole
+from fglbench.registry import UserError
+
+
+def node_data(edges: np.ndarray, label: np.ndarray) -> NodeData:
+    graph = bidirected(undirected(edges, len(label)), len(label))
+    feat = to_tensor(np.eye(len(label), dtype=np.float32))
+    return NodeData("toy", graph, feat, torch.from_numpy(label), int(label.max()) + 1, "toy", "generated")
+
+
+def graph_set(counts: tuple[int, ...]) -> GraphSetData:
+    """A set with so many graphs of each class, in shuffled order."""
+    label = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    one = bidirected(np.array([[0, 1]]), 2)
+    return GraphSetData("set", [one] * len(label), torch.from_numpy(label), len(counts), "toy", "generated")
+
+
+@pytest.fixture(scope="module")
+def csbm() -> NodeData:
+    data = load("csbm", nodes=400, classes=4, degree=8.0, homophily=0.9)
+    assert isinstance(data, NodeData)
+    return data
+
+
+def cliques(count: int, size: int) -> NodeData:
+    """Cliques in a ring, neighbours joined by one edge."""
+    edges = []
+    for clique in range(count):
+        members = range(clique * size, (clique + 1) * size)
+        edges += list(itertools.combinations(members, 2))
+        edges.append((clique * size, ((clique + 1) % count) * size + 1))
+    return node_data(np.array(edges), np.repeat(np.arange(count), size) % 3)
+
+
+CASES = [
+    ("uniform", {}, 7),
+    ("louvain", {}, 7),
+    ("louvain", {"dealing": "whole"}, 3),
+    ("louvain", {"resolution": 5.0, "delta": 0}, 40),
+    ("metis", {}, 5),
+    ("metis", {}, 1),
+    ("label-dirichlet", {"alpha": 0.3, "minimum": 3}, 6),
+    ("random-overlap", {}, 6),
+    ("random-overlap", {"overlap": 0.1}, 6),
+]
+
+
+@pytest.mark.parametrize(("name", "params", "clients"), CASES)
+def test_pure_seeded_sorted_and_nobody_is_empty(
+    name: str, params: dict[str, object], clients: int, csbm: NodeData
+) -> None:
+    spec = PARTITIONS.build(name, params)
+    parts = spec(csbm, clients, 11)
+    assert len(parts) == clients
+    for part in parts:
+        assert part.dtype == np.int64
+        assert len(part)
+        assert (np.diff(part) > 0).all()
+        assert 0 <= part[0] <= part[-1] < 400
+    if not spec.overlapping:
+        np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(400))
+    np.random.default_rng().random()
+    assert all(np.array_equal(one, other) for one, other in zip(parts, spec(csbm, clients, 11), strict=True))
+    if clients > 1:
+        other = spec(csbm, clients, 12)
+        assert any(not np.array_equal(one, two) for one, two in zip(parts, other, strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in PARTITIONS.names() if "node" in PARTITIONS.cls(name).tasks])
+@pytest.mark.parametrize("clients", [0, -1, 401])
+def test_too_few_or_too_many_clients(name: str, clients: int, csbm: NodeData) -> None:
+    with pytest.raises(UserError, match=f"{clients} clients: 'csbm' can be cut into 1 to 400"):
+        PARTITIONS.build(name)(csbm, clients, 0)
+
+
+def test_a_partition_for_the_other_task(csbm: NodeData) -> None:
+    with pytest.raises(
+        UserError, match="cuts graph datasets and 'csbm' is a node dataset; choose one of label-dirichlet"
+    ):
+        PARTITIONS.build("fclg")(csbm, 6, 0)
+    with pytest.raises(UserError, match="choose one of fclg, label-dirichlet, uniform"):
+        PARTITIONS.build("louvain")(graph_set((4, 4)), 2, 0)
+
+
+def test_uniform_sizes(csbm: NodeData) -> None:
+    assert sorted(map(len, PARTITIONS.build("uniform")(csbm, 7, 0))) == [57] * 6 + [58]
+    assert sorted(map(len, PARTITIONS.build("uniform")(graph_set((5, 6)), 3, 0))) == [3, 4, 4]
+
+
+# Louvain
+
+
+def test_louvain_finds_planted_communities() -> None:
+    parts = PARTITIONS.build("louvain", {"dealing": "whole"})(cliques(6, 8), 6, 0)
+    assert sorted(part.tolist() for part in parts) == [list(range(8 * c, 8 * c + 8)) for c in range(6)]
+
+
+def test_a_larger_resolution_makes_more_communities_as_in_networkx() -> None:
+    data = cliques(30, 4)
+    graph = nx.Graph([(int(u), int(v)) for u, v in zip(*(ends.tolist() for ends in data.graph.edges()), strict=True)])
+    ours, theirs = [], []
+    for resolution in (0.2, 1.0, 6.0):
+        spec = PARTITIONS.build("louvain", {"resolution": resolution})
+        ours.append(len(spec.communities(data, np.random.default_rng(0))))  # type: ignore[attr-defined]
+        theirs.append(len(nx.community.louvain_communities(graph, resolution=resolution, seed=0)))
+    assert ours[0] < ours[1] < ours[2]
+    assert theirs[0] < theirs[1] < theirs[2]
+    assert all(abs(one - other) <= 0.25 * other for one, other in zip(ours, theirs, strict=True))
+
+
+def test_too_few_communities_to_deal_whole() -> None:
+    with pytest.raises(UserError, match="6 communities of 'toy' cannot be dealt whole to 7 clients"):
+        PARTITIONS.build("louvain", {"dealing": "whole"})(cliques(6, 8), 7, 0)
+
+
+def deal_slowly(communities: list[list[int]], clients: int, delta: int) -> list[list[int]] | None:
+    """The published rule as it is told: cut, sort, walk round; None where that walk would never end."""
+    fair = sum(len(community) for community in communities) // clients
+    pieces = []
+    for community in communities:
+        while len(community) > fair - delta:
+            pieces.append(community[: fair - delta])
+            community = community[fair - delta :]
+        if community:
+            pieces.append(community)
+    pieces = sorted(pieces, key=lambda piece: -len(piece))
+    parts: list[list[int]] = [[] for _ in range(clients)]
+    client = 0
+    for piece in pieces:
+        tried = 0
+        while len(parts[client]) + len(piece) > fair + delta:
+            client = (client + 1) % clients
+            tried += 1
+            if tried > clients:
+                return None
+        parts[client] += piece
+        client = (client + 1) % clients
+    return parts
+
+
+def communities_of(sizes: list[int]) -> list[list[int]]:
+    cuts = np.cumsum([0, *sizes])
+    return [list(range(first, last)) for first, last in itertools.pairwise(cuts)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=25), st.integers(1, 8), st.integers(0, 12))
+def test_balanced_dealing_is_the_published_rule_and_always_ends(sizes: list[int], clients: int, delta: int) -> None:
+    communities = communities_of(sizes)
+    total = sum(sizes)
+    if total < clients:
+        return
+    parts = deal_balanced([np.array(community) for community in communities], clients, delta)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(total))
+    assert all(len(part) for part in parts)
+    if delta <= total // clients // 2:
+        expected = deal_slowly(communities, clients, delta)
+        if expected is not None:
+            assert [part.tolist() for part in parts] == expected
+
+
+def test_a_piece_that_fits_nobody_goes_to_the_smallest_client() -> None:
+    sizes = [9, 9, 9, 1, 1, 1, 9]  # 3 clients, 13 each; delta 0: after three nines no client takes the fourth
+    assert deal_slowly(communities_of(sizes), 3, 0) is None
+    parts = deal_balanced([np.array(community) for community in communities_of(sizes)], 3, 0)
+    assert sorted(map(len, parts)) == [10, 11, 18]
+
+
+def test_whole_dealing_by_hand() -> None:
+    parts = deal_whole([np.arange(3), np.arange(3, 10), np.arange(10, 12), np.arange(12, 16)], 2)
+    assert [len(part) for part in parts] == [9, 7]  # 7 | 4, then 3 to the second, then 2 to the first of equals
+
+
+# METIS
+
+
+def test_metis_balances_and_cuts_less_than_chance(capfd: pytest.CaptureFixture[str]) -> None:
+    data = cliques(20, 10)
+    metis, uniform = (describe(data, PARTITIONS.build(name)(data, 4, 0)) for name in ("metis", "uniform"))
+    assert metis.clients["nodes"].between(45, 55).all()
+    assert metis.lost_edges is not None
+    assert uniform.lost_edges is not None
+    assert metis.lost_edges < uniform.lost_edges / 5
+    assert capfd.readouterr() == ("", "")
+
+
+# FedGL's random overlap
+
+
+def common(parts: list[np.ndarray]) -> set[int]:
+    return set.intersection(*(set(part.tolist()) for part in parts))
+
+
+def test_independent_samples_overlap_as_the_product_says() -> None:
+    data = load("csbm", nodes=20000, degree=0.0)
+    parts = PARTITIONS.build("random-overlap")(data, 6, 0)
+    assert [len(part) for part in parts] == [6000, 8000, 10000, 10000, 12000, 14000]
+    assert abs(len(common(parts)) / 20000 - 0.3 * 0.4 * 0.5 * 0.5 * 0.6 * 0.7) < 0.003
+
+
+@pytest.mark.parametrize("proportions", [(0.3, 0.4, 0.5, 0.5, 0.6, 0.7), (0.9, 0.95), (0.2, 0.4, 0.5, 0.7, 0.7, 0.9)])
+@pytest.mark.parametrize("overlap", [0.0, 0.05, 0.15])
+def test_the_overlap_is_exactly_what_was_asked_for(
+    proportions: tuple[float, ...], overlap: float, csbm: NodeData
+) -> None:
+    spec = PARTITIONS.build("random-overlap", {"proportions": proportions, "overlap": overlap})
+    if sum(proportions) - len(proportions) * overlap > (len(proportions) - 1) * (1 - overlap):
+        with pytest.raises(UserError, match="choose another overlap"):
+            spec(csbm, len(proportions), 0)
+        return
+    for seed in range(3):
+        parts = spec(csbm, len(proportions), seed)
+        assert [len(part) for part in parts] == [round(share * 400) for share in proportions]
+        assert len(common(parts)) == round(overlap * 400)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 12), st.integers(0, 2**32 - 1), st.data())
+def test_breaking_common_nodes_works_whenever_it_can(clients: int, nodes: int, seed: int, data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, nodes), min_size=clients, max_size=clients))
+    if sum(sizes) > (clients - 1) * nodes:
+        return
+    rng = np.random.default_rng(seed)
+    held = np.zeros((clients, nodes), dtype=bool)
+    for row, size in zip(held, sizes, strict=True):
+        row[rng.choice(nodes, size=size, replace=False)] = True
+    _break_common(held, rng)
+    assert not held.all(axis=0).any()
+    assert held.sum(axis=1).tolist() == sizes
+
+
+@pytest.mark.parametrize(
+    ("params", "clients", "message"),
+    [
+        ({}, 5, "6 proportions for 5 clients"),
+        ({"overlap": 0.31}, 6, "choose another overlap"),
+        ({"proportions": [0.5], "overlap": 0.1}, 1, "choose another overlap"),
+        ({"proportions": [0.5, 1.5]}, 2, r"proportions\.1: .* got 1\.5"),
+        ({"proportions": [0.0, 0.5]}, 2, r"proportions\.0: .* got 0\.0"),
+        ({"overlap": -0.1}, 6, "overlap"),
+    ],
+)
+def test_wrong_overlaps(params: dict[str, object], clients: int, message: str, csbm: NodeData) -> None:
+    with pytest.raises(UserError, match=message):
+        PARTITIONS.build("random-overlap", params)(csbm, clients, 0)
+
+
+# Graph sets
+
+
+@pytest.mark.parametrize(
+    ("counts", "printed"),
+    [((663, 450), 0.5774), ((100,) * 6, 1.2667), ((295, 461), 0.5694), ((2053, 2057), 0.5995)],
+    ids=["PROTEINS", "ENZYMES", "DHFR", "NCI1"],
+)
+def test_fclg_has_the_printed_emd(counts: tuple[int, ...], printed: float) -> None:
+    data = graph_set(counts)
+    for seed in range(3):
+        parts = PARTITIONS.build("fclg")(data, 6, seed)
+        assert round(describe(data, parts).emd, 4) == printed
+        np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(sum(counts)))
+
+
+def test_fclg_by_hand() -> None:
+    data = graph_set((10, 20))
+    parts = PARTITIONS.build("fclg")(data, 4, 0)
+    held = [np.bincount(data.label.numpy()[part], minlength=2).tolist() for part in parts]
+    assert held == [[4, 2], [4, 2], [1, 8], [1, 8]]
+
+
+def test_fclg_needs_a_client_a_class() -> None:
+    with pytest.raises(UserError, match="'set' has 3 classes, so it needs at least 3 clients, not 2"):
+        PARTITIONS.build("fclg")(graph_set((4, 4, 4)), 2, 0)
+
+
+def test_dirichlet_skew_falls_with_alpha() -> None:
+    data: Data = graph_set((300, 300, 300))
+    emd = [
+        np.mean([describe(data, PARTITIONS.build("label-dirichlet", {"alpha": a})(data, 5, s)).emd for s in range(5)])
+        for a in (0.1, 1.0, 100.0)
+    ]
+    assert emd[0] > 1.3 * emd[1]
+    assert emd[1] > 4 * emd[2]
+
+
+def test_dirichlet_gives_up_in_one_line() -> None:
+    with pytest.raises(UserError, match="no draw in 1000 gave each of 3 clients 30 of 40"):
+        PARTITIONS.build("label-dirichlet", {"minimum": 30})(graph_set((20, 20)), 3, 0)

@@ -1,0 +1,80 @@
+"""The real datasets against counts from the literature; only where FGLBENCH_MIRROR names a folder that has them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from fglbench.datasets import DATASETS, PARTITIONS, describe, load
+from fglbench.datasets.federation import GraphSetData, NodeData
+
+MIRROR = os.environ.get("FGLBENCH_MIRROR")  # read before the fixture that empties it
+
+pytestmark = pytest.mark.skipif(not MIRROR, reason="FGLBENCH_MIRROR is not set")
+
+
+@pytest.fixture(autouse=True)
+def real(cache: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FGLBENCH_MIRROR", str(MIRROR))
+
+
+NODE_SETS = {  # nodes, undirected edges, features, classes
+    "cora": (2708, 5278, 1433, 7),
+    "citeseer": (3327, 4552, 3703, 6),
+    "pubmed": (19717, 44324, 500, 3),
+    "acm": (3025, 13128, 1870, 3),
+    "wiki": (2405, 11596, 4973, 17),
+    "coauthor-cs": (18333, 81894, 6805, 15),
+    "coauthor-physics": (34493, 247962, 8415, 5),
+    "amazon-photo": (7650, 119081, 745, 8),
+    "amazon-computers": (13752, 245861, 767, 10),
+}
+LARGEST_COMPONENTS = {"amazon-photo": (7487, 119043), "amazon-computers": (13381, 245778)}
+GRAPH_SETS = {  # graphs of each class in ascending order, and the EMD that FCLG prints
+    "enzymes": ([100] * 6, 1.2667),
+    "proteins": ([450, 663], 0.5774),
+    "dhfr": ([295, 461], 0.5694),
+    "nci1": ([2053, 2057], 0.5995),
+    "mutag": ([63, 125], None),
+}
+
+
+@pytest.mark.parametrize("name", NODE_SETS)
+def test_node_sets(name: str) -> None:
+    data = load(name)
+    assert isinstance(data, NodeData)
+    found = data.graph.num_nodes(), data.graph.num_edges() // 2, data.feat.shape[1], data.num_classes
+    assert found == NODE_SETS[name]
+    assert data.source == "mirror"
+    again = load(name)
+    assert again.source == "cache"
+    assert again.fingerprint == data.fingerprint == DATASETS.cls(name).fingerprint
+
+
+@pytest.mark.parametrize("name", LARGEST_COMPONENTS)
+def test_largest_components(name: str) -> None:
+    data = load(name, largest_component=True)
+    assert isinstance(data, NodeData)
+    assert (data.graph.num_nodes(), data.graph.num_edges() // 2) == LARGEST_COMPONENTS[name]
+
+
+@pytest.mark.parametrize("name", GRAPH_SETS)
+def test_graph_sets(name: str) -> None:
+    data = load(name)
+    assert isinstance(data, GraphSetData)
+    counts, emd = GRAPH_SETS[name]
+    assert sorted(np.bincount(data.label.numpy()).tolist()) == sorted(counts)
+    if emd is not None:
+        assert round(describe(data, PARTITIONS.build("fclg")(data, 6, 0)).emd, 4) == emd
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])
+def test_public_splits(name: str) -> None:
+    data = load(name)
+    assert isinstance(data, NodeData)
+    assert data.fixed_split is not None
+    train = data.label[data.fixed_split["train"]]
+    assert train.bincount().tolist() == [20] * data.num_classes
+    assert (len(data.fixed_split["val"]), len(data.fixed_split["test"])) == (500, 1000)

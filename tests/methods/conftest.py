@@ -1,0 +1,143 @@
+"""Running a few rounds of a method, and what every method must hold: any cohort size, and locality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.batch import collate
+from fglbench.benchmark.engine.cohort import Cohort
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.messages import Download, Tree, leaves, transform
+from fglbench.benchmark.engine.method import Phase, Server, Step
+from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.methods import METHODS
+
+KINDS = ("gcn", "gat", "sage", "gin", "sgc")
+
+
+class Run:
+    """An exchange that hands out what was uploaded."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange, self.method = exchange, exchange.method
+
+    def round(self, number: int) -> Tree:
+        """One round of the last phase; the merged uploads of its steps (of the only one, or by number)."""
+        kept: list[Tree] = []
+
+        def spy(server: Callable[[Server, Tree], Download]) -> Callable[[Server, Tree], Download]:
+            def keep(state: Server, uploads: Tree) -> Download:
+                kept.append(transform(uploads, lambda v: [x.clone() for x in v] if isinstance(v, list) else v.clone()))
+                return server(state, uploads)
+
+            return keep
+
+        phase = self.method.phases(self.exchange.config)[-1]
+        self.exchange.round(Phase(tuple(Step(step.client, spy(step.server)) for step in phase.steps), 1), number)
+        return kept[0] if len(kept) == 1 else {str(i): tree for i, tree in enumerate(kept)}
+
+    def holdings(self) -> list[torch.Tensor]:
+        """Every client's own parameters as one vector."""
+        found = []
+        for cohort in self.exchange.cohorts:
+            for position in range(len(cohort)):
+                own = cohort.network.take(cohort.params, [position])
+                found.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
+        return found
+
+
+def begin(
+    world: Federation,
+    name: str,
+    params: dict[str, Any] | None = None,
+    *,
+    kinds: Sequence[str] = KINDS,
+    backbone: dict[str, Any] | None = None,
+    cohort_size: int | None = None,
+    **config: Any,
+) -> Run:
+    """A run before the first round of its last phase.
+
+    kinds: architectures; backbone: their options; config: training options.
+    """
+    method = METHODS.build(name, params)
+    settings = method.protocol(TrainConfig(**{"rounds": 9, "local_epochs": 2, **config}))
+    chosen = kinds if method.heterogeneous else kinds[:1]
+    models = method.architecture([BACKBONES.build(kind, {"hidden": 8, **(backbone or {})}) for kind in chosen])
+    exchange = Exchange(method, method.arrange(world), models, settings, 5, cohort_size)
+    for phase in method.phases(settings)[:-1]:
+        for number in range(1, phase.rounds + 1):
+            exchange.round(phase, number)
+    return Run(exchange)
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[..., Run]:
+    return begin
+
+
+@pytest.fixture(scope="session")
+def any_cohort_size(federation: Callable[..., Federation]) -> Callable[..., None]:
+    """any_cohort_size(method, params, **options of start): the same uploads and models in cohorts of any size."""
+
+    def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
+        world = federation((13, 7, 10, 9, 8, 11), without_train=(3,))
+        whole, *parts = (begin(world, name, params, cohort_size=size, **options) for size in (6, 1, 4))
+        for number in (1, 2, 3):
+            expected = list(leaves(whole.round(number)))
+            for part in parts:
+                torch.testing.assert_close(list(leaves(part.round(number))), expected, rtol=1e-5, atol=1e-6)
+        for part in parts:
+            torch.testing.assert_close(part.holdings(), whole.holdings(), rtol=1e-5, atol=1e-6)
+
+    return check
+
+
+def see(cohort: Cohort, clients: Sequence[NodeClient]) -> None:
+    """Replace the data of a cohort."""
+    cohort.batch = collate(clients)
+    groups = [collate([clients[p] for p in group.positions]) for group in cohort.network.groups]
+    cohort.data = tuple(groups) if cohort.network.heterogeneous else (cohort.batch,)
+
+
+@pytest.fixture(scope="session")
+def local_only(federation: Callable[..., Federation]) -> Callable[..., None]:
+    """local_only(method, params, **options of start): what is private to a client shows in no other client's upload.
+
+    After a common first round, client 1 gets other features and labels; only its own upload of round 2 changes. And
+    other labels on nodes that are not for training change nobody's.
+    """
+
+    def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
+        world = federation((13, 7, 10, 9, 8), sparse=False)
+        plain, changed, blind = (begin(world, name, params, cohort_size=5, **options) for _ in range(3))
+        for run in (plain, changed, blind):
+            run.round(1)
+        clients: list[Any] = list(world.clients)
+        one = clients[1].graph.clone()
+        one.ndata["label"] = (one.ndata["label"] + 1) % 3
+        see(changed.exchange.cohorts[0], [clients[0], NodeClient(one, clients[1].feat.flip(0)), *clients[2:]])
+        hidden = []
+        for client in clients:
+            graph = client.graph.clone()
+            label, mask = graph.ndata["label"], graph.ndata["train_mask"].bool()
+            graph.ndata["label"] = torch.where(mask, label, (label + 1) % 3)
+            hidden.append(NodeClient(graph, client.feat))
+        see(blind.exchange.cohorts[0], hidden)
+        before, after, unseen = (list(leaves(run.round(2))) for run in (plain, changed, blind))
+        differs = False
+        for one_leaf, other, same in zip(before, after, unseen, strict=True):
+            for client in range(5):
+                torch.testing.assert_close(same[client], one_leaf[client])
+                if client != 1:
+                    torch.testing.assert_close(other[client], one_leaf[client])
+            differs |= one_leaf[1].shape != other[1].shape or not torch.equal(one_leaf[1], other[1])
+        assert differs
+
+    return check

@@ -1,0 +1,263 @@
+"""AdaFGL: the corrected topology, both branches, the confidence and the two steps, against loops from the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import Skip, TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.batch import collate
+from fglbench.benchmark.engine.cohort import Cohort
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.methods import METHODS
+from fglbench.methods.adafgl import AdaFGL
+from fglbench.methods.parts import topology
+from fglbench.methods.parts.propagate import propagate_labels
+from fglbench.methods.parts.topology import Topology, signed_propagation
+
+Make = Callable[..., Federation]
+D, H, C = 12, 8, 3
+
+
+def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2, **config: Any) -> Exchange:
+    """An exchange after so many whole phases."""
+    method = METHODS.build("adafgl", params)
+    settings = method.protocol(TrainConfig(**{"rounds": 6, "local_epochs": 2, **config}))
+    backbone = BACKBONES.build("gcn", {"hidden": H, "dropout": 0})
+    exchange = Exchange(method, method.arrange(world), [backbone], settings, 5)
+    for phase in method.phases(settings)[:phases]:
+        for number in range(1, phase.length(exchange.server) + 1):
+            exchange.round(phase, number)
+    return exchange
+
+
+def ready(world: Federation, **params: Any) -> tuple[AdaFGL, Cohort]:
+    """The method and its cohort at the start of step 2, the heads' parameters different for every client."""
+    exchange = run(world, params, phases=1)
+    method, cohort = exchange.method, exchange.cohorts[0]
+    assert isinstance(method, AdaFGL)
+    exchange.models()  # hands the last download to the clients
+    method.prepare_personal(cohort)
+    torch.manual_seed(3)
+    cohort.state["heads"] = {n: v + 0.1 * torch.randn_like(v) for n, v in cohort.state["heads"].items()}
+    return method, cohort
+
+
+def slow_similarity(rows: torch.Tensor) -> torch.Tensor:
+    """cos(softmax(row i), softmax(row j)) off the diagonal, 0 on it."""
+    soft = rows.softmax(1)
+    n = len(soft)
+    return torch.stack([
+        torch.stack([F.cosine_similarity(soft[i], soft[j], dim=0) if i != j else soft[i].sum() * 0 for j in range(n)])
+        for i in range(n)
+    ])  # fmt: skip
+
+
+def slow_topology(client: NodeClient, known: torch.Tensor, alpha: float, similar: float) -> torch.Tensor:
+    """D^-1/2 (alpha A + (1 - alpha) S + I) D^-1/2, entry by entry."""
+    n = client.graph.num_nodes()
+    a = torch.eye(n)
+    alike = slow_similarity(known)
+    for u, v in zip(*(e.tolist() for e in client.graph.edges()), strict=True):
+        a[v, u] += alpha
+    for i in range(n):
+        for j in range(n):
+            if i != j and alike[i, j] > similar:
+                a[i, j] += 1 - alpha
+    degree = a.sum(1)
+    return torch.stack([torch.stack([a[i, j] / (degree[i] * degree[j]) ** 0.5 for j in range(n)]) for i in range(n)])
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_smoothed_features(sparse: bool, wide: bool, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X~ W and its gradient, by both ways of computing it."""
+    monkeypatch.setattr(topology, "DENSE", 10**6 if wide else 0)
+    clients: list[Any] = list(federation(sparse=sparse).clients)
+    batch = collate(clients)
+    torch.manual_seed(0)
+    known = torch.randn(len(batch.label), C).softmax(1)
+    found = Topology(batch, known, 0.3, 0.97, 3)
+    weight = torch.randn(3, D, 4, 5, requires_grad=True)
+    product = found.smoothed(weight)
+    pull = torch.randn_like(product)
+    (grad,) = torch.autograd.grad((product * pull).sum(), weight)
+    assert 0 < sum(int(s.sum()) for s in found.alike) < sum(s.numel() for s in found.alike) / 2
+    for k, (client, own) in enumerate(zip(clients, known.split(batch.sizes), strict=True)):
+        a = slow_topology(client, own, 0.3, 0.97)
+        columns = [client.feat.to_dense()]
+        for _ in range(3):
+            columns.append(a @ columns[-1])
+        one = weight[k].detach().clone().requires_grad_(True)
+        expected = sum(x @ one[:, power] for power, x in enumerate(columns))
+        assert isinstance(expected, torch.Tensor)
+        torch.testing.assert_close(product.split(batch.sizes)[k], expected, rtol=1e-5, atol=1e-5)
+        (slow,) = torch.autograd.grad((expected * pull.split(batch.sizes)[k]).sum(), one)
+        torch.testing.assert_close(grad[k], slow, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.2])
+@pytest.mark.parametrize("again", [True, False])
+def test_signed_propagation(again: bool, beta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "LARGE", 0 if again else 10**6)
+    torch.manual_seed(1)
+    h = torch.randn(9, C, dtype=torch.float64, requires_grad=True)
+    slope = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
+    alike = torch.rand(9, 9) > 0.6
+    alike = (alike | alike.T).fill_diagonal_(False)
+    found = signed_propagation(h, slope, alike, beta)
+
+    r = (1 - beta) * slow_similarity(h) + beta * alike.double()
+    mean, most = r.mean(), r.max()
+    rows = []
+    for i in range(9):
+        positive, negative = torch.zeros(C).double(), torch.zeros(C).double()
+        for j in range(9):
+            value = (r[i, j] - mean) / (most - mean) if r[i, j] > mean else -r[i, j] / mean
+            value = value + (i == j)
+            positive = positive + F.prelu(value.view(1), slope) * h[j]
+            negative = negative + F.prelu(-value.view(1), slope) * h[j]
+        rows.append((positive.softmax(0) - negative.softmax(0) + h[i]) / 2)
+    expected = torch.stack(rows)
+    torch.testing.assert_close(found, expected)
+    pull = torch.randn_like(found)
+    for a, b in zip(*(torch.autograd.grad((v * pull).sum(), (h, slope)) for v in (found, expected)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def slow_outputs(method: AdaFGL, cohort: Cohort, k: int, one: Params) -> dict[str, torch.Tensor]:
+    """The four heads of client k without dropout, from their definitions."""
+    client, known = cohort.members[k], cohort.cache["topology"].known.split(cohort.batch.sizes)[k]
+    a = slow_topology(client, known, method.alpha, method.similar)
+    x = [client.feat.to_dense()]
+    for _ in range(method.powers):
+        x.append(a @ x[-1])
+    smooth = torch.cat(x, 1)
+    stacked = one["wide.weight"].transpose(0, 1).flatten(0, 1)  # (4 d, 3 h)
+
+    def mlp(head: str, slope: str, z: torch.Tensor, layers: int) -> torch.Tensor:
+        for i in range(1, layers):
+            z = F.prelu(z, one[f"{slope}.slope"]) @ one[f"{head}.{i}.weight"] + one[f"{head}.{i}.bias"]
+        return z
+
+    first = [smooth @ stacked[:, i * H : (i + 1) * H] + one["wide.bias"][i * H : (i + 1) * H] for i in range(3)]
+    alike = (slow_similarity(known) > method.similar).fill_diagonal_(False)
+    return {
+        "homo": mlp("homo", "homo", first[0], 2),
+        "own": mlp("own", "hete", x[0] @ one["own.0.weight"] + one["own.0.bias"], 3),
+        "smooth": mlp("smooth", "hete", first[1], 3),
+        "signed": signed_propagation(mlp("signed", "signed", first[2], 3), one["signed.slope"], alike, method.beta),
+    }
+
+
+def test_personal_loss_and_prediction(federation: Make) -> None:
+    method, cohort = ready(federation(), beta=0.2)
+    batch, heads = cohort.batch, cohort.state["heads"]
+    for value in heads.values():
+        value.requires_grad_(True)
+    losses = method.personal_loss(cohort)
+    grads = dict(zip(heads, torch.autograd.grad(losses.sum(), list(heads.values())), strict=True))
+    scores = method.predict_own(heads, cohort)
+    for k, client in enumerate(cohort.members):
+        one = {name: value[k].detach().clone().requires_grad_(True) for name, value in heads.items()}
+        out = slow_outputs(method, cohort, k, one)
+        known = cohort.cache["topology"].known.split(batch.sizes)[k]
+        mask, label = client.graph.ndata["train_mask"], client.graph.ndata["label"]
+        loss = F.mse_loss(out["homo"], known) + sum(F.cross_entropy(z[mask], label[mask]) for z in out.values())
+        torch.testing.assert_close(losses[k], loss, rtol=1e-5, atol=1e-5)
+        slow = torch.autograd.grad(loss, list(one.values()))
+        for name, grad in zip(one, slow, strict=True):
+            torch.testing.assert_close(grads[name][k], grad, rtol=1e-4, atol=1e-5)
+        p, w = {n: z.softmax(1) for n, z in out.items()}, cohort.state["confidence"][k]
+        expected = w * (p["homo"] + known.softmax(1)) / 2 + (1 - w) * (p["own"] + p["smooth"] + p["signed"]) / 3
+        torch.testing.assert_close(scores.split(batch.sizes)[k], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label propagation from the seeds, node by node; blind clients count both branches alike."""
+    world = federation((13, 30, 10, 16), without_train=(2,))
+    method, cohort = ready(world)
+    for generator, own in zip(cohort.streams("seeds"), range(4), strict=True):
+        generator.bit_generator.state = type(generator)(type(generator.bit_generator)(own)).bit_generator.state
+    started: list[torch.Tensor] = []
+
+    def spy(batch: Any, start: torch.Tensor, *rest: Any) -> torch.Tensor:
+        started.append(start)
+        return propagate_labels(batch, start, *rest)
+
+    monkeypatch.setattr("fglbench.methods.adafgl.propagate_labels", spy)
+    found = method.confidence(cohort)
+    starts = started[0].split(cohort.batch.sizes)
+    for generator, own in zip(cohort.streams("seeds"), range(4), strict=True):
+        generator.bit_generator.state = type(generator)(type(generator.bit_generator)(own)).bit_generator.state
+    for k, (client, generator) in enumerate(zip(world.clients, cohort.streams("seeds"), strict=True)):
+        assert isinstance(client, NodeClient)
+        graph, n = client.graph, client.graph.num_nodes()
+        train = graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
+        order = generator.permutation(len(train)).tolist()
+        seeds, asked = ([train[i] for i in part] for part in (order[: len(train) // 2], order[len(train) // 2 :]))
+        if not seeds:
+            assert float(found[k]) == 0.5
+            continue
+        near = [[*graph.predecessors(v).tolist(), v] for v in range(n)]
+        start = [[1 / C] * C for _ in range(n)]
+        for v in seeds:
+            start[v] = [float(c == int(graph.ndata["label"][v])) for c in range(C)]
+        torch.testing.assert_close(starts[k], torch.tensor(start))
+        y = start
+        for _ in range(10):
+            y = [
+                [
+                    0.5 * sum(y[u][c] / (len(near[u]) * len(near[v])) ** 0.5 for u in near[v]) + 0.5 * start[v][c]
+                    for c in range(C)
+                ]
+                for v in range(n)
+            ]
+        right = [y[v].index(max(y[v])) == int(graph.ndata["label"][v]) for v in asked]
+        assert float(found[k]) == pytest.approx(sum(right) / len(right))
+    chosen, other = ready(world, branches="chosen", threshold=0.5)
+    assert set(chosen.confidence(other).tolist()) <= {0.0, 1.0}
+
+
+def test_step_one_is_fedavg(federation: Make) -> None:
+    world = federation()
+    exchange = run(world, phases=1)
+    fedavg = METHODS.build("fedavg")
+    backbone = BACKBONES.build("gcn", {"hidden": H, "dropout": 0})
+    other = Exchange(fedavg, fedavg.arrange(world), [backbone], exchange.config, 5)
+    for number in (1, 2, 3):  # half of the rounds
+        other.round(fedavg.phases(exchange.config)[0], number)
+    torch.testing.assert_close(exchange.server.state["model"], other.server.state["model"], rtol=0, atol=0)
+    assert exchange.upload_bytes == other.upload_bytes
+
+
+def test_step_two_needs_no_communication(federation: Make) -> None:
+    world = federation()
+    one, both = run(world, phases=1), run(world)
+    assert both.upload_bytes == one.upload_bytes
+    model = 4 * (D * H + H + H * C + C)  # step 2 begins with what step 1 ended with
+    assert both.download_bytes == [b + model for b in one.download_bytes]
+
+
+def test_only_the_personal_rounds_are_scored_and_only_at_home(federation: Make) -> None:
+    world, backbone = federation(), BACKBONES.build("gcn", {"hidden": H})
+    method = METHODS.build("adafgl", {"extractor_rounds": 2})
+    outcome = train(world, method, [backbone], TrainConfig(rounds=5), 0)
+    assert outcome.rounds == 3 and outcome.score_metric.startswith("accuracy, personal model, local")
+    assert outcome.matrix["personal_on_global"] is None and outcome.matrix["global_on_global"] is not None
+    with pytest.raises(Skip, match="own graph"):
+        train(world, method, [backbone], TrainConfig(rounds=5, data="global"), 0)
+
+
+def test_large_clients_are_refused_with_the_size(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, backbones = federation(), [BACKBONES.build("gcn")]
+    assert METHODS.build("adafgl").skip(world, backbones) is None
+    monkeypatch.setattr("fglbench.methods.adafgl.LIMIT", 1000)
+    reason = METHODS.build("adafgl").skip(world, backbones)
+    assert reason is not None and "GiB" in reason

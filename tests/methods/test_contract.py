@@ -1,0 +1,287 @@
+"""The contract of a method, over everything registered; and the contract's own checks on methods that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.contract import CHECKS, ContractError
+from fglbench.benchmark.engine import Method, TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.cohort import Cohort
+from fglbench.benchmark.engine.messages import Tree
+from fglbench.benchmark.trial import Trial, graph_federation, node_federation, overlapping_federation, record
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
+from fglbench.methods.fedopt import FedOpt
+
+D, H, C = 20, 8, 3  # features, width and classes of the node trials
+FLOAT, INT = 4, 8  # bytes of a float32 scalar and of an int64 number
+
+
+# Preparations that take long and gain nothing from it where numbers are only compared.
+SHORT: dict[str, dict[str, Any]] = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("name", METHODS.names())
+def test_contract(name: str, check: str) -> None:
+    params = {} if check in ("documented", "learns") else SHORT.get(name)
+    CHECKS[check](METHODS.build(name, params))
+
+
+# -- bytes a round, by hand ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class World:
+    """What the formulas need: each client's nodes, training nodes and classes among them."""
+
+    trial: Trial
+    nodes: list[int]
+    classes: list[int]
+    params: dict[str, Any]
+
+    @property
+    def clients(self) -> int:
+        return len(self.trial.federation.clients)
+
+
+Bounds = tuple[float, float]  # fewest and most bytes
+Formula = Callable[[World, int], tuple[float | Bounds, float | Bounds]]  # client k's upload and download
+
+
+def gcn(layers: int = 2, last: int = C) -> int:
+    """A GCN from D over widths H to `last`."""
+    widths = [D, *[H] * (layers - 1), last]
+    return sum(a * b + b for a, b in pairwise(widths))
+
+
+MLP = gcn()
+SAGE = 2 * D * H + H + 2 * H * C + C
+HEAD = H * C + C
+HEADED = gcn(last=H) + HEAD  # two layers to width H and a linear classifier
+ORTHO = (D * H + H) + 2 * H * H + HEAD  # FedOMD: two orthogonal layers without bias
+MOMENTS = 5 * 3 * H  # a mean and four moments of three hidden layers
+
+
+def scalars(up: int, down: int | None = None) -> Formula:
+    return lambda world, k: (FLOAT * up, FLOAT * (up if down is None else down))
+
+
+def gin(d: int, h: int, layers: int) -> int:
+    """Layers of a two-layer MLP and BatchNorm with weight, bias and two running statistics."""
+    return sum(((d if i == 0 else h) * h + h) + (h * h + h) + 4 * h for i in range(layers))
+
+
+def head(n_in: int, n_out: int, slopes: int = 0) -> int:
+    """Three layers and a linear shortcut."""
+    return (n_in * n_out + n_out) + 2 * (n_out * n_out + n_out) + (n_in * n_out + n_out) + slopes
+
+
+GRAPH_D = 6  # degrees, one-hot
+GIN = gin(GRAPH_D, H, 2)
+INFOGRAPH = GIN + 2 * head(2 * H, 2 * H)
+MVGRL = 2 * ((GRAPH_D * H + H + 1) + (H * H + H + 1)) + head(H, H, 3) + head(2 * H, H, 3)
+
+
+def fedgl(predictions: bool, output: bool) -> Formula:
+    def formula(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+        n, s = world.nodes[k], world.params["neighbours"]
+        up = FLOAT * (gcn() + n * C * (predictions + output))
+        down = FLOAT * gcn() + (INT * n if predictions else 0)
+        return up, (down, down + (n * min(s, n) * (FLOAT + INT) if output else 0))
+
+    return formula
+
+
+def fedkd(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Factors of rank 1 to full, whichever is smaller: min(r (m + n + 1), m n)."""
+    vectors = 2 * H + C
+    least = vectors + sum(m + n + 1 for m, n in ((D, H), (H, H), (H, C)))
+    return (FLOAT * least, FLOAT * HEADED), (FLOAT * least, FLOAT * HEADED)
+
+
+def fedgta(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    orders = world.params["orders"] * (2 if world.params["moments"] == "hybrid" else 1)
+    return FLOAT * (gcn() + orders * C + 1), FLOAT * gcn()
+
+
+def fedlit(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    types = world.params["types"]
+    model = (D * H + H) + types * 3 * (H * H + H) + HEAD
+    return FLOAT * (model + 2 * H * types) + FLOAT * types, FLOAT * (model + 2 * H * types)
+
+
+def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """A vector and the number of each class present."""
+    return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
+
+
+TABLE: dict[str, Formula] = {
+    **dict.fromkeys(("global", "local", "locgcn"), scalars(0)),
+    **dict.fromkeys(
+        ("fedavg", "fedprox", "fedopt", "fedgcn", "moon", "adafgl", "fgssl", "fgssl-fnsc", "fgssl-fgsd"), scalars(gcn())
+    ),
+    **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
+    "scaffold": scalars(2 * gcn()),
+    "scaffold-mlp": scalars(2 * MLP),
+    "feddc": scalars(2 * gcn()),
+    **dict.fromkeys(("fedsage", "fedsage+"), scalars(SAGE)),
+    "fedgl": fedgl(True, True),
+    "fedgl-no-gpg": fedgl(True, False),
+    "fedgl-no-gpl": fedgl(False, True),
+    **dict.fromkeys(("infograph-fedavg", "infograph-fedprox"), scalars(INFOGRAPH)),
+    **dict.fromkeys(("mvgrl-fedavg", "mvgrl-fedprox"), scalars(MVGRL)),
+    **dict.fromkeys(("fclg", "fclg-h", "intra-fedavg", "intra-kl", "intra-mse"), scalars(GIN)),
+    "fedlit": fedlit,
+    "fedomd": scalars(ORTHO + MOMENTS + 1, ORTHO + MOMENTS),
+    "fedomd-cmd": scalars(gcn(4) + MOMENTS + 1, gcn(4) + MOMENTS),
+    "fedomd-ortho": scalars(ORTHO),
+    "lg-fedavg": scalars(HEAD),
+    **dict.fromkeys(("fedproto", "fedtgp"), prototypes),
+    "fml": scalars(gcn()),
+    "fedkd": fedkd,
+    **dict.fromkeys(("fedgkc", "fedgkc-kama"), scalars(HEADED + 2, HEADED)),
+    "fedgkc-smkd": scalars(HEADED),
+    "fed-pub": scalars(HEADED + H, HEADED),
+    "fedgta": fedgta,
+}
+PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
+
+
+def world_of(method: Method) -> World:
+    federation = node_federation() if method.task == "node" else graph_federation()
+    if method.name.startswith("fedgl"):
+        federation = overlapping_federation()
+    config = TrainConfig(rounds=3, local_epochs=1)
+    trial = Trial("bytes", federation, (BACKBONES.build("gcn", {"hidden": H}),), config)
+    nodes, classes = [], []
+    for client in federation.clients if method.task == "node" else ():
+        label, mask = client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()  # type: ignore[union-attr]
+        nodes.append(len(label))
+        classes.append(len(set(label[mask].tolist())))
+    return World(trial, nodes, classes, method.params())
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_bytes_of_a_round(name: str) -> None:
+    assert name in TABLE, f"write {name}'s bytes a round into the table of this test"
+    method = METHODS.build(name, SHORT.get(name))
+    world = world_of(method)
+    counted = PHASE.get(name, "training")
+    rounds = [(up, down) for phase, up, down in record(method, world.trial).traffic if phase == counted]
+    sent, got = rounds[-1]  # the third, in which nothing is a first time
+    clients = len(sent)  # `global` has one
+    for k in range(clients):
+        for found, expected in zip((sent[k], got[k]), TABLE[name](world, k), strict=True):
+            low, high = expected if isinstance(expected, tuple) else (expected, expected)
+            assert low <= found <= high
+
+
+# -- the checks see what they are for --------------------------------------------------------------------------------
+
+
+class Undocumented(FedAvg):
+    mu: float = 0.1
+
+
+class Peeking(FedAvg):
+    """Every client adds the mean of all clients' features to its bias."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        upload = super().client(cohort)
+        return upload | {"peek": cohort.batch.x.dense().mean().expand(len(cohort), 1).clone()}
+
+
+class LabelReader(FedAvg):
+    """Trains on validation nodes too."""
+
+    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+        rows = torch.cat([cohort.batch.rows["train"], cohort.batch.rows["val"]])
+        logits = cohort.forward().logits
+        losses = torch.nn.functional.cross_entropy(logits[rows], cohort.batch.label[rows], reduction="none")
+        return cohort.mean_over(losses, rows)
+
+
+class Careless(FedOpt):
+    """Changes what it was sent, and the server holds on to, behind the back of the version counter."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        upload = super().client(cohort)
+        for value in cohort.received["model"].values():
+            value[0].data.mul_(0.5)
+        return upload
+
+
+class Open(FedAvg):
+    """Changes what it was sent."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        upload = super().client(cohort)
+        with torch.no_grad():
+            cohort.received["model"]["0.bias"][0] += 1
+        return upload
+
+
+class Infinite(FedAvg):
+    """Divides by the number of training nodes, of which a client may have none."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        counts = torch.tensor([float(m.graph.ndata["train_mask"].sum()) for m in cohort.members])
+        return super().client(cohort) | {"inverse": (1 / counts).unsqueeze(1)}
+
+
+class Asleep(FedAvg):
+    """Never trains."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.load(cohort.received["model"])
+        return {"model": cohort.params}
+
+
+class Moody(FedAvg):
+    """Draws from torch's global generator."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        upload = super().client(cohort)
+        upload["model"] = {name: value + 1e-3 * torch.randn_like(value) for name, value in upload["model"].items()}
+        return upload
+
+
+class Anything(FedAvg):
+    """Does not say what it is for."""
+
+    def skip(self, federation: Any, backbones: Any) -> str | None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("broken", "check", "words"),
+    [
+        (Undocumented, "documented", "docstring"),
+        (
+            type("Bare", (FedAvg,), {"__doc__": "Text.", "__annotations__": {"mu": float}, "mu": 0.1}),
+            "documented",
+            "mu",
+        ),
+        (Peeking, "stays_local", "private data of client"),
+        (Peeking, "ignores_the_cohort", "cohorts of 3 and 1"),
+        (LabelReader, "sees_no_hidden_label", "labels that no client may know"),
+        (Careless, "copies_what_it_keeps", "write"),
+        (Open, "copies_what_it_keeps", "handed over"),
+        (Infinite, "uploads_finite_numbers", "not finite"),
+        (Asleep, "learns", "does not learn"),
+        (Moody, "repeats_itself", "same seed"),
+        (Anything, "skips_with_a_reason", "no one-line reason"),
+    ],
+)
+def test_a_breach_is_found(broken: type[Method], check: str, words: str) -> None:
+    with pytest.raises(ContractError, match=words) as caught:
+        CHECKS[check](broken())
+    assert "\n" not in str(caught.value)

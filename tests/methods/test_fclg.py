@@ -1,0 +1,217 @@
+"""FCLG: both contrasts and both distillation losses against loops from the formulas, and what becomes what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.encoders import Codes, GINEncoder, is_statistic
+from fglbench.benchmark.engine.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphsets import GraphBatch, GraphStack, neighbours
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
+from fglbench.methods.parts.mutual_information import between_views, to_global_from_previous
+
+Make = Callable[..., Federation]
+H, LAYERS, FEATURES = 4, 2, 4
+FAMILY = ["intra-fedavg", "intra-kl", "intra-mse", "fclg", "fclg-h"]
+
+
+def exchange(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Exchange:
+    method = METHODS.build(name, params)
+    settings = method.protocol(TrainConfig(**{"local_epochs": 2, "batch_size": 3, "lr": 1e-3, **config}))
+    backbones = method.architecture([BACKBONES.build("gin", {"hidden": H, "layers": LAYERS})])
+    return Exchange(method, method.arrange(world), backbones, settings, 5)
+
+
+def final(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Params:
+    running = exchange(world, name, params, **config)
+    for number in (1, 2):
+        running.round(running.method.phases(running.config)[0], number)
+    model: Params = running.server.state["model"]
+    return model
+
+
+def equal(a: Params, b: Params) -> bool:
+    return all(torch.allclose(a[name], b[name], rtol=1e-5, atol=1e-6) for name in a)
+
+
+def doubles(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def slow_intra(first: torch.Tensor, second: torch.Tensor, tau: float) -> torch.Tensor:
+    """1/(2B) sum [l(u, v) + l(v, u)], term by term."""
+    every = [*first, *second]
+    b, total = len(first), torch.zeros((), dtype=first.dtype)
+    for i in range(b):
+        for own, partner in ((i, b + i), (b + i, i)):
+            others = sum(torch.exp(every[own] @ every[z] / tau) for z in range(2 * b) if z != own)
+            total = total + torch.log(others) - every[own] @ every[partner] / tau
+    return total / (2 * b)
+
+
+def slow_inter(now: torch.Tensor, shared: torch.Tensor, previous: torch.Tensor, tau: float) -> torch.Tensor:
+    """-log of the softmax weight of the global code, row by row."""
+    values = []
+    for u, s, c in zip(now, shared, previous, strict=True):
+        near = torch.exp(u @ s / (u.norm() * s.norm()) / tau)
+        far = torch.exp(u @ c / (u.norm() * c.norm()) / tau)
+        values.append(-torch.log(near / (near + far)))
+    return torch.stack(values)
+
+
+def agree(found: torch.Tensor, expected: torch.Tensor, inputs: tuple[torch.Tensor, ...]) -> None:
+    torch.testing.assert_close(found, expected)
+    mine, theirs = (torch.autograd.grad(value.sum(), inputs, retain_graph=True) for value in (found, expected))
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_contrast_between_views_is_equations_5_and_6() -> None:
+    torch.manual_seed(0)
+    u, v = doubles(4, 3), doubles(4, 3)
+    agree(between_views(u, v, 0.5), slow_intra(u, v, 0.5), (u, v))
+    agree(between_views(u[:1], v[:1], 0.5), slow_intra(u[:1], v[:1], 0.5), (u, v))
+
+
+def test_contrast_between_clients_is_equation_7() -> None:
+    torch.manual_seed(0)
+    now, shared, previous = doubles(5, 3), doubles(5, 3), doubles(5, 3)
+    inputs = (now, shared, previous)
+    agree(to_global_from_previous(*inputs, 0.3), slow_inter(*inputs, 0.3), inputs)
+
+
+def test_contrast_with_equal_models_is_log_2_without_a_gradient() -> None:
+    torch.manual_seed(0)
+    now, other = doubles(5, 3), torch.randn(5, 3, dtype=torch.float64)
+    value = to_global_from_previous(now, other, other, 0.3)
+    torch.testing.assert_close(value, torch.full((5,), math.log(2), dtype=torch.float64))
+    (grad,) = torch.autograd.grad(value.sum(), now)
+    torch.testing.assert_close(grad, torch.zeros_like(grad))
+
+
+def test_distillation_losses_are_equations_2_and_3() -> None:
+    torch.manual_seed(0)
+    own, shared = doubles(4, 3), torch.randn(4, 3, dtype=torch.float64)
+    divergence, distance = [], []
+    for c, s in zip(own, shared, strict=True):
+        p_c, p_s = torch.exp(c) / torch.exp(c).sum(), torch.exp(s) / torch.exp(s).sum()
+        divergence.append(sum(p_s[j] * (torch.log(p_s[j]) - torch.log(p_c[j])) for j in range(3)))
+        distance.append(sum((c[j] - s[j]) ** 2 for j in range(3)))
+    agree(IntraKL().gap(own, shared), torch.stack(divergence), (own,))
+    agree(IntraMSE().gap(own, shared), torch.stack(distance), (own,))
+
+
+@pytest.fixture
+def batch(graph_sets: Make) -> GraphBatch:
+    """Two graphs of one client, none of the next, three of the last."""
+    graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
+    return GraphStack(graphs).batch([np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])])
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_intra_takes_each_clients_own_graphs(unit: bool, batch: GraphBatch) -> None:
+    torch.manual_seed(0)
+    u, v = doubles(5, 6), doubles(5, 6)
+    found = IntraFedAvg(unit_codes=unit, tau=0.7).intra(u, v, batch)
+    a, b = (x / x.norm(dim=1, keepdim=True) if unit else x for x in (u, v))
+    expected = [slow_intra(a[:2], b[:2], 0.7), torch.zeros(()), slow_intra(a[2:], b[2:], 0.7)]
+    agree(found, torch.stack([value.double() for value in expected]), (u, v))
+
+
+def test_raw_codes_of_large_graphs_do_not_overflow() -> None:
+    codes = torch.full((3, 2), 1e4)
+    assert torch.isfinite(between_views(codes, codes + torch.eye(3, 2), 0.5))
+
+
+def test_inter_is_averaged_over_graphs_and_in_the_variant_over_nodes(batch: GraphBatch) -> None:
+    torch.manual_seed(0)
+    n, owner = sum(batch.sizes), [0] * batch.sizes[0] + [2] * batch.sizes[2]
+    now, shared, previous = (Codes(torch.randn(n, 6), torch.randn(5, 6)) for _ in range(3))
+    for method, part, places in ((FCLG(), "graphs", [0, 0, 2, 2, 2]), (FCLGH(), "nodes", owner)):
+        values = slow_inter(*(getattr(c, part) for c in (now, shared, previous)), 0.5)
+        found = method.contrast(batch, now, shared, previous)
+        for k in (0, 2):
+            mine = [value for value, place in zip(values, places, strict=True) if place == k]
+            torch.testing.assert_close(found[k], torch.stack(mine).mean())
+        assert found[1] == 0
+
+
+def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make) -> None:
+    (cohort,) = exchange(graph_sets(), "fclg").cohorts
+    assert isinstance(cohort, GraphCohort)
+    next(iter(cohort.steps()))
+    now = GINEncoder(hidden=H, layers=LAYERS).encode(cohort.params, cohort.minibatch, neighbours, track=True)
+    torch.testing.assert_close(frozen(cohort, cohort.params).graphs, now.graphs)
+
+
+def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make) -> None:
+    """Whatever the diffusion is, the first step's statistics are the adjacency view's."""
+    found = []
+    for alpha in (0.2, 0.9):
+        running = exchange(graph_sets(), "fclg", {"alpha": alpha}, local_epochs=1, batch_size=None)
+        running.round(running.method.phases(running.config)[0], 1)
+        found.append(running.cohorts[0].params)
+    statistics = [name for name in found[0] if is_statistic(name)]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in statistics)
+    assert not torch.equal(found[0]["0.inner.weight"], found[1]["0.inner.weight"])
+    assert any(bool((found[0][name] != (1 if name.endswith("var") else 0)).any()) for name in statistics)
+
+
+OFF = {"fclg": {"inter": 0}, "fclg-h": {"inter": 0}, "intra-kl": {"distillation": 0}, "intra-mse": {"distillation": 0}}
+
+
+@pytest.mark.parametrize(("name", "params"), OFF.items(), ids=list(OFF))
+def test_without_its_second_term_it_is_intra_fedavg(name: str, params: dict[str, Any], graph_sets: Make) -> None:
+    world = graph_sets()
+    plain = final(world, "intra-fedavg")
+    assert equal(final(world, name, params), plain)
+    assert not equal(final(world, name), plain)
+
+
+@pytest.mark.parametrize("name", ["fclg", "fclg-h"])
+def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets: Make) -> None:
+    world = graph_sets()
+    assert equal(final(world, name, local_epochs=1), final(world, "intra-fedavg", local_epochs=1))
+
+
+def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make) -> None:
+    running = exchange(graph_sets((5, 3, 4)), "fclg", local_epochs=3)
+    (cohort,) = running.cohorts
+    method, seen = running.method, []
+
+    class Watched(FCLG):
+        def local_loss(self, cohort):  # type: ignore[no-untyped-def]
+            value = {n: v.detach().clone() for n, v in cohort.params.items() if not is_statistic(n)}
+            seen.append((value, cohort.state["previous"]["0.inner.weight"].clone()))
+            return super().local_loss(cohort)
+
+    cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.server.state["model"].items()}}
+    assert isinstance(method, FCLG)
+    Watched().client(cohort)
+    steps = len(seen) // 3  # per epoch
+    assert steps == 2
+    for epoch in range(3):
+        start = seen[epoch * steps][0]["0.inner.weight"]
+        for step in range(steps):
+            assert torch.equal(seen[epoch * steps + step][1], start)
+    assert not torch.equal(seen[0][1], seen[-1][1])
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_bytes_of_a_round(name: str, graph_sets: Make) -> None:
+    running = exchange(graph_sets(), name)
+    running.round(running.method.phases(running.config)[0], 1)
+    encoder = (FEATURES * H + H) + (LAYERS - 1) * (H * H + H) + LAYERS * (H * H + H) + LAYERS * 2 * H
+    scalars = encoder + LAYERS * 2 * H  # the running statistics
+    assert running.upload_bytes == running.download_bytes == [4 * scalars] * 3

@@ -1,0 +1,120 @@
+"""FedDC against its algorithm written out, and the identities it must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+Start = Callable[..., Any]
+GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("correction", ["update", "state", "none"])
+def test_three_rounds_equal_the_algorithm(
+    correction: str, participation: float, federation: Make, start: Start
+) -> None:
+    """Client by client: autograd of the whole objective, plain SGD by hand, server means by hand."""
+    world, alpha, lr, steps = federation((13, 7, 10, 9)), 0.3, 0.2, 2
+    params = {"alpha": alpha, "lr": lr, "correction": correction, "clip": None}
+    options = {**GCN, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
+    game = start(world, "feddc", params, participation=participation, **options)
+    alone = start(world, "local", cohort_size=1, **options)
+    w = {n: v.clone() for n, v in game.exchange.server.state["model"].items()}
+    zero = {n: torch.zeros_like(v) for n, v in w.items()}
+    h, v, mean = [dict(zero) for _ in range(4)], [dict(zero) for _ in range(4)], dict(zero)
+    for number in (1, 2, 3):
+        game.round(number)
+        chosen, thetas = game.exchange.server.participants, {}
+        for k in chosen:
+            cohort, theta = alone.exchange.cohorts[k], {n: x.clone() for n, x in w.items()}
+            for _ in range(steps):
+                leaf = {n: x.clone().requires_grad_(True) for n, x in theta.items()}
+                out = cohort.forward({n: x.unsqueeze(0) for n, x in leaf.items()}, training=False)
+                loss = cohort.cross_entropy(out.logits).sum()
+                for n, x in leaf.items():
+                    loss = loss + alpha / 2 * (h[k][n] + x - w[n]).square().sum()
+                    if correction == "update":
+                        loss = loss + (x * (v[k][n] - mean[n])).sum() / (lr * steps)
+                    if correction == "state":  # v is SCAFFOLD's control variate here
+                        loss = loss + (x * (mean[n] - v[k][n])).sum()
+                grads = torch.autograd.grad(loss, list(leaf.values()))
+                theta = {n: x - lr * g for (n, x), g in zip(theta.items(), grads, strict=True)}
+            thetas[k] = theta
+        old_mean = mean
+        if correction == "update":
+            mean = {n: sum(thetas[k][n] - w[n] for k in chosen) / len(chosen) for n in w}
+        for k in chosen:
+            moved = {n: thetas[k][n] - w[n] for n in w}
+            h[k] = {n: h[k][n] + moved[n] for n in w}
+            if correction == "update":
+                v[k] = moved
+            else:
+                v[k] = {n: v[k][n] - old_mean[n] - moved[n] / (lr * steps) for n in w}
+        if correction == "state":
+            mean = {n: sum(own[n] for own in v) / 4 for n in w}
+        w = {n: sum(t[n] for t in thetas.values()) / len(chosen) + sum(own[n] for own in h) / 4 for n in w}
+        for n, value in game.exchange.server.state["model"].items():
+            torch.testing.assert_close(value, w[n], rtol=1e-4, atol=1e-5)
+
+
+def test_switched_off_it_is_fedavg(federation: Make, start: Start) -> None:
+    off = {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None}
+    mine = start(federation(), "feddc", off, **GCN)
+    plain = start(federation(), "fedavg", optimiser="sgd", lr=0.2, weighting="uniform", **GCN)
+    for number in (1, 2, 3):
+        mine.round(number)
+        plain.round(number)
+    for n, value in plain.exchange.server.state["model"].items():
+        torch.testing.assert_close(mine.exchange.server.state["model"][n], value)
+
+
+def test_both_corrections_agree_in_the_second_round(federation: Make, start: Start) -> None:
+    """Until then the states are the last updates."""
+    one, two = (start(federation(), "feddc", {"correction": c}, **GCN) for c in ("update", "state"))
+    for number in (1, 2):
+        one.round(number)
+        two.round(number)
+    for n, value in one.exchange.server.state["model"].items():
+        torch.testing.assert_close(two.exchange.server.state["model"][n], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("correction", ["update", "state"])
+def test_it_learns_and_does_not_collapse(correction: str, federation: Make, start: Start) -> None:
+    """Sixty rounds at a high rate: the training loss of the server's model falls, and stays down."""
+    params = {"lr": 0.5, "correction": correction}
+    game = start(federation((30, 25, 20)), "feddc", params, backbone={"dropout": 0.0}, **GCN)
+    cohort = game.exchange.cohorts[0]
+
+    def loss() -> float:
+        model = {n: v.expand(3, *v.shape) for n, v in game.exchange.server.state["model"].items()}
+        return float(cohort.cross_entropy(cohort.forward(model, training=False).logits).mean())
+
+    first, seen = loss(), []
+    for number in range(1, 61):
+        game.round(number)
+        seen.append(loss())
+    assert max(seen[-20:]) < 0.5 * first
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_any_cohort_size(optimiser: str, any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("feddc", {"optimiser": optimiser, "lr": 0.05}, kinds=["gcn"], participation=0.5)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("feddc", kinds=["gcn"])
+
+
+@pytest.mark.parametrize(("correction", "models"), [("update", 2), ("state", 2), ("none", 1)])
+def test_bytes_of_a_round(correction: str, models: int, federation: Make, start: Start) -> None:
+    run = start(federation(), "feddc", {"correction": correction}, **GCN)
+    run.round(1)
+    scalars = 12 * 8 + 8 + 8 * 3 + 3
+    assert run.exchange.upload_bytes == run.exchange.download_bytes == [4 * models * scalars] * 3

@@ -1,0 +1,190 @@
+"""FedGKC: both losses term by term and their separate gradients, knowledge strength, weights, and its ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.batch import collate
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+from fglbench.methods.fedgkc import FedGKC, node_strength
+from fglbench.methods.parts.augment import augment
+from fglbench.registry import UserError
+
+Make = Callable[..., Federation]
+SIZES = (13, 7, 10, 9, 8)
+COPILOT = 12 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3  # two GCN layers of width 8 and a linear head, d = 12, C = 3
+
+
+def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
+    p, q = teacher.detach().softmax(0), student.softmax(0)
+    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
+
+
+def neighbours(batch: Any) -> list[list[int]]:
+    near: list[list[int]] = [[] for _ in range(sum(batch.sizes))]
+    for source, target in zip(*(ends.tolist() for ends in batch.graph.edges()), strict=True):
+        near[target].append(source)
+    return near
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_losses_and_gradients(mean: bool, federation: Make, start: Callable[..., Any], monkeypatch: Any) -> None:
+    params = {"alpha": 0.5, "beta": 0.3, "neighbour_mean": mean}
+    run = start(federation(SIZES), "fedgkc", params, backbone={"dropout": 0})
+    run.round(1)
+    cohort, method = run.exchange.cohorts[0], run.method
+    rates = {"weak": (0.3, 0.3), "strong": (0.8, 0.5)}
+    assert {strength: method.rates(strength) for strength in rates} == rates
+    views = {
+        strength: tuple(
+            augment(data, cohort.streams.select(group.positions), strength, *rates[strength])
+            for group, data in zip(cohort.network.groups, cohort.data, strict=True)
+        )
+        for strength in rates
+    }
+    monkeypatch.setattr(FedGKC, "view", lambda self, cohort, strength, purpose: views[strength])
+    for value in cohort.params.values():
+        value.requires_grad_(True)
+    out, batch, near = method.pair(cohort), cohort.batch, neighbours(cohort.batch)
+    own, c = out.private, out.shared
+    weak, strong = (cohort.network.forward(cohort.params, views[s]) for s in ("weak", "strong"))
+    private, copilot = [], []
+    for k in range(5):
+        rows = list(range(batch.offsets[k], batch.offsets[k + 1]))
+        train = [i for i in rows if batch.masks["train"][i]]
+
+        def average(term: Callable[[int], torch.Tensor], over: list[int]) -> torch.Tensor:
+            return sum((term(i) for i in over), torch.zeros(())) / len(over)
+
+        def around(z: torch.Tensor, e: torch.Tensor, i: int) -> torch.Tensor:
+            total = sum((divergence(z[j], e[i]) for j in [i, *near[i]]), torch.zeros(()))
+            return total / (1 + len(near[i])) if mean else total
+
+        def ce(z: torch.Tensor, over: list[int]) -> torch.Tensor:
+            return sum((-F.log_softmax(z[i], 0)[batch.label[i]] for i in over), torch.zeros(())) / len(over)
+
+        private.append(
+            0.5 * ce(own.logits, train)
+            + 0.3 * average(lambda i: around(c.embedding, own.embedding, i), rows)
+            + 0.2 * average(lambda i: divergence(c.logits[i], own.logits[i]), rows)
+            + average(lambda i: (weak.embedding[i] - strong.embedding[i]).square().sum() / 8, rows)
+            + average(lambda i: divergence(weak.logits[i], strong.logits[i]), rows)
+        )
+        copilot.append(
+            0.5 * ce(c.logits, train)
+            + 0.3 * average(lambda i: around(own.embedding, c.embedding, i), rows)
+            + 0.2 * average(lambda i: divergence(own.logits[i], c.logits[i]), rows)
+        )
+    mine = method.local_loss(cohort)
+    torch.testing.assert_close(mine, torch.stack(private) + torch.stack(copilot))
+    for shared, loss in ((False, private), (True, copilot)):
+        trained = [value for name, value in sorted(cohort.params.items()) if name.startswith("shared.") == shared]
+        found = torch.autograd.grad(mine.sum(), trained, retain_graph=True)
+        expected = torch.autograd.grad(torch.stack(loss).sum(), trained, retain_graph=True)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        assert any(grad.abs().max() > 0 for grad in found)
+
+
+def test_node_strength(federation: Make) -> None:
+    batch = collate(federation().clients)
+    near = neighbours(batch)
+    p = torch.randn(len(near), 4, generator=torch.Generator().manual_seed(0)).softmax(1)
+    mine = node_strength(p, batch, 0.1)
+    for i, own in enumerate(near):
+        top = max(p[i].tolist())
+        others = sum(p[i].tolist()) - top
+        agreement = sum(float(p[i] @ p[j] / (p[i].norm() * p[j].norm())) for j in own) / len(own) if own else 0.0
+        assert float(mine[i]) == pytest.approx(top + (top - others) / 3 - 0.1 * agreement, rel=1e-5)
+    assert any(not own for own in near)
+
+
+def test_strength_of_a_uniform_prediction_is_negative(federation: Make) -> None:
+    """Forty classes: .025 + (.025 - .975) / 39 - .1 = -.0994 for a node with neighbours."""
+    batch = collate(federation().clients)
+    linked = batch.graph.in_degrees() > 0
+    value = node_strength(torch.full((len(linked), 40), 1 / 40), batch, 0.1)[linked]
+    torch.testing.assert_close(value, torch.full_like(value, 0.025 - 0.95 / 39 - 0.1))
+
+
+def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    run = start(world, "fedgkc")
+    upload = run.round(1)
+    cohort = run.exchange.cohorts[0]
+    p = run.method.shared_forward(cohort, training=False).logits.softmax(1)
+    each = node_strength(p, cohort.batch, 0.1)
+    strength = [float(each[cohort.batch.offsets[k] : cohort.batch.offsets[k + 1]].mean()) for k in range(5)]
+    torch.testing.assert_close(upload["strength"], torch.tensor(strength))
+    assert upload["nodes"].tolist() == list(SIZES)
+    weights = [(n / sum(SIZES) + s / sum(strength)) / 2 for n, s in zip(SIZES, strength, strict=True)]
+    for name, value in run.exchange.server.state["model"].items():
+        mean = sum(w * own for w, own in zip(weights, upload["model"][name], strict=True))
+        torch.testing.assert_close(value, mean)
+
+
+def test_a_strength_below_zero_counts_as_almost_none(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fedgkc")
+    upload = {"nodes": torch.tensor(SIZES).float(), "strength": torch.tensor([0.3, -0.2, 0.1, -5.0, 0.0])}
+    weights = run.method.weights(run.exchange.server, upload)
+    shares = torch.tensor([n / sum(SIZES) for n in SIZES])
+    torch.testing.assert_close(weights, (shares + torch.tensor([0.75, 0, 0.25, 0, 0])) / 2, rtol=0, atol=1e-5)
+    torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
+
+
+def test_a_client_without_training_nodes_weighs_nothing(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES, without_train=(2,)), "fedgkc")
+    weights = run.method.weights(run.exchange.server, run.round(1))
+    assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
+
+
+def test_without_both_parts_it_is_mutual_learning_on_all_nodes(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    bare = start(world, "fedgkc", {"smkd": False, "kama": False})
+    mutual = {"alpha": 0.6, "beta": 0.6, "nodes": "all", "uniform": False}
+    fml = start(world, "fml", mutual, backbone={"linear_head": True})
+    for number in (1, 2, 3):
+        bare.round(number)
+        fml.round(number)
+    torch.testing.assert_close(bare.holdings(), fml.holdings())
+
+
+def test_ablations_are_fedgkc_with_a_part_switched_off(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    for name, off in (("fedgkc-smkd", "kama"), ("fedgkc-kama", "smkd")):
+        named, switched, full = start(world, name), start(world, "fedgkc", {off: False}), start(world, "fedgkc")
+        for number in (1, 2):
+            for run in (named, switched, full):
+                run.round(number)
+        assert torch.equal(named.holdings()[0], switched.holdings()[0])
+        assert not torch.allclose(named.holdings()[0], full.holdings()[0])
+
+
+def test_weights_above_one_are_refused() -> None:
+    with pytest.raises(UserError, match=r"alpha \+ beta is 1\.1"):
+        METHODS.build("fedgkc", {"alpha": 0.9, "beta": 0.2})
+
+
+@pytest.mark.parametrize(("name", "extra"), [("fedgkc", 2), ("fedgkc-kama", 2), ("fedgkc-smkd", 0)])
+def test_bytes(name: str, extra: int, federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), name)
+    for number in (1, 2):
+        run.round(number)
+    assert run.exchange.upload_bytes == [2 * 4 * (COPILOT + extra)] * 5
+    assert run.exchange.download_bytes == [2 * 4 * COPILOT] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("fedgkc", {"participation": 0.5}), ("fedgkc-kama", {}), ("fedgkc-smkd", {"kinds": ["gcn"]})]
+)
+def test_any_cohort_size(name: str, options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size(name, **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedgkc")

@@ -1,0 +1,307 @@
+"""FedGL on overlapping clients, against its formulas written with loops and dense matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import dgl
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.messages import leaves
+from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.methods import METHODS, fedgl
+
+Make = Callable[..., Federation]
+GCN: dict[str, Any] = {"kinds": ["gcn"]}
+MODEL = (12 * 8 + 8) + (8 * 3 + 3)
+
+
+@pytest.fixture(scope="module")
+def overlapping(federation: Make) -> Callable[..., Federation]:
+    """Clients that each hold so many random nodes of one graph of 40."""
+
+    def cut(sizes: tuple[int, ...] = (15, 20, 25), seed: int = 0) -> Federation:
+        world = federation((40,))
+        source = torch.Generator().manual_seed(seed)
+        clients = []
+        for size in sizes:
+            ids = torch.randperm(40, generator=source)[:size].sort().values
+            graph = dgl.node_subgraph(world.clients[0].graph, ids, store_ids=False)
+            graph.ndata["global_id"] = ids
+            clients.append(NodeClient(graph, world.clients[0].feat.to_dense()[ids].to_sparse_csr()))
+        return replace(world, clients=clients)
+
+    return cut
+
+
+def ids_of(world: Federation) -> list[list[int]]:
+    return [client.graph.ndata["global_id"].tolist() for client in world.clients]
+
+
+def slow_fuse(world: Federation, values: dict[int, torch.Tensor], literal: bool) -> dict[int, torch.Tensor]:
+    """Eq. 11 and 13 node by node; values: what each participant reported. Nodes that nobody reported are left out."""
+    ids, total = ids_of(world), sum(len(ids_of(world)[k]) for k in values)
+    fused: dict[int, torch.Tensor] = {}
+    for node in range(40):
+        holders = [k for k in values if node in ids[k]]
+        if holders:
+            rows = sum(len(ids[k]) / total * values[k][ids[k].index(node)] for k in holders)
+            fused[node] = rows if literal else rows / sum(len(ids[k]) / total for k in holders)  # type: ignore[assignment]
+    return fused
+
+
+def slow_labels(fused: dict[int, torch.Tensor], threshold: float) -> dict[int, int]:
+    return {node: int(p.argmax()) for node, p in fused.items() if float(p.max()) > threshold}
+
+
+def slow_graph(fused: dict[int, torch.Tensor], neighbours: int) -> dict[tuple[int, int], float]:
+    """The pseudo-graph's entries by node ids."""
+    entries = {}
+    for i, h in fused.items():
+        similar = sorted(((max(float(h @ other), 0.0), j) for j, other in fused.items()), reverse=True)[:neighbours]
+        total = sum(value for value, _ in similar)
+        entries |= {(i, j): value / total for value, j in similar if value > 0}
+    return entries
+
+
+def slow_propagation(client: NodeClient, entries: dict[tuple[int, int], float], beta: float) -> torch.Tensor:
+    """A_hat + beta D^-1/2 (A + A^T)/2 D^-1/2, dense."""
+    ids, n = client.graph.ndata["global_id"].tolist(), client.graph.num_nodes()
+    a, pseudo = torch.eye(n), torch.zeros(n, n)
+    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
+        a[v, u] += 1
+    for (i, j), value in entries.items():
+        if i in ids and j in ids:
+            pseudo[ids.index(i), ids.index(j)] = value
+    pseudo = (pseudo + pseudo.T) / 2
+    out = a / a.sum(1).outer(a.sum(1)).sqrt()
+    degree = pseudo.sum(1)
+    for i in range(n):
+        for j in range(n):
+            if pseudo[i, j] > 0:
+                out[i, j] += beta * pseudo[i, j] / (degree[i] * degree[j]).sqrt()
+    return out
+
+
+def found_labels(world: Federation, message: Any) -> dict[int, int]:
+    """The pseudo-labels in a download, by node id; all clients that hold a node must be told the same."""
+    labels: dict[int, int] = {}
+    for ids, own in zip(ids_of(world), message.tree["label"], strict=True):
+        for node, label in zip(ids, own.tolist(), strict=True):
+            assert labels.setdefault(node, label) == label
+    return {node: label for node, label in labels.items() if label >= 0}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"literal": True, "threshold": 0.15}, {"reduction": "sum", "alpha": 0.05}, {"report_on": "augmented"}],
+)
+def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, start: Callable[..., Any]) -> None:
+    """Three rounds: autograd on dense matrices, SGD by hand, fusion, pseudo-labels and pseudo-graph by loops."""
+    world, lr = overlapping(), 0.2
+    settings = {"alpha": 0.7, "beta": 0.6, "threshold": 0.4, "neighbours": 7, **params}
+    run = start(world, "fedgl", settings, optimiser="sgd", lr=lr, weight_decay=0.0, backbone={"dropout": 0.0}, **GCN)
+    theta = dict(run.exchange.server.initial_model())
+    labels: dict[int, int] = {}
+    entries: dict[tuple[int, int], float] = {}
+    seen = 0
+    for number in (1, 2, 3):
+        upload = run.round(number)
+        models, predictions, outputs = [], {}, {}
+        for k, client in enumerate(world.clients):
+            ids, mask, label = (client.graph.ndata[key] for key in ("global_id", "train_mask", "label"))
+            a, x = slow_propagation(client, entries, settings["beta"]), client.feat.to_dense()
+            guessed = [i for i, node in enumerate(ids.tolist()) if node in labels and not mask[i]]
+            seen += len(guessed)
+            w = theta
+
+            def logits(w: dict[str, torch.Tensor], a: torch.Tensor = a, x: torch.Tensor = x) -> torch.Tensor:
+                return a @ torch.relu(a @ x @ w["0.weight"] + w["0.bias"]) @ w["1.weight"] + w["1.bias"]
+
+            for _ in range(2):
+                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                z = logits(w)
+                known = F.cross_entropy(z[mask], label[mask], reduction="sum")
+                pseudo = sum(-z[i].log_softmax(0)[labels[int(ids[i])]] for i in guessed)
+                if settings.get("reduction") != "sum":
+                    known, pseudo = known / mask.sum(), pseudo / max(len(guessed), 1)
+                grads = torch.autograd.grad(known + settings["alpha"] * pseudo, list(w.values()))
+                w = {n: (v - lr * g).detach() for (n, v), g in zip(w.items(), grads, strict=True)}
+            models.append(w)
+            reported = a if settings.get("report_on") == "augmented" else slow_propagation(client, {}, 0)
+            outputs[k], predictions[k] = logits(w, reported), logits(w, reported).softmax(1)
+            for n, value in w.items():
+                torch.testing.assert_close(upload["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(upload["output"][k], outputs[k], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(upload["prediction"][k], predictions[k], rtol=1e-5, atol=1e-6)
+        theta = {n: sum(s / 60 * m[n] for s, m in zip((15, 20, 25), models, strict=True)) for n in theta}
+        for n, value in run.exchange.server.state["model"].items():
+            torch.testing.assert_close(value, theta[n], rtol=1e-5, atol=1e-6)
+        literal = bool(settings.get("literal"))
+        labels = slow_labels(slow_fuse(world, predictions, literal), settings["threshold"])
+        entries = slow_graph(slow_fuse(world, outputs, literal), settings["neighbours"])
+        assert found_labels(world, run.exchange._message) == labels
+        assert 0 < len(entries) <= 40 * settings["neighbours"]
+    assert seen > 20  # pseudo-labels were at work
+
+
+@pytest.mark.parametrize("literal", [False, True])
+def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, start: Callable[..., Any]) -> None:
+    world = overlapping((15, 20, 25, 10), seed=3)
+    run = start(world, "fedgl", {"literal": literal}, participation=0.5, **GCN)
+    server, method = run.exchange.server, run.method
+    held = sorted({node for ids in ids_of(world) for node in ids})
+    for number in (1, 2, 3):
+        upload = run.round(number)
+        outputs = dict(zip(server.participants, upload["output"], strict=True))
+        expected = slow_fuse(world, outputs, literal)
+        fused = method.fuse(server, upload["output"])
+        assert len(fused) == len(held)
+        for row, node in zip(fused, held, strict=True):
+            torch.testing.assert_close(row, expected.get(node, torch.zeros(3)), rtol=1e-5, atol=1e-6)
+        told = found_labels(world, run.exchange._message)
+        predictions = dict(zip(server.participants, upload["prediction"], strict=True))
+        assert told == slow_labels(slow_fuse(world, predictions, literal), 0.5)
+        assert set(told) <= set(expected)
+        tree = run.exchange._message.tree  # and nodes that nobody reported have no pseudo-edge
+        for ids, index in zip(ids_of(world), tree["index"], strict=True):
+            ends = {ids[i] for e in index.tolist() for i in divmod(e, len(ids))}
+            assert ends <= set(expected)
+    assert len(server.participants) == 2 and len(expected) < len(held)
+
+
+def test_threshold_on_each_client_keeps_what_any_client_is_sure_of(overlapping: Make) -> None:
+    place = (torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]))
+    server = SimpleNamespace(state={"place": place, "nodes": 4}, participants=[0, 1], weights=torch.tensor([0.5, 0.5]))
+    predictions = [
+        torch.tensor([[0.55, 0.45], [0.6, 0.4], [0.5, 0.5]]),
+        torch.tensor([[0.1, 0.9], [0.52, 0.48], [0.5, 0.5]]),
+    ]
+    each = METHODS.build("fedgl", {"threshold_on": "each", "threshold": 0.51})
+    assert each.pseudo_labels(server, predictions).tolist() == [0, 1, 0, -1]
+    fused = METHODS.build("fedgl", {"threshold": 0.56})
+    assert fused.pseudo_labels(server, predictions).tolist() == [-1, 1, -1, -1]
+
+
+def test_similarity_graph_in_chunks_equals_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = torch.randn(23, 3, generator=torch.Generator().manual_seed(2))
+    h[5] = 0
+    product = (h @ h.T).clamp(min=0)
+    dense = torch.zeros(23, 23)
+    for i in range(23):
+        largest = product[i].argsort(descending=True)[:6]
+        if product[i].sum() > 0:
+            dense[i, largest] = product[i, largest] / product[i, largest].sum()
+    for chunk in (2**20, 50, 1):
+        monkeypatch.setattr(fedgl, "CHUNK", chunk)
+        graph = fedgl.similarity_graph(h, 6)
+        assert graph.nnz == int((dense > 0).sum()) and graph[5].nnz == 0
+        torch.testing.assert_close(torch.from_numpy(graph.toarray()), dense)
+    assert fedgl.similarity_graph(h, 100).shape == (23, 23)  # more neighbours than nodes
+
+
+def test_without_both_it_is_fedavg(overlapping: Make, start: Callable[..., Any]) -> None:
+    world = overlapping()
+    mine, plain = start(world, "fedgl", {"alpha": 0, "beta": 0}, **GCN), start(world, "fedavg", **GCN)
+    for number in (1, 2, 3):
+        one, two = mine.round(number), plain.round(number)
+        assert set(one) == {"model"} and all(torch.equal(v, two["model"][n]) for n, v in one["model"].items())
+    assert mine.exchange.upload_bytes == plain.exchange.upload_bytes
+    assert mine.exchange.download_bytes == plain.exchange.download_bytes
+
+
+@pytest.mark.parametrize(("ablation", "params"), [("fedgl-no-gpg", {"beta": 0}), ("fedgl-no-gpl", {"alpha": 0})])
+def test_ablations_leave_their_part_out(
+    ablation: str, params: dict[str, Any], overlapping: Make, start: Callable[..., Any]
+) -> None:
+    world, both = overlapping(), {"threshold": 0.4, "neighbours": 7}
+    short, long = start(world, ablation, both, **GCN), start(world, "fedgl", {**both, **params}, **GCN)
+    whole, plain = start(world, "fedgl", both, **GCN), start(world, "fedavg", **GCN)
+    for number in (1, 2):
+        one, two, full, bare = (list(leaves(run.round(number)["model"])) for run in (short, long, whole, plain))
+        assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+        equal = [torch.equal(a, b) for a, b in zip(one, full, strict=True)]
+        unchanged = [torch.equal(a, b) for a, b in zip(one, bare, strict=True)]
+        assert (all(equal), all(unchanged)) == (number == 1, number == 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "graph"), [("fedgl", True, True), ("fedgl-no-gpg", True, False), ("fedgl-no-gpl", False, True)]
+)
+def test_bytes(name: str, labels: bool, graph: bool, overlapping: Make, start: Callable[..., Any]) -> None:
+    world = overlapping()
+    sizes = [15, 20, 25]
+    run = start(world, name, {"neighbours": 4}, **GCN)
+    assert run.exchange.upload_bytes == [8 * n for n in sizes]  # the ids, once
+    assert run.exchange.download_bytes == [0] * 3
+    run.round(1)
+    entries = [len(v) for v in run.exchange._message.tree["value"]] if graph else [0] * 3
+    run.round(2)
+    parts = int(labels) + int(graph)
+    assert run.exchange.upload_bytes == [8 * n + 2 * 4 * (MODEL + parts * n * 3) for n in sizes]
+    expected = [2 * 4 * MODEL + 8 * labels * n + (4 + 8) * e for n, e in zip(sizes, entries, strict=True)]
+    assert run.exchange.download_bytes == expected
+    assert all(0 < e <= 4 * n for e, n in zip(entries, sizes, strict=True)) or not graph
+
+
+def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: Make, start: Callable[..., Any]) -> None:
+    """Client 0 does not train on node v, another client does: v's label changes nothing in what client 0 sends."""
+    world = overlapping()
+    ids, masks = ids_of(world), [c.graph.ndata["train_mask"] for c in world.clients]
+    shared = next(v for v in ids[0] if v in ids[1] and masks[1][ids[1].index(v)])
+    uploads = []
+    for label in (0, 1):
+        graphs = [client.graph.clone() for client in world.clients]
+        for k, graph in enumerate(graphs):
+            if shared in ids[k]:
+                graph.ndata["label"] = graph.ndata["label"].clone()
+                graph.ndata["label"][ids[k].index(shared)] = label
+        graphs[0].ndata["train_mask"] = graphs[0].ndata["train_mask"].clone()
+        graphs[0].ndata["train_mask"][ids[0].index(shared)] = False
+        clients = [NodeClient(graph, client.feat) for graph, client in zip(graphs, world.clients, strict=True)]
+        uploads.append(list(leaves(start(replace(world, clients=clients), "fedgl", **GCN).round(1))))
+    for one, two in zip(*uploads, strict=True):
+        assert torch.equal(one[0], two[0])
+    assert any(not torch.equal(one[1], two[1]) for one, two in zip(*uploads, strict=True))
+
+
+def test_skip_names_backbone_and_size(overlapping: Make) -> None:
+    world = overlapping()
+    gat, gcn = BACKBONES.build("gat"), BACKBONES.build("gcn")
+    assert "gat has none" in METHODS.build("fedgl").skip(world, [gat])
+    assert METHODS.build("fedgl-no-gpg").skip(world, [gat]) is None
+    assert METHODS.build("fedgl").skip(world, [gcn]) is None
+    large = replace(world, whole=replace(world.whole, label=torch.zeros(169_343, dtype=torch.int64)))
+    assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(large, [gcn])
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_whole_run_on_the_union_any_cohort_size(participation: float, overlapping: Make) -> None:
+    world = overlapping((15, 20, 25, 10, 12))
+    config = TrainConfig(rounds=4, data="union", participation=participation, patience=30)
+    runs = [
+        train(world, METHODS.build("fedgl"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, cohort_size=size)
+        for size in (None, 1, 3)
+    ]
+    for run in runs[1:]:
+        assert run.history["score"] == runs[0].history["score"] and run.matrix == runs[0].matrix
+        assert (run.upload_bytes, run.download_bytes) == (runs[0].upload_bytes, runs[0].download_bytes)
+    assert runs[0].rounds == 4 and "union" in runs[0].score_metric
+
+
+def test_any_cohort_size(any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fedgl", {"neighbours": 5}, **GCN)
+    any_cohort_size("fedgl", {"neighbours": 5}, kinds=["sgc"], participation=0.5)
+    any_cohort_size("fedgl-no-gpg", kinds=["gat"])
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    for name in ("fedgl", "fedgl-no-gpg", "fedgl-no-gpl"):
+        local_only(name, **GCN)

@@ -1,0 +1,145 @@
+"""FedGTA against its formulas written with loops, and the methods it must become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.engine.messages import deliver
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+GCN: dict[str, Any] = {"kinds": ["gcn"]}
+
+
+def slow_profile(client: Any, logits: torch.Tensor, params: dict[str, Any]) -> tuple[list[float], float]:
+    """Moments and confidence of one client, node by node, in double precision."""
+    n, classes = logits.shape
+    neighbours: list[list[int]] = [[i] for i in range(n)]
+    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
+        neighbours[v].append(u)
+    degree = [len(own) for own in neighbours]
+    train, label = client.graph.ndata["train_mask"].tolist(), client.graph.ndata["label"].tolist()
+    hot = [[float(c == label[i]) for c in range(classes)] for i in range(n)]
+    y0 = [hot[i] if train[i] else row for i, row in enumerate(logits.double().softmax(1).tolist())]
+    y, kappa = y0, params.get("kappa", 0.5)
+    for _ in range(params.get("steps", 5)):
+        y = [
+            [
+                kappa * sum(y[j][c] / math.sqrt(degree[i] * degree[j]) for j in neighbours[i]) + (1 - kappa) * y0[i][c]
+                for c in range(classes)
+            ]
+            for i in range(n)
+        ]
+
+    def soft(row: list[float], temperature: float) -> list[float]:
+        weights = [math.exp(value / temperature) for value in row]
+        return [w / sum(weights) for w in weights]
+
+    flat = [soft(row, params.get("temperature", 20.0)) for row in y]
+    if params.get("as_released"):
+        y = [hot[i] if train[i] else soft(row, 1.0) for i, row in enumerate(y)]
+        flat = [hot[i] if train[i] else row for i, row in enumerate(flat)]
+    confidence = sum(
+        degree[i] * sum(math.exp(-1) + (p * math.log(p) if p > 0 else 0.0) for p in flat[i]) for i in range(n)
+    )
+    orders = range(1, params.get("orders", 10) + 1)
+    mean = [sum(row[c] for row in y) / n for c in range(classes)]
+    moments = [sum(row[c] ** q for row in y) / n for q in orders for c in range(classes)]
+    if params.get("moments", "hybrid") == "hybrid":
+        moments += [sum((row[c] - mean[c]) ** q for row in y) / n for q in orders for c in range(classes)]
+    return moments, confidence
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"as_released": True}, {"moments": "raw", "orders": 4, "steps": 2, "kappa": 0.8, "temperature": 3.0}]
+)
+def test_profile_equals_loops(params: dict[str, Any], federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10, 9), without_train=(3,))
+    run = start(world, "fedgta", params, **GCN)
+    upload = run.round(1)
+    cohort = run.exchange.cohorts[0]
+    with torch.no_grad():
+        logits = cohort.forward(upload["model"], training=False).logits.split(cohort.batch.sizes)
+    for k, client in enumerate(world.clients):
+        moments, confidence = slow_profile(client, logits[k], params)
+        torch.testing.assert_close(upload["moments"][k], torch.tensor(moments), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(upload["confidence"][k], torch.tensor(confidence), rtol=1e-5, atol=1e-6)
+
+
+def slow_rule(upload: dict[str, Any], similarity: float) -> dict[str, list[torch.Tensor]]:
+    """The personal models, client by client."""
+    q, h, clients = upload["moments"], upload["confidence"], len(upload["confidence"])
+    found: dict[str, list[torch.Tensor]] = {name: [] for name in upload["model"]}
+    for i in range(clients):
+        peers = [j for j in range(clients) if float(q[i] @ q[j] / (q[i].norm() * q[j].norm())) > similarity]
+        for name, value in upload["model"].items():
+            found[name].append(sum(h[j] * value[j] for j in peers) / sum(h[j] for j in peers))
+    return found
+
+
+def test_server_averages_peers_by_confidence(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10, 9, 8)), "fedgta", {"similarity": 0.9}, **GCN)
+    for number in (1, 2):
+        upload = run.round(number)
+        expected = slow_rule(upload, 0.9)
+        for name, value in run.exchange.server.state["personal"].items():
+            torch.testing.assert_close(value, torch.stack(expected[name]), rtol=1e-5, atol=1e-6)
+    q = torch.nn.functional.normalize(upload["moments"], dim=1)
+    assert 0.3 < ((q @ q.T) > 0.9).float().mean() < 1  # the threshold did tell clients apart
+
+
+def test_nobody_alike_is_local_and_everybody_alike_is_one_model(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    alone, local = start(world, "fedgta", {"similarity": 0.9999999}, **GCN), start(world, "local", **GCN)
+    together = start(world, "fedgta", {"similarity": -1}, **GCN)
+    for number in (1, 2, 3):
+        upload = alone.round(number)
+        local.round(number)
+        upload_together = together.round(number)
+    own = local.exchange.cohorts[0].params
+    assert all(torch.equal(upload["model"][name], own[name]) for name in own)
+    h = upload_together["confidence"]
+    for name, value in together.exchange.server.state["personal"].items():
+        mean = sum(w * v for w, v in zip(h / h.sum(), upload_together["model"][name], strict=True))
+        torch.testing.assert_close(value, mean.expand_as(value), rtol=1e-5, atol=1e-6)
+
+
+def test_who_skips_a_round_finds_what_it_was_sent_last(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((6, 6, 6, 6, 6)), "fedgta", participation=0.4, **GCN)
+    exchange = run.exchange
+    last = {name: v.expand(5, *v.shape) for name, v in exchange.server.initial_model().items()}
+    for number in range(1, 6):
+        run.round(number)
+        sent = deliver(exchange._message, range(5), exchange.server.participants)["model"]
+        for client in range(5):
+            if client not in exchange.server.participants:
+                assert all(torch.equal(sent[name][client], last[name][client]) for name in last)
+            else:
+                assert not torch.equal(sent["0.weight"][client], last["0.weight"][client])
+        last = sent
+        models = exchange.models()  # every client has a model to be scored, whoever took part
+        assert models.personal is not None and all(len(v) == 5 for v in models.personal[0].values())
+
+
+@pytest.mark.parametrize(("params", "moments"), [({}, 2 * 10 * 3), ({"moments": "raw", "orders": 4}, 4 * 3)])
+def test_bytes(params: dict[str, Any], moments: int, federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "fedgta", params, **GCN)
+    for number in (1, 2):
+        run.round(number)
+    model = (12 * 8 + 8) + (8 * 3 + 3)
+    assert run.exchange.upload_bytes == [2 * 4 * (model + moments + 1)] * 3
+    assert run.exchange.download_bytes == [2 * 4 * model] * 3
+
+
+def test_any_cohort_size(any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fedgta", {"similarity": 0.9}, **GCN)
+    any_cohort_size("fedgta", participation=0.5, **GCN)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedgta", **GCN)

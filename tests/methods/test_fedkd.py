@@ -1,0 +1,172 @@
+"""FedKD: losses and separate gradients, rank choice, compressed messages, and late clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation
+from fglbench.methods.parts.lowrank import factor, product, rank
+
+Make = Callable[..., Federation]
+SIZES = (13, 7, 10, 9, 8)
+
+
+def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
+    p, q = teacher.detach().softmax(0), student.softmax(0)
+    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
+
+
+@pytest.mark.parametrize("nodes", ["train", "all"])
+def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
+    """L_t for the teacher, L_s for the student, and either for W_h, whose term is in both."""
+    run = start(federation(SIZES), "fedkd", {"nodes": nodes}, backbone={"dropout": 0})
+    run.round(1)
+    cohort = run.exchange.cohorts[0]
+    for value in cohort.params.values():
+        value.requires_grad_(True)
+    out, batch, match = run.method.pair(cohort), cohort.batch, cohort.params["match.weight"]
+    t, s = out.private, out.shared
+    teacher, student = [], []
+    for k in range(5):
+        rows = range(batch.offsets[k], batch.offsets[k + 1])
+        train = [i for i in rows if batch.masks["train"][i]]
+        taught = train if nodes == "train" else list(rows)
+        ce = [sum(-F.log_softmax(z[i], 0)[batch.label[i]] for i in train) / len(train) for z in (t.logits, s.logits)]
+        scale = 1 / (ce[0] + ce[1]).item()
+        apart = sum((t.embedding[i] - s.embedding[i] @ match[k]).square().sum() / 8 for i in taught) / len(taught)
+        teacher.append(
+            ce[0] + scale * (sum(divergence(s.logits[i], t.logits[i]) for i in taught) / len(taught) + apart)
+        )
+        student.append(
+            ce[1] + scale * (sum(divergence(t.logits[i], s.logits[i]) for i in taught) / len(taught) + apart)
+        )
+    loss = run.method.local_loss(cohort).sum()
+    of_teacher = [v for n, v in sorted(cohort.params.items()) if not n.startswith(("shared.", "match."))]
+    of_student = [v for n, v in sorted(cohort.params.items()) if n.startswith("shared.")]
+    for params, slow in ((of_teacher, teacher), (of_student, student), ([match], teacher), ([match], student)):
+        found = torch.autograd.grad(loss, params, retain_graph=True)
+        torch.testing.assert_close(found, torch.autograd.grad(torch.stack(slow).sum(), params, retain_graph=True))
+        assert any(grad.abs().max() > 0 for grad in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "energy", "expected"),
+    [
+        ([4.0, 3.0], 0.5, 1),  # 16 of 25
+        ([2.0, 1.0, 1.0], 0.66, 1),  # 4 of 6
+        ([2.0, 1.0, 1.0], 0.67, 2),
+        ([1.0, 1.0], 0.95, 2),  # the last one alone holds half: rank 0 in the released code
+        ([1.0], 0.95, 1),
+        ([2.0, 1.0], 1.0, 2),
+        ([0.0, 0.0], 0.95, 1),
+    ],
+)
+def test_rank_is_the_smallest_that_reaches_the_energy(values: list[float], energy: float, expected: int) -> None:
+    assert rank(torch.tensor(values), energy) == expected
+
+
+def test_factors_are_the_best_approximation_that_fits() -> None:
+    matrix = torch.randn(20, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix *= 0.5 ** torch.arange(12)
+    u, s, v = np.linalg.svd(matrix.numpy(), full_matrices=False)
+    share = np.cumsum(s**2) / np.sum(s**2)
+    for energy in (0.5, 0.9, 0.97):
+        r = next(n for n in range(1, 13) if share[n - 1] >= energy)
+        parts = factor(matrix, energy)
+        assert sum(value.numel() for value in parts.values()) == r * (20 + 12 + 1) < matrix.numel()
+        torch.testing.assert_close(product(parts), torch.from_numpy((u[:, :r] * s[:r]) @ v[:r]))
+    whole = factor(matrix, 1.0)  # full rank: the factors would be larger than the matrix
+    assert sum(value.numel() for value in whole.values()) == matrix.numel()
+    assert torch.equal(product(whole), matrix)
+
+
+def scalars(update: dict[str, np.ndarray], energy: float) -> int:
+    """Scalars that an update weighs: min(r (m + n + 1), m n) a matrix, by NumPy's singular values, and its vectors."""
+    total = 0
+    for value in update.values():
+        if value.ndim == 1:
+            total += value.size
+            continue
+        share = np.cumsum(np.linalg.svd(value.astype(np.float64), compute_uv=False) ** 2)
+        r = next(n for n in range(1, len(share) + 1) if share[n - 1] >= energy * share[-1])
+        total += min(r * (sum(value.shape) + 1), value.size)
+    return total
+
+
+def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., Any]) -> None:
+    """Three rounds by hand: every client's update, cut by energy, their mean, cut again, added by everyone."""
+    run = start(federation(SIZES), "fedkd", {"start": 0.6, "end": 0.9}, rounds=3)
+    server, cohort = run.exchange.server, run.exchange.cohorts[0]
+
+    def cut(value: torch.Tensor, energy: float) -> torch.Tensor:
+        if value.dim() == 1:
+            return value
+        u, s, v = np.linalg.svd(value.numpy(), full_matrices=False)
+        share = np.cumsum(s**2) / np.sum(s**2)
+        r = next(n for n in range(1, len(s) + 1) if share[n - 1] >= energy)
+        full = r * (sum(value.shape) + 1) >= value.numel()
+        return value if full else torch.from_numpy((u[:, :r] * s[:r]) @ v[:r])
+
+    model = {name: value.clone() for name, value in server.state["model"].items()}
+    down = sum(value.numel() for value in model.values())
+    for number in (1, 2, 3):
+        energy = 0.6 + 0.3 * number / 3
+        before = list(run.exchange.upload_bytes), list(run.exchange.download_bytes)
+        run.round(number)
+        assert run.exchange.download_bytes == [b + 4 * down for b in before[1]]
+        after = {n.removeprefix("shared."): v for n, v in cohort.params.items() if n.startswith("shared.")}
+        own = [{name: after[name][k] - model[name] for name in model} for k in range(5)]
+        sent = [scalars({n: v.numpy() for n, v in update.items()}, energy) for update in own]
+        assert run.exchange.upload_bytes == [b + 4 * n for b, n in zip(before[0], sent, strict=True)]
+        mean = {n: sum(cut(update[n], energy) for update in own) / 5 for n in model}
+        down = scalars({n: v.numpy() for n, v in mean.items()}, energy)
+        model = {n: model[n] + cut(mean[n], energy) for n in model}
+        torch.testing.assert_close(server.state["model"], model)
+    assert down < sum(value.numel() for value in model.values())
+
+
+def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..., Any]) -> None:
+    """Whoever takes part in a round starts it from the server's model, whatever rounds it missed."""
+    run = start(federation(SIZES), "fedkd", participation=0.5)
+    begun: set[int] = set()
+    for number in range(1, 9):
+        model = {name: value.clone() for name, value in run.exchange.server.state["model"].items()}
+        run.round(number)
+        cohort = run.exchange.cohorts[0]
+        for k in run.exchange.server.participants:
+            begun.add(k)
+            torch.testing.assert_close({n: v[k] for n, v in cohort.state["student"].items()}, model)
+    assert begun == set(range(5))
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
+def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    """Factors have no common sign, so all of the energy is kept: then matrices travel whole."""
+    any_cohort_size("fedkd", {"start": 1.0, "end": 1.0}, **options)
+
+
+def test_any_cohort_size_with_factors(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    whole, parts = start(world, "fedkd", cohort_size=5), start(world, "fedkd", cohort_size=2)
+    for number in (1, 2, 3):
+        whole.round(number)
+        parts.round(number)
+    torch.testing.assert_close(parts.holdings(), whole.holdings(), rtol=1e-5, atol=1e-6)
+    assert parts.exchange.upload_bytes == whole.exchange.upload_bytes
+
+
+def test_a_client_without_training_nodes_stays_finite(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES, without_train=(1,)), "fedkd", {"nodes": "all"})
+    for number in (1, 2):
+        run.round(number)
+    assert all(torch.isfinite(own).all() for own in run.holdings())
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedkd", {"nodes": "all"})

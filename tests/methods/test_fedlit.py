@@ -1,0 +1,255 @@
+"""FedLIT: types of edges, typed convolutions and the server's matching, each against loops or DGL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import dgl
+import dgl.nn
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.batch import collate
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.messages import Each
+from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.methods import METHODS
+from fglbench.methods.fedlit import group_mean, initial, matching, scores
+from fglbench.methods.parts.links import Links, Pairs
+
+Make = Callable[..., Federation]
+D, H, C, TYPES = 12, 4, 3, 3
+
+
+def exchange_of(
+    world: Federation, name: str = "fedlit", params: dict[str, Any] | None = None, **config: Any
+) -> Exchange:
+    method = METHODS.build(name, {"types": TYPES} if params is None else params)
+    settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 1, **config}))
+    return Exchange(method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H, "dropout": 0})], settings, 5)
+
+
+def different(clients: int) -> Params:
+    """Parameters of their own for every client, biases and all."""
+    own = [initial(BACKBONES.build("gcn", {"hidden": H}), k, D, C, TYPES) for k in range(clients)]
+    torch.manual_seed(0)
+    return {n: torch.stack([o[n] for o in own]) + 0.1 * torch.randn(clients, *own[0][n].shape) for n in own[0]}
+
+
+def codes_of(client: NodeClient, projected: torch.Tensor) -> list[tuple[int, int, torch.Tensor]]:
+    """(u, v, code) of every edge with u < v, in order."""
+    ends = sorted((u, v) for u, v in zip(*(e.tolist() for e in client.graph.edges()), strict=True) if u < v)
+    return [(u, v, torch.cat([projected[u], projected[v]])) for u, v in ends]
+
+
+def test_types_and_centroids(federation: Make) -> None:
+    world = federation()
+    batch = collate(list(world.clients))  # type: ignore[arg-type]
+    torch.manual_seed(1)
+    projected, centroids = torch.randn(len(batch.label), H), torch.randn(3, TYPES, 2 * H)
+    projected[batch.offsets[2] :] = projected[batch.offsets[2] :].abs()
+    centroids[2] = centroids[2].abs()
+    centroids[2, 1] *= -1  # the farthest from every code: no edge takes it, and it stays
+    pairs = Pairs(batch)
+    types = pairs.assign(projected, centroids)
+    means = pairs.means(projected, types, centroids)
+    torch.testing.assert_close(
+        pairs.codes(projected),
+        torch.stack([
+            code
+            for client, own in zip(world.clients, projected.split(batch.sizes), strict=True)
+            for _, _, code in codes_of(client, own)  # type: ignore[arg-type]
+        ]),
+    )  # fmt: skip
+    for k, (client, own) in enumerate(zip(world.clients, projected.split(batch.sizes), strict=True)):
+        assert isinstance(client, NodeClient)
+        members: list[list[torch.Tensor]] = [[] for _ in range(TYPES)]
+        chosen = []
+        for _, _, code in codes_of(client, own):
+            cosines = [float(F.cosine_similarity(code, c, dim=0)) for c in centroids[k]]
+            chosen.append(cosines.index(max(cosines)))
+            members[chosen[-1]].append(code)
+        assert types.split(pairs.counts)[k].tolist() == chosen
+        for c in range(TYPES):
+            expected = torch.stack(members[c]).mean(0) if members[c] else centroids[k, c]
+            torch.testing.assert_close(means[k, c], expected)
+    assert min(types.split(pairs.counts)[2].bincount(minlength=TYPES).tolist()) == 0
+
+
+def test_model_against_dgl(federation: Make) -> None:
+    """Outputs and gradients of every client's channels: DGL's GraphConv on the subgraph of the edges of each type."""
+    world, backbone = federation(), BACKBONES.build("gcn", {"hidden": H})
+    batch = collate(list(world.clients))  # type: ignore[arg-type]
+    params = {name: value.requires_grad_(True) for name, value in different(3).items()}
+    pairs = Pairs(batch)
+    types = torch.randint(0, TYPES, (len(pairs.first),), generator=torch.Generator().manual_seed(0))
+    links = Links(pairs, types, TYPES)
+    x = torch.cat(
+        [
+            x @ params["first.weight"][k] + params["first.bias"][k]
+            for k, x in enumerate(batch.x.dense().split(batch.sizes))
+        ]
+    )
+    logits = scores(backbone, params, x, links, batch, None)
+    pull = torch.randn_like(logits)
+    grads = dict(zip(params, torch.autograd.grad((logits * pull).sum(), list(params.values())), strict=True))
+    counts = links.counts(batch.masks["train"])
+    for k, client in enumerate(world.clients):
+        assert isinstance(client, NodeClient)
+        one = {name: value[k].detach().clone().requires_grad_(True) for name, value in params.items()}
+        own = client.feat.to_dense() @ one["first.weight"] + one["first.bias"]
+        out = torch.zeros(len(own), H)
+        kind = {}
+        for (u, v, _), t in zip(codes_of(client, own), types.split(pairs.counts)[k].tolist(), strict=True):
+            kind[u, v] = kind[v, u] = t
+        edges = list(zip(*(e.tolist() for e in client.graph.edges()), strict=True))
+        for c in range(TYPES):
+            chosen = torch.tensor([kind[pair] == c for pair in edges], dtype=torch.bool)
+            sub = dgl.edge_subgraph(client.graph, chosen)
+            nodes = sub.ndata[dgl.NID]
+            assert int(counts[k, c]) == int(client.graph.ndata["train_mask"][nodes].sum())
+            h = own[nodes] @ one["channel.weight"][c] + one["channel.bias"][c]
+            for i in range(2):
+                conv = dgl.nn.GraphConv(H, H, norm="both", weight=False, bias=False)
+                weight, bias = one[f"channel.{i}.weight"][c], one[f"channel.{i}.bias"][c]
+                h = torch.relu(conv(sub, h, weight=weight) + bias)
+            out = out.index_add(0, nodes, h)
+        expected = out @ one["out.weight"] + one["out.bias"]
+        torch.testing.assert_close(logits.split(batch.sizes)[k], expected)
+        slow = torch.autograd.grad((expected * pull.split(batch.sizes)[k]).sum(), list(one.values()))
+        for name, grad in zip(one, slow, strict=True):
+            torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-6)
+
+
+def test_matching_is_greedy_and_has_the_right_axes() -> None:
+    """On well separated centroids greedy is the permutation itself; also where that is not its own inverse."""
+    torch.manual_seed(2)
+    centres = torch.eye(4, 8)
+    for order in permutations(range(4)):
+        own = centres[list(order)] + 0.05 * torch.randn(4, 8)
+        assert matching(centres, own).tolist() == list(order)
+    # The best pair goes first, even where another assignment has the larger sum.
+    centres = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
+    own = torch.tensor([[0.96, 0.28], [0.0, 1.0]])
+    similar = F.cosine_similarity(centres.unsqueeze(1), own.unsqueeze(0), dim=2)
+    best = divmod(int(similar.argmax()), 2)
+    assert matching(centres, own)[best[1]] == best[0]
+
+
+def test_server_rule(federation: Make) -> None:
+    exchange = exchange_of(federation((13, 7, 10, 9)))
+    server, method = exchange.server, exchange.method
+    old = {name: value.clone() for name, value in server.state["model"].items()}
+    models = {name: torch.stack([value + k + 1 for k in range(4)]) for name, value in old.items()}
+    for name in models:
+        if name.startswith("channel."):
+            models[name] = models[name] + 10 * torch.arange(TYPES).view(1, TYPES, *[1] * (models[name].dim() - 2))
+    basis, orders = torch.eye(TYPES, 2 * H), ([0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1])
+    centroids = torch.stack([(k + 1) * basis[list(order)] for k, order in enumerate(orders)])
+    counts = torch.tensor([[1.0, 0, 2], [3, 0, 1], [0, 0, 1], [1, 0, 1]])
+    download = method.server(server, {"model": models, "centroids": centroids, "counts": counts})
+    assert isinstance(download, Each)
+    weights = server.weights
+    train = [float(c.graph.ndata["train_mask"].sum()) for c in federation((13, 7, 10, 9)).clients]  # type: ignore[union-attr]
+    torch.testing.assert_close(weights, torch.tensor(train) / sum(train))
+    new = server.state["model"]
+    for name in ("first.weight", "first.bias", "out.weight", "out.bias"):
+        torch.testing.assert_close(new[name], sum(w * v for w, v in zip(weights, models[name], strict=True)))  # type: ignore[arg-type]
+    for group in range(TYPES):
+        members = [(k, order.index(group)) for k, order in enumerate(orders)]
+        torch.testing.assert_close(new["centroids"][group], basis[group] * sum(k + 1 for k, _ in members) / 4)
+        trained = [(k, c) for k, c in members if counts[k, c] > 0]
+        for name in (n for n in new if n.startswith("channel.")):
+            mean = sum(models[name][k, c] for k, c in trained) / len(trained) if trained else old[name][group]
+            torch.testing.assert_close(new[name][group], mean)
+    for k, order in enumerate(orders):  # every client gets the channels in its own order
+        for name, value in download.tree["model"].items():
+            typed = name.startswith("channel.") or name == "centroids"
+            torch.testing.assert_close(value[k], new[name][list(order)] if typed else new[name])
+    model = method.global_model(server)
+    assert model is not None
+    batch = exchange.cohorts[0].batch
+    whole = {name: value.expand(4, *value.shape) for name, value in model.items()}
+    network = exchange.cohorts[0].network
+    as_global = method.predict(whole, network, (batch,))
+    torch.testing.assert_close(method.predict(download.tree["model"], network, (batch,)), as_global)
+
+
+def test_a_group_without_members_stays() -> None:
+    values, old = torch.arange(12.0).view(2, 3, 2), torch.full((3, 2), -1.0)
+    group, member = torch.tensor([[0, 1, 2], [1, 0, 2]]), torch.tensor([[True, True, False], [False, True, False]])
+    found = group_mean(values, group, member, old)
+    torch.testing.assert_close(found, torch.stack([(values[0, 0] + values[1, 1]) / 2, values[0, 1], old[2]]))
+
+
+def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
+    """One type takes every edge, so nothing depends on centroids: a loop over clients with DGL's modules agrees."""
+    world = federation()
+    exchange = exchange_of(world, params={"types": 1}, optimiser="sgd", lr=0.2, weight_decay=0.0)
+    theta = {name: value.clone() for name, value in exchange.server.state["model"].items()}
+    train = torch.tensor([float(c.graph.ndata["train_mask"].sum()) for c in world.clients])  # type: ignore[union-attr]
+    for number in (1, 2):
+        exchange.round(exchange.method.phases(exchange.config)[0], number)
+        stepped = []
+        for client in world.clients:
+            assert isinstance(client, NodeClient)
+            one = {name: value.clone().requires_grad_(True) for name, value in theta.items()}
+            h = client.feat.to_dense() @ one["first.weight"] + one["first.bias"]
+            h = h @ one["channel.weight"][0] + one["channel.bias"][0]
+            for i in range(2):
+                conv = dgl.nn.GraphConv(H, H, norm="both", weight=False, bias=False, allow_zero_in_degree=True)
+                h = torch.relu(
+                    conv(client.graph, h, weight=one[f"channel.{i}.weight"][0]) + one[f"channel.{i}.bias"][0]
+                )
+            h = h * (client.graph.in_degrees() > 0).unsqueeze(1)
+            logits, mask = h @ one["out.weight"] + one["out.bias"], client.graph.ndata["train_mask"]
+            loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])
+            grads = torch.autograd.grad(loss, list(one.values()))
+            stepped.append({n: (v - 0.2 * g).detach() for (n, v), g in zip(one.items(), grads, strict=True)})
+        theta = {
+            n: sum(
+                w * s[n]
+                for w, s in zip(
+                    torch.ones(3) / 3 if n.startswith("channel.") else train / train.sum(), stepped, strict=True
+                )
+            )  # type: ignore[misc]
+            for n in theta
+        }
+    for name, value in theta.items():
+        torch.testing.assert_close(exchange.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
+    """k-means of a client's own codes, the same whoever is in the cohort; zeros where there are too few edges."""
+    world = federation((20, 2, 16))
+    found = []
+    for size in (3, 1):
+        method = METHODS.build("fedlit", {"types": TYPES})
+        exchange = Exchange(
+            method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H})], TrainConfig(), 5, size
+        )
+        found.append(torch.cat([method._first_centroids(c) for c in exchange.cohorts]))  # type: ignore[attr-defined]
+    torch.testing.assert_close(found[0], found[1])
+    edges = [c.graph.num_edges() // 2 for c in world.clients]  # type: ignore[union-attr]
+    assert edges[1] < TYPES
+    for own, count in zip(found[0], edges, strict=True):
+        assert int(own.any(1).sum()) == min(TYPES, count)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_bytes(participation: float, federation: Make) -> None:
+    exchange = exchange_of(federation((13, 7, 10, 9)), participation=participation)
+    model = (D * H + H) + TYPES * 3 * (H * H + H) + (H * C + C)
+    phase = exchange.method.phases(exchange.config)[0]
+    exchange.round(phase, 1)
+    for number in (2, 3):
+        before = sum(exchange.upload_bytes), sum(exchange.download_bytes)
+        exchange.round(phase, number)
+        clients = round(4 * participation)
+        assert sum(exchange.upload_bytes) - before[0] == clients * 4 * (model + 2 * H * TYPES + TYPES)
+        assert sum(exchange.download_bytes) - before[1] == clients * 4 * (model + 2 * H * TYPES)

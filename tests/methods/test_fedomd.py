@@ -1,0 +1,217 @@
+"""FedOMD: pooled moments, the moment distance, a whole round against slow loops, identities, messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import dgl.nn
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.network import initial
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+from fglbench.methods.parts.moments import central_moments, moment_distance, moments_about, pooled
+
+Make = Callable[..., Federation]
+NAMES = ["fedomd", "fedomd-cmd", "fedomd-ortho"]
+
+
+def exchange_of(
+    federation: Federation,
+    name: str,
+    params: dict[str, Any] | None = None,
+    cohort_size: int | None = None,
+    **config: Any,
+) -> Exchange:
+    """After two rounds of a model of width 8."""
+    method = METHODS.build(name, params)
+    settings = TrainConfig(**{"rounds": 2, "local_epochs": 2, **config})
+    dropout = settings.optimiser == "adam"
+    backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.5 if dropout else 0})])
+    exchange = Exchange(method, method.arrange(federation), backbones, settings, 5, cohort_size)
+    for number in range(1, settings.rounds + 1):
+        exchange.round(method.phases(settings)[0], number)
+    return exchange
+
+
+def client_moments(z: torch.Tensor, centre: torch.Tensor) -> list[torch.Tensor]:
+    """E[(Z - centre)^j], j = 2..5, by loops over nodes and units."""
+    return [
+        torch.stack([sum((row[u] - centre[u]) ** j for row in z) / len(z) for u in range(z.shape[1])])
+        for j in range(2, 6)
+    ]
+
+
+def slow_distance(z: torch.Tensor, mean: torch.Tensor, moments: list[torch.Tensor], span: float) -> torch.Tensor:
+    """One layer, one client: 1/s ||E(Z) - M|| + sum_j 1/s^j ||C_j - S_j||, C about the client's own mean."""
+    own = sum(z) / len(z)
+    total = ((own - mean) ** 2).sum().sqrt() / span
+    for j, (c, s) in enumerate(zip(client_moments(z, own), moments, strict=True), start=2):
+        total = total + ((c - s) ** 2).sum().sqrt() / span**j
+    return total
+
+
+def test_pooled_moments_are_those_of_all_rows_together() -> None:
+    z = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).exp()
+    sizes, count = (13, 7, 10), torch.tensor([13.0, 7.0, 10.0])
+    mean = pooled(central_moments(z, sizes, 5)[:, 0], count)
+    torch.testing.assert_close(mean, z.mean(0))
+    together = torch.stack([((z - z.mean(0)) ** j).mean(0) for j in range(2, 6)])
+    torch.testing.assert_close(pooled(moments_about(z, sizes, mean.expand(3, 4), 5), count), together)
+
+
+def test_client_moments_and_their_gradient() -> None:
+    z = torch.randn(20, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    sizes = (13, 0, 7)
+    found = central_moments(z, sizes, 5)
+    rows = [own for own in z.split(sizes) if len(own)]
+    expected = torch.stack(
+        [torch.stack([sum(own) / len(own), *client_moments(own, sum(own) / len(own))]) for own in rows]
+    )
+    torch.testing.assert_close(found[[0, 2]], expected)
+    assert not found[1].any()
+    pull = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    grads = [torch.autograd.grad((value * pull).sum(), z)[0] for value in (found[[0, 2]], expected)]
+    torch.testing.assert_close(*grads)
+    assert torch.autograd.gradcheck(lambda rows: central_moments(rows, sizes, 5), z)
+    centre = torch.randn(3, 4, dtype=torch.float64)
+    about = moments_about(z, sizes, centre, 5)
+    torch.testing.assert_close(about[0], torch.stack(client_moments(rows[0], centre[0])).detach())
+    assert not about[1].any()
+
+
+@pytest.mark.parametrize("span", [1.0, 2.0])
+def test_moment_distance_and_its_gradient(span: float) -> None:
+    sizes = (13, 7, 10)
+    torch.manual_seed(0)
+    z = torch.rand(30, 2 * 4, requires_grad=True)  # two layers of width 4
+    target = torch.rand(3, 5, 2, 4)
+    found = moment_distance(central_moments(z, sizes, 5).unflatten(2, (2, 4)), target, span)
+    expected = torch.stack([
+        sum(slow_distance(rows[:, 4 * i : 4 * i + 4], t[0, i], list(t[1:, i]), span) for i in range(2))
+        for rows, t in zip(z.split(sizes), target, strict=True)
+    ])  # fmt: skip
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value.sum(), z)[0] for value in (found, expected)))
+
+
+def test_equal_moments_have_distance_and_gradient_zero() -> None:
+    own = torch.rand(2, 5, 3, 4, requires_grad=True)
+    distance = moment_distance(own, own.detach().clone())
+    distance.sum().backward()
+    assert own.grad is not None
+    assert not torch.cat([distance.flatten(), own.grad.flatten()]).any()
+
+
+def slow_round(
+    federation: Federation, theta: Params, alpha: float, beta: float, bounded: bool, train_only: bool
+) -> Params:
+    """One round with one SGD step of 0.1, clients one by one, on plain convolutions (fedomd-cmd's model)."""
+
+    def run(client: Any, model: Params) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        graph, h, hidden = dgl.add_self_loop(client.graph), client.feat.to_dense(), []
+        for i in range(4):
+            conv = dgl.nn.GraphConv(*model[f"{i}.weight"].shape, norm="both", weight=False, bias=False)
+            h = conv(graph, h, weight=model[f"{i}.weight"]) + model[f"{i}.bias"]
+            if i < 3:
+                h = torch.relu(h)
+                picked = h[client.graph.ndata["train_mask"]] if train_only else h
+                hidden.append(torch.tanh(picked) if bounded else picked)
+        return h, hidden
+
+    features = [run(client, theta)[1] for client in federation.clients]
+    pools = [torch.cat([own[i] for own in features]) for i in range(3)]  # what nobody holds: all clients' rows together
+    mean = [pool.mean(0) for pool in pools]
+    moments = [[((pool - pool.mean(0)) ** j).mean(0) for j in range(2, 6)] for pool in pools]
+    out = []
+    for client in federation.clients:
+        model = {name: value.clone().requires_grad_() for name, value in theta.items()}
+        logits, hidden = run(client, model)
+        mask = client.graph.ndata["train_mask"]  # type: ignore[union-attr]
+        loss = F.cross_entropy(logits[mask], client.graph.ndata["label"][mask])  # type: ignore[union-attr]
+        for i in (1, 2):
+            gap = model[f"{i}.weight"] @ model[f"{i}.weight"].T - torch.eye(8)
+            loss = loss + alpha * (gap**2).sum().sqrt()
+        for i in range(3):
+            loss = loss + beta * slow_distance(hidden[i], mean[i], moments[i], 1.0)
+        grads = torch.autograd.grad(loss, list(model.values()))
+        out.append({name: value.detach() - 0.1 * g for (name, value), g in zip(model.items(), grads, strict=True)})
+    nodes = [client.graph.num_nodes() for client in federation.clients]  # type: ignore[union-attr]
+    return {name: sum(n / sum(nodes) * own[name] for n, own in zip(nodes, out, strict=True)) for name in theta}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("option", ["", "bounded", "train_nodes_only"])
+def test_a_round_equals_slow_loops(option: str, federation: Make) -> None:
+    world = federation((13, 7, 10))
+    params = {"alpha": 0.05, "beta": 0.7, **({option: True} if option else {})}
+    config: dict[str, Any] = {"local_epochs": 1, "optimiser": "sgd", "lr": 0.1, "weight_decay": 0}
+    exchange = exchange_of(world, "fedomd-cmd", params, **config)
+    theta = initial(BACKBONES.build("gcn", {"hidden": 8, "layers": 4}), 5, 12, 3)
+    for _ in range(2):
+        theta = slow_round(world, theta, 0.05, 0.7, option == "bounded", option == "train_nodes_only")
+    for name, value in theta.items():
+        torch.testing.assert_close(exchange.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fedomd", "fedomd-cmd"])
+def test_switched_off_it_is_fedavg_on_its_model(name: str, federation: Make) -> None:
+    world = federation()
+    backbone = BACKBONES.build("ortho-gcn" if name == "fedomd" else "gcn", {"hidden": 8, "layers": 4})
+    config = TrainConfig(rounds=2, local_epochs=2)
+    method = METHODS.build("fedavg")
+    plain = Exchange(method, method.arrange(world), [backbone], config, 5)
+    for number in (1, 2):
+        plain.round(method.phases(config)[0], number)
+    mine = exchange_of(world, name, {"alpha": 0, "beta": 0})
+    torch.testing.assert_close(mine.server.state["model"], plain.server.state["model"], rtol=0, atol=0)
+
+
+def test_ablations_are_fedomd_with_a_weight_of_zero(federation: Make) -> None:
+    a, b = exchange_of(federation(), "fedomd-ortho"), exchange_of(federation(), "fedomd", {"beta": 0})
+    torch.testing.assert_close(a.server.state["model"], b.server.state["model"], rtol=0, atol=0)
+    assert METHODS.build("fedomd-cmd").params() == {**METHODS.build("fedomd").params(), "alpha": 0}
+    # The orthogonality loss does something: with a large weight W W^T comes nearer to I.
+    far, near = (
+        exchange_of(federation(), "fedomd-ortho", {"alpha": alpha}, rounds=20).server.state["model"]["1.weight"]
+        for alpha in (0.0, 1.0)
+    )
+    assert torch.linalg.norm(near @ near.T - torch.eye(8)) < torch.linalg.norm(far @ far.T - torch.eye(8))
+
+
+@pytest.mark.parametrize("config", [{}, {"participation": 0.5}])
+@pytest.mark.parametrize("name", NAMES)
+def test_cohort_size_does_not_matter(name: str, config: dict[str, Any], federation: Make) -> None:
+    world = federation((13, 7, 10, 9), without_train=(3,))
+    whole = exchange_of(world, name, cohort_size=4, **config).server.state["model"]
+    for size in (1, 3):
+        other = exchange_of(world, name, cohort_size=size, **config).server.state["model"]
+        torch.testing.assert_close(other, whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("hidden_layers", [1, 2, 10])
+def test_bytes_of_a_round(hidden_layers: int, federation: Make) -> None:
+    d, h, c, spaces = 12, 8, 3, hidden_layers + 1
+    for name in NAMES:
+        exchange = exchange_of(federation(), name, {"hidden_layers": hidden_layers}, rounds=1)
+        bias = hidden_layers * h if name == "fedomd-cmd" else 0  # an orthogonal layer has none
+        model = d * h + h + hidden_layers * h * h + bias + h * c + c
+        moments = 0 if name == "fedomd-ortho" else 5 * spaces * h
+        assert exchange.upload_bytes == [4 * (model + moments + (1 if moments else 0))] * 3
+        assert exchange.download_bytes == [4 * (model + moments)] * 3
+
+
+def test_norms_are_logged(federation: Make, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="fglbench"):
+        exchange_of(federation(), "fedomd")
+    assert sum("norms of the pooled moments" in record.message for record in caplog.records) == 2
+    norms = [float(x) for x in caplog.records[0].message.split(": ")[-1].split(", ")]
+    assert len(norms) == 4
+    assert all(0 < norm < np.inf for norm in norms)

@@ -1,0 +1,97 @@
+"""FedProto: the server's mean, both weightings, inference, bytes, and what it is without its pull."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+SIZES = (13, 7, 10, 9, 8)
+
+
+@pytest.mark.parametrize("weights", ["clients", "samples"])
+def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fedproto", {"server_weights": weights})
+    upload = run.round(1)
+    cohort = run.exchange.cohorts[0]
+    r, batch = cohort.forward(training=False).embedding, cohort.batch
+    expected = torch.zeros(3, 8)
+    for j in range(3):
+        total, mass = torch.zeros(8), 0.0
+        for k in range(5):
+            first, last = batch.offsets[k], batch.offsets[k + 1]
+            rows = [i for i in range(first, last) if batch.masks["train"][i] and batch.label[i] == j]
+            assert (j in upload["classes"][k].tolist()) == bool(rows)
+            if rows:
+                weight = len(rows) if weights == "samples" else 1
+                total, mass = total + weight * r[rows].mean(0), mass + weight
+        expected[j] = total / mass
+    torch.testing.assert_close(run.exchange.server.state["prototypes"], expected)
+
+
+def test_a_class_nobody_sends_keeps_its_prototype(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fedproto")
+    server = run.exchange.server
+
+    def send(*pairs: tuple[int, float]) -> torch.Tensor:
+        own = [torch.full((1, 2), value) for _, value in pairs]
+        upload = {"prototypes": own, "classes": [torch.tensor([j]) for j, _ in pairs]}
+        table: torch.Tensor = run.method.server(server, upload)["prototypes"]
+        return table[:, 0]
+
+    torch.testing.assert_close(send((0, 1.0), (0, 3.0)), torch.tensor([2.0, torch.nan, torch.nan]), equal_nan=True)
+    torch.testing.assert_close(send((2, 5.0)), torch.tensor([2.0, torch.nan, 5.0]), equal_nan=True)
+    torch.testing.assert_close(send((0, 4.0), (1, 1.0)), torch.tensor([4.0, 1.0, 5.0]))
+
+
+def test_without_pull_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    free = start(world, "fedproto", {"lam": 0})
+    alone = start(world, "local", backbone={"linear_head": True})
+    pulled = start(world, "fedproto", {"lam": 5})
+    for number in (1, 2, 3):
+        for run in (free, alone, pulled):
+            run.round(number)
+    torch.testing.assert_close(free.holdings(), alone.holdings())
+    assert not torch.allclose(pulled.holdings()[0], alone.holdings()[0])
+
+
+def test_prototype_inference(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fedproto", {"inference": "prototype"})
+    cohort = run.exchange.cohorts[0]
+    before = run.method.predict(run.method.personal_model(cohort), cohort.network, cohort.data)
+    torch.testing.assert_close(before, cohort.forward(training=False).logits)  # nothing received yet
+    run.round(1)
+    model = run.exchange.models().personal[0]
+    scores = run.method.predict(model, cohort.network, cohort.data)
+    r, table = cohort.forward(training=False).embedding, run.exchange.server.state["prototypes"]
+    for i in range(0, sum(SIZES), 5):
+        distances = [float((r[i] - c).square().sum().sqrt()) for c in table]
+        torch.testing.assert_close(scores[i], -torch.tensor(distances))
+
+
+@pytest.mark.parametrize("weights", ["clients", "samples"])
+def test_bytes(weights: str, federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES, without_train=(3,))
+    run = start(world, "fedproto", {"server_weights": weights})
+    for number in (1, 2, 3):
+        run.round(number)
+    present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
+    assert present[3] == 0 and len(set(present)) > 1
+    each = 4 * 8 + 8 * (2 if weights == "samples" else 1)
+    assert run.exchange.upload_bytes == [3 * c * each for c in present]
+    assert run.exchange.download_bytes == [2 * 4 * 3 * 8] * 5  # nothing before the first round
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["sage"]}])
+def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fedproto", {"server_weights": "samples"}, **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedproto")

@@ -1,0 +1,152 @@
+"""FED-PUB against its formulas written with loops, the released code's slip, and what crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation
+from fglbench.methods.fedpub import proxy_graph
+
+Make = Callable[..., Federation]
+GCN: dict[str, Any] = {"kinds": ["gcn"]}
+MODEL = (12 * 8 + 8) + (8 * 8 + 8) + (8 * 3 + 3)
+
+
+def normal(edges: torch.Tensor, n: int) -> torch.Tensor:
+    """D^-1/2 (A + I) D^-1/2, dense."""
+    a = torch.eye(n)
+    a[edges[1], edges[0]] = 1
+    return a / (a.sum(1).outer(a.sum(1))).sqrt()
+
+
+def forward(a: torch.Tensor, x: torch.Tensor, w: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits, and the second layer before activation, of one client's GCN with a linear classifier."""
+    h = a @ torch.relu(a @ x @ w["0.weight"] + w["0.bias"]) @ w["1.weight"] + w["1.bias"]
+    return torch.relu(h) @ w["head.weight"] + w["head.bias"], h
+
+
+def effective(
+    w: dict[str, torch.Tensor], masks: dict[str, torch.Tensor], prune: float = 0.0
+) -> dict[str, torch.Tensor]:
+    return {n: v * masks[n] * (masks[n].abs() >= prune) if n in masks else v for n, v in w.items()}
+
+
+@pytest.mark.parametrize("as_released", [False, True])
+def test_two_rounds_equal_a_slow_loop_over_clients(
+    as_released: bool, federation: Make, start: Callable[..., Any]
+) -> None:
+    """Every penalty through autograd, SGD by hand, the embeddings on dense matrices, the mixture written out."""
+    world, lr, decay = federation((13, 7, 10)), 0.3, 1e-2
+    params = {"l1": 0.02, "proximal": 0.05, "prune": 0.97, "scale": 7.0, "as_released": as_released}
+    run = start(
+        world,
+        "fed-pub",
+        params,
+        optimiser="sgd",
+        lr=lr,
+        weight_decay=decay,
+        backbone={"dropout": 0.0},
+        local_epochs=3,
+        **GCN,
+    )
+    uploads = [run.round(1), run.round(2)]
+    first = run.exchange.server.initial_model()
+    proxy = run.exchange.cohorts[0].state["proxy"]
+    x_proxy, a_proxy = proxy["feature"][0], normal(proxy["edge"][0], 500)
+    received = [first, first, first]
+    masks = [{n: torch.ones_like(v) for n, v in first.items() if "weight" in n} for _ in range(3)]
+    for number in (1, 2):
+        trained, functions = [], []
+        for k, client in enumerate(world.clients):
+            graph, x = client.graph, client.feat.to_dense()
+            a = normal(torch.stack(graph.edges()), graph.num_nodes())
+            w, mask, train = dict(received[k]), masks[k], graph.ndata["train_mask"]
+            for _ in range(3):
+                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                mask = {n: v.detach().requires_grad_(True) for n, v in mask.items()}
+                loss = F.cross_entropy(forward(a, x, effective(w, mask))[0][train], graph.ndata["label"][train])
+                if not as_released:
+                    loss = loss + 0.02 * sum(m.abs().sum() for m in mask.values())
+                    if number > 1:
+                        loss = loss + 0.05 * sum((w[n] - received[k][n]).norm(2) for n in w)
+                grads = torch.autograd.grad(loss, [*w.values(), *mask.values()])
+                w = {n: v - lr * (g + decay * v) for (n, v), g in zip(w.items(), grads, strict=False)}
+                own_decay = decay if as_released else 0.0
+                mask = {
+                    n: m - lr * (g + own_decay * m) for (n, m), g in zip(mask.items(), grads[len(w) :], strict=True)
+                }
+            masks[k] = {n: v.detach() for n, v in mask.items()}
+            trained.append({n: v.detach() for n, v in w.items()})
+            functions.append(forward(a_proxy, x_proxy, effective(trained[k], masks[k], 0.97))[1].mean(0))
+        for k in range(3):
+            for n, value in trained[k].items():
+                torch.testing.assert_close(uploads[number - 1]["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(uploads[number - 1]["function"][k], functions[k], rtol=1e-5, atol=1e-6)
+        received = []
+        for i in range(3):
+            near = [torch.exp(7.0 * torch.cosine_similarity(functions[i], f, dim=0)) for f in functions]
+            received.append({n: sum(a * t[n] for a, t in zip(near, trained, strict=True)) / sum(near) for n in first})
+    for k in range(3):
+        for n, value in received[k].items():
+            torch.testing.assert_close(run.exchange.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-6)
+    delivered = run.method.personal_model(run.exchange.cohorts[0])
+    kept: list[torch.Tensor] = []
+    for k in range(3):
+        for n, value in effective(trained[k], masks[k], 0.97).items():
+            torch.testing.assert_close(delivered[n][k], value, rtol=1e-5, atol=1e-6)
+        kept += [(m.abs() >= 0.97).flatten() for m in masks[k].values()]
+    assert 0 < torch.cat(kept).float().mean() < 1  # some were pruned
+
+
+def test_without_scale_all_get_the_plain_mean(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "fed-pub", {"scale": 0}, **GCN)
+    upload = run.round(1)
+    for name, value in run.exchange.server.state["personal"].items():
+        torch.testing.assert_close(value, upload["model"][name].mean(0).expand_as(value), rtol=1e-5, atol=1e-6)
+
+
+def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((20,)), "fed-pub", **GCN)
+    for number in (1, 2):
+        upload = run.round(number)
+        for name, value in run.exchange.server.state["personal"].items():
+            assert torch.equal(value, upload["model"][name])
+
+
+def test_proxy_graph_has_five_blocks_and_nothing_between() -> None:
+    graph = proxy_graph(np.random.default_rng(3), 40)
+    edge, x = graph["edge"], graph["feature"]
+    assert x.shape == (500, 40) and abs(float(x.mean())) < 4 / 20_000**0.5 and abs(float(x.var()) - 1) < 0.05
+    assert torch.equal(edge[0] // 100, edge[1] // 100) and not (edge[0] == edge[1]).any()
+    pairs = {(u, v) for u, v in edge.T.tolist()}
+    assert len(pairs) == edge.shape[1] and all((v, u) in pairs for u, v in pairs)
+    possible = 5 * 4950
+    assert abs(len(pairs) / 2 - 0.1 * possible) < 4 * (0.09 * possible) ** 0.5
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "fed-pub", **GCN)
+    edges = run.exchange.cohorts[0].state["proxy"]["edge"][0].shape[1]
+    assert run.exchange.upload_bytes == [0] * 3
+    assert run.exchange.download_bytes == [4 * 500 * 12 + 8 * 2 * edges] * 3
+    before = run.exchange.download_bytes[0]
+    for number in (1, 2):
+        run.round(number)
+    assert run.exchange.upload_bytes == [2 * 4 * (MODEL + 8)] * 3
+    assert run.exchange.download_bytes == [before + 2 * 4 * MODEL] * 3
+
+
+def test_any_cohort_size(any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fed-pub", **GCN)
+    any_cohort_size("fed-pub", participation=0.5, **GCN)
+    any_cohort_size("fed-pub", kinds=["gat"])
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fed-pub", **GCN)

@@ -1,0 +1,381 @@
+"""FedSage+: the generator's losses, the exchanged gradients, the mended graph, and what it all reduces to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dgl
+import dgl.nn
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.batch import collate
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.messages import Tree, leaves
+from fglbench.benchmark.engine.method import Phase, Step
+from fglbench.benchmark.engine.random import stream
+from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.methods import METHODS
+from fglbench.methods.fedsage import FedSagePlus, add
+from fglbench.methods.parts import generation
+from fglbench.methods.parts.answer import Answer, random_neighbours
+from fglbench.methods.parts.generation import Turn, reach
+from fglbench.methods.parts.mending import Mending
+from fglbench.methods.parts.neighgen import NeighGen, impair, match
+
+Make = Callable[..., Federation]
+D, P, LATENT = 12, 3, 5
+SMALL = {"neighbours": P, "latent": LATENT, "generator_hidden": 4, "generator_epochs": 2, "exchange_epochs": 2}
+
+
+def exchange_of(
+    world: Federation, params: dict[str, Any] | None = None, name: str = "fedsage+", **config: Any
+) -> Exchange:
+    method = METHODS.build(name, params if params is not None else SMALL)
+    settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 2, **config}))
+    backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8})])
+    return Exchange(method, method.arrange(world), backbones, settings, 5)
+
+
+def generator() -> NeighGen:
+    return FedSagePlus(**SMALL).generator
+
+
+def slow_match(made: torch.Tensor, targets: torch.Tensor, held: int) -> torch.Tensor:
+    """Minimum over q < held of ||made - target_q||^2, one prediction at a time; 0 where nothing is missing."""
+    if held == 0:
+        return made.sum() * 0
+    return torch.stack([((made - targets[q]) ** 2).sum() for q in range(held)]).min()
+
+
+def test_matching_and_its_gradient() -> None:
+    torch.manual_seed(0)
+    made = torch.randn(7, D, requires_grad=True)
+    targets, held = torch.randn(4, P, D), torch.tensor([0, 1, 2, 3])
+    parent = torch.tensor([0, 1, 1, 2, 3, 3, 3])
+    found = match(made, parent, targets, held)
+    expected = torch.stack([slow_match(m, targets[i], int(held[i])) for m, i in zip(made, parent, strict=True)])
+    torch.testing.assert_close(found, expected)
+    (grad,), (slow,) = (torch.autograd.grad(v.sum(), made, retain_graph=True) for v in (found, expected))
+    torch.testing.assert_close(grad, slow)
+
+
+def test_impaired_graph(federation: Make) -> None:
+    member = federation((40,)).clients[0]
+    assert isinstance(member, NodeClient)
+    found = impair(member, 0.6, P, np.random.default_rng(1))
+    graph, left = member.graph, found.client.graph.ndata["global_id"].tolist()
+    val = graph.ndata["val_mask"]
+    hidden = [v for v in range(40) if v not in left]
+    assert len(hidden) == int(0.6 * int(val.sum())) and all(val[v] for v in hidden)
+    near: dict[int, set[int]] = {v: set(graph.predecessors(v).tolist()) for v in range(40)}
+    train = [v for v in left if graph.ndata["train_mask"][v]]
+    for row, v in enumerate(left):
+        assert int(found.missing[row]) == len(near[v] & set(hidden))
+        assert {left[u] for u in found.client.graph.predecessors(row).tolist()} == near[v] - set(hidden)
+    dense = member.feat.to_dense()
+    torch.testing.assert_close(found.client.feat.to_dense(), dense[left])
+    assert any(len(near[v] & set(hidden)) for v in train)
+    for row, v in enumerate(train):
+        lost = sorted(near[v] & set(hidden))[:P]
+        expected = torch.zeros(P, D)
+        expected[: len(lost)] = dense[lost]
+        torch.testing.assert_close(found.targets[row], expected)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
+    """Client by client: the mended graph built with loops, DGL's SAGEConv, gradients of weights and new features."""
+    clients: list[Any] = list(federation(sparse=sparse).clients)
+    batch = collate(clients)
+    rng = np.random.default_rng(3)
+    counts = torch.from_numpy(rng.integers(0, P, len(batch.label)))
+    counts[: batch.sizes[0]] = 0  # the first client gets none
+    made = torch.randn(int(counts.sum()), D, requires_grad=True)
+    backbone = BACKBONES.build("sage", {"hidden": 4})
+    one = backbone.init(stream(0, "test"), D, 3)
+    params = {n: v.expand(3, *v.shape).clone().requires_grad_(True) for n, v in one.items()}
+    mending = Mending(batch, counts)
+    logits = backbone.forward(params, mending.fill(made)).logits[mending.own]
+    pull = torch.randn_like(logits)
+    grads = torch.autograd.grad((logits * pull).sum(), [made, params["0.weight"]])
+
+    start, place, expected_made = 0, 0, []
+    for k, client in enumerate(clients):
+        n = client.graph.num_nodes()
+        graph = dgl.graph(client.graph.edges(), num_nodes=n)
+        rows = [client.feat.to_dense()]
+        first = place
+        for v in range(n):
+            for _ in range(int(counts[start + v])):
+                graph = dgl.add_nodes(graph, 1)
+                graph = dgl.add_edges(graph, [v, graph.num_nodes() - 1], [graph.num_nodes() - 1, v])
+                rows.append(made[place : place + 1])
+                place += 1
+        h, weights = torch.cat(rows), []
+        for i, width in enumerate((4, 3)):
+            conv = dgl.nn.SAGEConv(h.shape[1], width, "mean")
+            own, neighbour = one[f"{i}.weight"].chunk(2, 1)
+            conv.fc_self.weight.data, conv.fc_neigh.weight.data = own.T.clone(), neighbour.T.clone()
+            conv.fc_self.bias.data = one[f"{i}.bias"].clone()
+            h = conv(graph, torch.relu(h) if i else h)
+            weights += [conv.fc_self.weight, conv.fc_neigh.weight]
+        torch.testing.assert_close(logits[start : start + n], h[:n])
+        slow = torch.autograd.grad((h[:n] * pull[start : start + n]).sum(), [made, *weights[:2]], allow_unused=True)
+        if place > first:
+            expected_made.append(slow[0][first:place])
+        torch.testing.assert_close(grads[1][k], torch.cat([slow[1].T, slow[2].T], 1))
+        start += n
+    torch.testing.assert_close(grads[0], torch.cat(expected_made))
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, federation: Make) -> None:
+    batch = collate(list(federation(sparse=sparse).clients))  # type: ignore[arg-type]
+    neighgen = generator()
+    params = neighgen.init(stream(1, "test"), D)
+    shown = {name: params[name][0] for name in neighgen.shown}
+    counts = torch.tensor([0, 2, 1, 0, 2])  # the third slot is used by none
+    encoding, keep = torch.randn(5, LATENT), torch.randint(0, 2, (5, 2048)).float() * 2
+    answer = Answer(neighgen, shown, encoding, counts, keep, 0.3)
+    targets = random_neighbours(batch, 1, 3, P, np.random.default_rng(0))
+    assert targets is not None
+    found = answer.gradient(batch.x, targets)
+
+    leaf = {name: value.clone().requires_grad_(True) for name, value in shown.items()}
+    dense, loss = batch.x.dense(), torch.zeros(())
+    for row, i in enumerate((1, 2, 4)):
+        h = torch.relu(leaf["grow.0.weight"] @ encoding[i] + leaf["grow.0.bias"])
+        h = torch.relu(leaf["grow.1.weight"] @ h + leaf["grow.1.bias"]) * keep[i]
+        for p in range(int(counts[i])):
+            made = torch.tanh(leaf[f"slot.{p}.weight"] @ h + leaf[f"slot.{p}.bias"])
+            loss = loss + 0.3 * slow_match(made, dense[torch.from_numpy(targets[row]).long()], P)
+    expected = torch.autograd.grad(loss, list(leaf.values()), allow_unused=True)
+    for (name, value), grad in zip(found.items(), expected, strict=True):
+        torch.testing.assert_close(value, torch.zeros_like(value) if grad is None else grad, rtol=1e-5, atol=1e-6)
+        assert value.shape == shown[name].shape
+    assert not any(found["slot.2.weight"].stride())  # zero, and not stored
+
+
+def test_targets_are_neighbours_of_the_client_that_answers(federation: Make) -> None:
+    batch = collate(list(federation().clients))  # type: ignore[arg-type]
+    rows = random_neighbours(batch, 2, 50, P, np.random.default_rng(0))
+    assert rows is not None and rows.shape == (50, P)
+    near = [set(batch.graph.predecessors(v).tolist()) for v in range(*batch.offsets[2:4])]
+    assert set(rows.ravel().tolist()) == set().union(*near)  # all of them turn up in 150 draws
+    assert all(any(set(own.tolist()) <= s for s in near) for own in rows)
+    lonely = NodeClient(dgl.graph(([], []), num_nodes=3), torch.zeros(3, D))
+    for part in ("train", "val", "test"):
+        lonely.graph.ndata[f"{part}_mask"] = torch.zeros(3, dtype=torch.bool)
+    lonely.graph.ndata["label"] = lonely.graph.ndata["global_id"] = torch.zeros(3, dtype=torch.int64)
+    assert random_neighbours(collate([lonely]), 0, 4, P, np.random.default_rng(0)) is None
+
+
+def turn_of(world: Federation, **params: Any) -> Turn:
+    exchange = exchange_of(world, SMALL | {"generator_epochs": 0, **params})
+    cohort = exchange.cohorts[0]
+    cohort.load({n: v.expand(len(cohort), *v.shape) for n, v in exchange.server.initial_model().items()})
+    assert isinstance(exchange.method, FedSagePlus)
+    return Turn(exchange.method, cohort, 1)
+
+
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_local_loss_of_the_generator(scale: str, federation: Make) -> None:
+    """L for given numbers and encodings, node by node, in one graph with every node's new neighbours."""
+    turn = turn_of(
+        federation((13, 30, 10)), feature_loss=scale, degree_weight=0.7, feature_weight=0.5, label_weight=0.3
+    )
+    batch, total = turn.cohort.batch, len(turn.encoding)
+    missing = torch.linspace(0, 3.4, total).requires_grad_(True)
+    noisy = torch.randn(total, LATENT).requires_grad_(True)
+    found = turn.loss(missing, noisy, None, None)
+    counts = missing.detach().round().long()
+    made = turn.generator.generate(turn.params, noisy, counts)
+    rows, owner = turn.rows.tolist(), torch.repeat_interleave(torch.arange(total), counts)
+    number = sum(F.smooth_l1_loss(missing[v], turn.impaired.missing[v].float()) for v in rows) / len(rows)
+    pairs = [(g, rows.index(int(v))) for g, v in enumerate(owner) if int(v) in rows]
+    feature = sum(
+        slow_match(made[g], turn.impaired.targets[t], min(P, int(turn.impaired.missing[rows[t]]))) for g, t in pairs
+    ) / (len(rows) * (P * D if scale == "mean" else 1))
+    mending = Mending(batch, counts)
+    logits = turn.cohort.network.forward(turn.classifier, (mending.fill(made),)).logits[mending.own]
+    label = F.cross_entropy(logits[rows], batch.label[rows])
+    expected = 0.7 * number + 0.5 * feature + 0.3 * label
+    torch.testing.assert_close(found[0], expected)
+    for leaf in (missing, noisy):
+        a, b = (torch.autograd.grad(v.sum(), leaf, retain_graph=True)[0] for v in (found, expected))
+        torch.testing.assert_close(a, b)
+    assert 0 < int(reach(batch, turn.rows, 1).sum()) < total  # some new neighbours are out of sight and were not made
+
+
+def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What crosses adds up to the gradient of L + b sum_j L_ij, and the owner steps along it."""
+    world = federation((13, 30, 10, 16))
+    exchange = exchange_of(world, SMALL | {"feature_weight": 0.5, "generator_epochs": 1, "exchange_epochs": 1})
+    method, cohort = exchange.method, exchange.cohorts[0]
+    assert isinstance(method, FedSagePlus)
+    asked: dict[int, np.ndarray] = {}
+
+    def spy(batch: Any, at: int, *rest: Any) -> np.ndarray | None:
+        rows = random_neighbours(batch, at, *rest)
+        if rows is not None:
+            asked[at] = rows
+        return rows
+
+    monkeypatch.setattr(generation, "random_neighbours", spy)
+    turns = method.phases(exchange.config)[0]
+    exchange.round(turns, 1)
+    turn: Turn = cohort.state["turn"][0]
+    leaf = {name: turn.params[name].clone().requires_grad_(True) for name in turn.generator.shown}
+    counts = method.number(turn.missing)
+    made = turn.generator.generate(leaf, turn.noisy, counts, turn.keep)
+    owner = torch.repeat_interleave(turn.place, counts)
+    active = counts[turn.rows].nonzero().squeeze(1).tolist()
+    total = torch.zeros(())
+    for rows in asked.values():
+        targets = cohort.batch.x.dense()[torch.from_numpy(rows).long()]
+        pairs = [(g, active.index(int(v))) for g, v in enumerate(owner) if v >= 0]
+        total = total + sum(slow_match(made[g], targets[t], P) for g, t in pairs) / len(turn.rows)
+    assert len(asked) == 3
+    received = {name: values[0] for name, values in exchange._message.tree["gradient"].items()}  # type: ignore[union-attr]
+    crossed = torch.autograd.grad(total, list(leaf.values()), allow_unused=True, retain_graph=True)
+    for (name, value), grad in zip(leaf.items(), crossed, strict=True):
+        expected = torch.zeros_like(value[0]) if grad is None else grad[0]
+        torch.testing.assert_close(received[name], expected, rtol=1e-4, atol=1e-6)
+
+    stepped: dict[str, torch.Tensor] = {}
+    monkeypatch.setattr(turn.cohort.optimiser(), "step", lambda params, grads, active: stepped.update(grads))
+    turn.refine(received)
+    own, turn.params = dict(turn.params), turn.params | leaf
+    loss = turn.loss(turn.missing, turn.noisy, turn.keep, None).sum() + 0.5 * total
+    turn.params = own
+    for name, grad in zip(leaf, torch.autograd.grad(loss, list(leaf.values()), allow_unused=True), strict=True):
+        assert (grad is None) == (name not in stepped)
+        if grad is not None:
+            torch.testing.assert_close(stepped[name], grad, rtol=1e-4, atol=1e-6)
+    assert 0 < len(stepped) < len(leaf)  # slots that no node uses rest
+
+
+def test_sums_keep_unstored_zeros() -> None:
+    zero = torch.zeros(()).expand(2, 3)
+    a, b = torch.ones(2, 3), torch.full((2, 3), 2.0)
+    assert add([zero, zero]).stride() == (0, 0)
+    torch.testing.assert_close(add([a, zero, b, b]), torch.full((2, 3), 5.0))
+    torch.testing.assert_close(a, torch.ones(2, 3))  # nobody's upload is written to
+
+
+def traffic(exchange: Exchange) -> tuple[list[int], list[int]]:
+    return list(exchange.upload_bytes), list(exchange.download_bytes)
+
+
+def test_bytes_of_the_generator_phase(federation: Make) -> None:
+    world = federation((13, 30, 10))
+    exchange = exchange_of(world)
+    turns = exchange.method.phases(exchange.config)[0]
+    fgen = (LATENT * 256 + 256) + (256 * 2048 + 2048) + P * (2048 * D + D)
+    classifier = 2 * D * 8 + 8 + 2 * 8 * 3 + 3
+    train = [int(c.graph.ndata["train_mask"].sum()) for c in world.clients]  # type: ignore[union-attr]
+    up, down = [0] * 3, [4 * classifier] * 3  # the initial model, once
+    for number in range(1, turns.length(exchange.server) + 1):
+        exchange.round(turns, number)
+        owner, epoch = divmod(number - 1, 3)
+        for k in range(3):
+            if epoch < 2:
+                shown = fgen + train[owner] * (LATENT + 1)
+                up[k] += 4 * (shown if k == owner else fgen)
+                down[k] += 0 if k == owner else 4 * shown
+            if epoch > 0 and k == owner:  # the sum of the others' gradients, fetched at the next round
+                down[k] += 4 * fgen
+        assert traffic(exchange) == (up, down)
+
+
+def test_a_turn_ends_with_a_mended_graph_and_no_generator(federation: Make) -> None:
+    exchange = exchange_of(federation((13, 30, 10)))
+    turns, training = exchange.method.phases(exchange.config)
+    for number in range(1, turns.length(exchange.server) + 1):
+        exchange.round(turns, number)
+    state = exchange.cohorts[0].state
+    assert state["turn"] == [None] * 3
+    for n, counts, made in zip((13, 30, 10), state["missing"], state["generated"], strict=True):
+        assert len(counts) == n and int(counts.max()) <= P
+        assert made.shape == (int(counts.sum()), D) and float(made.abs().max()) <= 1
+    before = {n: v.clone() for n, v in exchange.server.initial_model().items()}
+    torch.testing.assert_close({n: v[0] for n, v in exchange.cohorts[0].params.items()}, before)
+    exchange.round(training, 1)
+
+
+def model_after(
+    world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any
+) -> dict[str, torch.Tensor]:
+    exchange = exchange_of(world, params or {}, name, **config)
+    for phase in exchange.method.phases(exchange.config):
+        for number in range(1, phase.length(exchange.server) + 1):
+            exchange.round(phase, number)
+    model = exchange.method.global_model(exchange.server)
+    assert model is not None
+    return model
+
+
+def test_without_neighbours_it_is_fedsage(federation: Make) -> None:
+    world = federation()
+    torch.testing.assert_close(model_after(world, "fedsage+", {"neighbours": 0}), model_after(world, "fedsage"))
+
+
+def test_fedsage_is_fedavg_of_graphsage_with_equal_weights(federation: Make) -> None:
+    world, found = federation(), {}
+    for name in ("fedsage", "fedavg"):
+        method = METHODS.build(name)
+        config = method.protocol(TrainConfig(rounds=3, **({"weighting": "uniform"} if name == "fedavg" else {})))
+        backbone = BACKBONES.build("sage", {"hidden": 8})
+        exchange = Exchange(method, method.arrange(world), method.architecture([backbone]), config, 5)
+        for number in (1, 2, 3):
+            exchange.round(method.phases(config)[0], number)
+        found[name] = method.global_model(exchange.server)
+    torch.testing.assert_close(found["fedsage"], found["fedavg"], rtol=0, atol=0)
+
+
+def offers(world: Federation, rounds: int) -> list[Tree]:
+    """What every client shows and answers in the generator's rounds."""
+    exchange, kept = exchange_of(world), []
+    turns = exchange.method.phases(exchange.config)[0]
+
+    def keep(server: Any) -> Any:
+        def spied(state: Any, uploads: Tree) -> Any:
+            kept.append({name: [v.clone() for v in leaf] for name, leaf in enumerate(leaves(uploads))})
+            return server(state, uploads)
+
+        return spied
+
+    spying = Phase(tuple(Step(step.client, keep(step.server)) for step in turns.steps), 1, everyone=True)
+    for number in range(1, rounds + 1):
+        exchange.round(spying, number)
+    return kept
+
+
+def test_answers_use_only_the_answering_clients_features(federation: Make) -> None:
+    """Other features at client 2: in client 0's first epoch only client 2's answer changes."""
+    world = federation((13, 30, 16, 10))
+    moved = federation((13, 30, 16, 10))
+    client = moved.clients[2]
+    assert isinstance(client, NodeClient)
+    dense = client.feat.to_dense().flip(1)
+    moved.clients[2] = NodeClient(client.graph, dense.to_sparse_csr())  # type: ignore[call-overload]
+    plain, other = offers(world, 1), offers(moved, 1)
+    assert plain[0].keys() == other[0].keys()
+    for a, b in zip(plain, other, strict=True):
+        for name in a:
+            for k in (0, 1, 3):
+                torch.testing.assert_close(a[name][k], b[name][k], rtol=0, atol=0)
+    assert any(not torch.equal(plain[1][name][2], other[1][name][2]) for name in plain[1])
+
+
+def test_too_large_features_are_refused_with_the_size(federation: Make) -> None:
+    world = federation()
+    assert METHODS.build("fedsage+").skip(world, [BACKBONES.build("sage")]) is None
+    reason = METHODS.build("fedsage+", {"neighbours": 20000}).skip(world, [BACKBONES.build("sage")])
+    assert reason is not None and "GiB" in reason and "\n" not in reason

@@ -1,0 +1,155 @@
+"""FGSSL against its formulas, and the identities it must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dgl
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+from fglbench.methods.fgssl import neighbour_divergence
+from fglbench.registry import UserError
+
+Make = Callable[..., Federation]
+Start = Callable[..., Any]
+GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
+NO_VIEWS = {"weak_edges": 0.0, "weak_features": 0.0, "strong_edges": 0.0, "strong_features": 0.0}
+
+
+def slow_divergence(
+    student: torch.Tensor, teacher: torch.Tensor, graph: dgl.DGLGraph, omega: float
+) -> list[torch.Tensor]:
+    found = []
+    for i in range(graph.num_nodes()):
+        near = graph.predecessors(i).tolist()
+        if not near:
+            found.append((student * 0).sum())
+            continue
+        mine, fixed = (torch.stack([torch.exp(z[i] @ z[j] / omega) for j in near]) for z in (student, teacher))
+        mine, fixed = mine / mine.sum(), fixed / fixed.sum()
+        found.append(sum(q * torch.log(q / p) for p, q in zip(mine, fixed, strict=True)))
+    return found
+
+
+def test_neighbour_divergence() -> None:
+    generator = torch.Generator().manual_seed(0)
+    graph = dgl.graph(([0, 1, 1, 2, 3, 2, 0, 4], [1, 0, 2, 1, 1, 0, 4, 0]), num_nodes=6)  # node 5 is isolated
+    student, teacher = (torch.randn(6, 3, generator=generator) for _ in range(2))
+    student.requires_grad_(True)
+    found = neighbour_divergence(student, teacher, graph, 0.7)
+    expected = torch.stack(slow_divergence(student, teacher, graph, 0.7))
+    torch.testing.assert_close(found, expected)
+    weights = torch.arange(6.0)
+    torch.testing.assert_close(
+        torch.autograd.grad((found * weights).sum(), student), torch.autograd.grad((expected * weights).sum(), student)
+    )
+    far = neighbour_divergence(100 * student, 100 * teacher, graph, 0.01)  # similarities of tens of thousands
+    assert torch.isfinite(far).all() and torch.isfinite(torch.autograd.grad(far.sum(), student)[0]).all()
+
+
+def slow_contrast(
+    left: torch.Tensor, right: torch.Tensor, i: int, train: list[int], label: torch.Tensor, everyone: bool
+) -> torch.Tensor:
+    """FNSC of anchor i with temperature 0.3; everyone: all samples in the denominator."""
+    f = {j: torch.exp(torch.cosine_similarity(left[i], right[j], dim=0) / 0.3) for j in train}
+    positive = [p for p in train if label[p] == label[i]]
+    negative = sum(f[q] for q in train if label[q] != label[i])
+    below = [sum(f.values()) if everyone else f[p] + negative for p in positive]
+    return sum(-torch.log(f[p] / b) for p, b in zip(positive, below, strict=True)) / len(positive)
+
+
+@pytest.mark.parametrize("params", [{}, {"symmetric": True, "rivals": "all"}, {"distil_nodes": "all"}])
+def test_the_objective_written_out(params: dict[str, Any], federation: Make, start: Start) -> None:
+    """Without augmentation and dropout: value and gradient of each client's loss, from loops over its nodes."""
+    world = federation((13, 7, 10))
+    options = {"contrast_weight": 1.5, "distil_weight": 0.8, "temperature": 0.3, "distil_temperature": 0.6}
+    game = start(world, "fgssl", {**NO_VIEWS, **options, **params}, backbone={"dropout": 0.0}, **GCN)
+    game.round(1)
+    cohort, method = game.exchange.cohorts[0], game.exchange.method
+    w = {n: v.unsqueeze(0) for n, v in game.exchange.server.state["model"].items()}
+    cohort.received = {"model": {n: v.expand(3, *v.shape[1:]) for n, v in w.items()}}
+    for value in cohort.params.values():
+        value.requires_grad_(True)
+    loss = method.local_loss(cohort)
+    grads = torch.autograd.grad(loss.sum(), list(cohort.params.values()))
+    alone = start(world, "local", backbone={"dropout": 0.0}, cohort_size=1, **GCN)
+    for k, single in enumerate(alone.exchange.cohorts):
+        leaf = {n: v[k : k + 1].detach().clone().requires_grad_(True) for n, v in cohort.params.items()}
+        own = single.forward(leaf, training=False)
+        with torch.no_grad():
+            fixed = single.forward(w, training=False)
+        train, label, graph = single.batch.rows["train"].tolist(), single.batch.label, single.batch.graph
+
+        divergence = slow_divergence(own.logits, fixed.logits, graph, 0.6)
+        total = own.logits.sum() * 0
+        for i in train:
+            total = total - torch.log_softmax(own.logits[i], 0)[label[i]]
+            contrast = slow_contrast(own.pre[-1], fixed.pre[-1], i, train, label, "rivals" in params)
+            if params.get("symmetric"):
+                contrast = (contrast + slow_contrast(fixed.pre[-1], own.pre[-1], i, train, label, True)) / 2
+            total = total + 1.5 * contrast
+            if "distil_nodes" not in params:
+                total = total + 0.8 * divergence[i]
+        total = total / len(train)
+        if "distil_nodes" in params:
+            total = total + 0.8 * sum(divergence) / graph.num_nodes()
+        torch.testing.assert_close(loss[k], total, rtol=1e-5, atol=1e-5)
+        expected = torch.autograd.grad(total, list(leaf.values()))
+        for mine, other in zip(grads, expected, strict=True):
+            torch.testing.assert_close(mine[k], other[0], rtol=1e-4, atol=1e-5)
+
+
+def models(run: Any, rounds: int = 3) -> dict[str, torch.Tensor]:
+    for number in range(1, rounds + 1):
+        run.round(number)
+    found: dict[str, torch.Tensor] = run.exchange.server.state["model"]
+    return found
+
+
+def test_identities(federation: Make, start: Start) -> None:
+    world = federation()
+    pairs = [
+        (("fgssl", {"contrast_weight": 0, "distil_weight": 0}), ("fedavg", {})),
+        (("fgssl-fnsc", {"local_view": "weak"}), ("fgssl", {"distil_weight": 0, "local_view": "weak"})),
+        (("fgssl-fgsd", {}), ("fgssl", {"contrast_weight": 0})),
+    ]
+    for one, two in pairs:
+        mine, other = (models(start(world, *case, **GCN)) for case in (one, two))
+        assert all(torch.equal(value, other[n]) for n, value in mine.items())
+    plain = models(start(world, "fedavg", **GCN))
+    for name in ("fgssl", "fgssl-fnsc", "fgssl-fgsd"):
+        assert not torch.allclose(models(start(world, name, **GCN))["0.weight"], plain["0.weight"])
+
+
+def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -> None:
+    """A strength whose rates are 0 leaves that side's graph alone, and the other side's not."""
+    still = {"strong_edges": 0.0, "strong_features": 0.0}
+    game = start(federation((30, 20, 25)), "fgssl", {"local_view": "strong", "global_view": "weak", **still}, **GCN)
+    cohort, method = game.exchange.cohorts[0], game.exchange.method
+    assert method.view(cohort, method.local_view, "local")[0].graph is cohort.batch.graph
+    seen = method.view(cohort, method.global_view, "global")[0]
+    assert seen.graph.num_edges() < cohort.batch.graph.num_edges()
+
+
+def test_the_ablations_cannot_be_switched_on(start: Start, federation: Make) -> None:
+    with pytest.raises(UserError, match="distil_weight"):
+        start(federation(), "fgssl-fnsc", {"distil_weight": 1.0})
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gat", "sgc"])
+def test_any_cohort_size(backbone: str, any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fgssl", kinds=[backbone], participation=0.5)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fgssl", kinds=["gcn"])
+
+
+def test_bytes_of_a_round(federation: Make, start: Start) -> None:
+    run = start(federation(), "fgssl", **GCN)
+    run.round(1)
+    scalars = 12 * 8 + 8 + 8 * 3 + 3
+    assert run.exchange.upload_bytes == run.exchange.download_bytes == [4 * scalars] * 3

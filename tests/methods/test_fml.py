@@ -1,0 +1,106 @@
+"""FML: both losses and their separate gradients, the mean of the memes, and what stays private."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+SIZES = (13, 7, 10, 9, 8)
+MEME = 12 * 8 + 8 + 8 * 3 + 3  # GCN-2, d = 12, h = 8, C = 3
+
+
+def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
+    p, q = teacher.detach().softmax(0), student.softmax(0)
+    return sum((a * (a.log() - b.log()) for a, b in zip(p, q, strict=True)), torch.zeros(()))
+
+
+@pytest.mark.parametrize("nodes", ["train", "all"])
+def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fml", {"alpha": 0.3, "beta": 0.8, "nodes": nodes}, backbone={"dropout": 0})
+    run.round(1)
+    cohort = run.exchange.cohorts[0]
+    for value in cohort.params.values():
+        value.requires_grad_(True)
+    out, batch = run.method.pair(cohort), cohort.batch
+    own, m = out.private.logits, out.shared.logits
+    private, meme = [], []
+    for k in range(5):
+        rows = range(batch.offsets[k], batch.offsets[k + 1])
+        train = [i for i in rows if batch.masks["train"][i]]
+        taught = train if nodes == "train" else list(rows)
+        ce = [sum(-F.log_softmax(z[i], 0)[batch.label[i]] for i in train) / len(train) for z in (own, m)]
+        private.append(0.3 * ce[0] + 0.7 * sum(divergence(m[i], own[i]) for i in taught) / len(taught))
+        meme.append(0.8 * ce[1] + 0.2 * sum(divergence(own[i], m[i]) for i in taught) / len(taught))
+    mine = run.method.local_loss(cohort)
+    torch.testing.assert_close(mine, torch.stack(private) + torch.stack(meme))
+    for shared, loss in ((False, torch.stack(private)), (True, torch.stack(meme))):
+        params = [value for name, value in sorted(cohort.params.items()) if name.startswith("shared.") == shared]
+        found = torch.autograd.grad(mine.sum(), params, retain_graph=True)
+        torch.testing.assert_close(found, torch.autograd.grad(loss.sum(), params, retain_graph=True))
+        assert any(grad.abs().max() > 0 for grad in found)
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+def test_server_averages_the_memes(uniform: bool, federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    run = start(world, "fml", {"uniform": uniform})
+    models = run.round(1)["model"]
+    sizes = [1.0] * 5 if uniform else [client.graph.num_nodes() for client in world.clients]
+    for name, value in run.exchange.server.state["model"].items():
+        mean = sum(n / sum(sizes) * own for n, own in zip(sizes, models[name], strict=True))
+        torch.testing.assert_close(value, mean)
+
+
+def test_a_round_starts_from_the_received_meme(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fml", lr=1e-12, weight_decay=0.0)
+    start_of_all = {name: value.clone() for name, value in run.exchange.server.state["model"].items()}
+    models = run.round(1)["model"]
+    for name, value in start_of_all.items():
+        torch.testing.assert_close(models[name], value.expand_as(models[name]))
+
+
+def test_without_exchange_of_knowledge_the_private_model_is_local(federation: Make, start: Callable[..., Any]) -> None:
+    """Alpha 1: nothing is taught to it. Without dropout, which the meme would draw from the same stream."""
+    world = federation(SIZES)
+    alone = start(world, "local", backbone={"dropout": 0})
+    taught = start(world, "fml", {"alpha": 1.0}, backbone={"dropout": 0})
+    for number in (1, 2, 3):
+        alone.round(number)
+        taught.round(number)
+    mine = taught.exchange.cohorts[0].params
+    for name, value in alone.exchange.cohorts[0].params.items():
+        torch.testing.assert_close(mine[name], value)
+
+
+def test_meme_alone_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    """Beta 1: the meme learns from labels only, and is FedAvg's GCN-2."""
+    world, plain = federation(SIZES), {"dropout": 0}
+    taught = start(world, "fml", {"beta": 1.0, "uniform": False}, backbone=plain)
+    averaged = start(world, "fedavg", kinds=["gcn"], backbone=plain)
+    for number in (1, 2, 3):
+        taught.round(number)
+        averaged.round(number)
+    torch.testing.assert_close(taught.exchange.server.state["model"], averaged.exchange.server.state["model"])
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fml")
+    for number in (1, 2):
+        run.round(number)
+    assert run.exchange.upload_bytes == run.exchange.download_bytes == [2 * 4 * MEME] * 5
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
+def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fml", {"nodes": "all"}, **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fml", {"nodes": "all"})

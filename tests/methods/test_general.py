@@ -1,0 +1,114 @@
+"""FedProx, FedOpt and SCAFFOLD against slow loops written from their formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+
+
+def server_path(rule: str, deltas: list[float]) -> list[float]:
+    """Algorithm 2 of Reddi et al. for one scalar, in plain Python; no bias correction."""
+    theta, m, v, out = 0.0, 0.0, 0.0, []
+    for d in deltas:
+        if rule == "adagrad":
+            m, v = d, v + d * d
+        else:
+            m = 0.9 * m + 0.1 * d
+            v = 0.99 * v + 0.01 * d * d if rule == "adam" else v - 0.01 * d * d * np.sign(v - d * d)
+        theta += 0.1 * m / (v**0.5 + 1e-3)
+        out.append(theta)
+    return out
+
+
+@pytest.mark.parametrize("rule", ["adam", "yogi", "adagrad"])
+def test_server_rules(rule: str, federation: Make) -> None:
+    method = METHODS.build("fedopt", {"server_optimiser": rule, "server_lr": 0.1})
+    config = TrainConfig(rounds=1)
+    server = Exchange(method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], config, 0).server
+    server.state["model"] = {"x": torch.zeros(1, dtype=torch.float64)}
+    deltas, seen = [0.3, -0.2, 0.05, 0.5], []
+    for d in deltas:
+        client = server.state["model"]["x"] + d
+        server.state["model"] = method.aggregate(server, {"x": client.expand(3, 1)})
+        seen.append(float(server.state["model"]["x"]))
+    np.testing.assert_allclose(seen, server_path(rule, deltas), rtol=1e-6)
+
+
+def test_server_momentum(federation: Make) -> None:
+    method = METHODS.build("fedopt", {"server_lr": 0.5, "server_momentum": 0.9})
+    server = Exchange(
+        method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], TrainConfig(), 0
+    ).server
+    server.state["model"] = {"x": torch.zeros(1, dtype=torch.float64)}
+    for _ in range(2):
+        server.state["model"] = method.aggregate(server, {"x": (server.state["model"]["x"] + 1.0).expand(3, 1)})
+    assert float(server.state["model"]["x"]) == pytest.approx(0.5 * 1 + 0.5 * 1.9)
+
+
+def test_proximal_term_and_its_gradient(federation: Make) -> None:
+    method = METHODS.build("fedprox", {"mu": 0.7})
+    exchange = Exchange(method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], TrainConfig(), 0)
+    cohort = exchange.cohorts[0]
+    torch.manual_seed(0)
+    cohort.received = {"model": {n: torch.randn_like(v) for n, v in cohort.params.items()}}
+    plain = METHODS.build("fedavg")
+    for value in cohort.params.values():
+        value.requires_grad_(True)
+    cohort.streams = cohort.streams.select(range(3))
+    state = {k: g.bit_generator.state for k, g in zip(cohort.clients, cohort.streams("dropout"), strict=True)}
+    with_term = method.local_loss(cohort)
+    for generator, k in zip(cohort.streams("dropout"), cohort.clients, strict=True):
+        generator.bit_generator.state = state[k]  # the same dropout for both losses
+    term = with_term - plain.local_loss(cohort)
+    for k in range(3):
+        expected = sum(0.35 * (v[k] - cohort.received["model"][n][k]).square().sum() for n, v in cohort.params.items())
+        torch.testing.assert_close(term[k], expected, rtol=1e-4, atol=1e-5)
+    found = torch.autograd.grad(term.sum(), list(cohort.params.values()))
+    for (n, v), g in zip(cohort.params.items(), found, strict=True):
+        torch.testing.assert_close(g, 0.7 * (v.detach() - cohort.received["model"][n]), rtol=1e-4, atol=1e-5)
+
+
+def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
+    """Three rounds with half the clients: option II, client by client, with gradients taken from the engine's loss."""
+    world = federation((13, 7, 10, 9))
+    method = METHODS.build("scaffold", {"lr": 0.2, "server_lr": 0.8})
+    config = method.protocol(TrainConfig(rounds=3, local_epochs=3, weight_decay=0.01, participation=0.5))
+    backbone = BACKBONES.build("gcn", {"hidden": 4, "dropout": 0})
+    exchange = Exchange(method, method.arrange(world), [backbone], config, 3)
+    slow = Exchange(METHODS.build("local"), method.arrange(world), [backbone], config, 3, cohort_size=1)
+    x = {n: v.clone() for n, v in exchange.server.state["model"].items()}
+    c = {n: torch.zeros_like(v) for n, v in x.items()}
+    own = [{n: torch.zeros_like(v) for n, v in x.items()} for _ in range(4)]
+    for number in range(1, 4):
+        exchange.round(method.phases(config)[0], number)
+        moves, changes = [], []
+        for k in exchange.server.participants:
+            cohort = slow.cohorts[k]
+            y = {n: v.clone() for n, v in x.items()}
+            for _ in range(3):
+                leaf = {n: v.unsqueeze(0).clone().requires_grad_(True) for n, v in y.items()}
+                loss = cohort.cross_entropy(cohort.forward(leaf, training=False).logits)
+                grads = torch.autograd.grad(loss.sum(), list(leaf.values()))
+                for (n, v), g in zip(y.items(), grads, strict=True):
+                    y[n] = v - 0.2 * (g[0] + 0.01 * v - own[k][n] + c[n])
+            fresh = {n: own[k][n] - c[n] + (x[n] - y[n]) / (3 * 0.2) for n in y}
+            moves.append({n: y[n] - x[n] for n in y})
+            changes.append({n: fresh[n] - own[k][n] for n in y})
+            own[k] = fresh
+        for n in x:
+            x[n] = x[n] + 0.8 * sum(m[n] for m in moves) / 2
+            c[n] = c[n] + 2 / 4 * sum(d[n] for d in changes) / 2
+        for n in x:
+            torch.testing.assert_close(exchange.server.state["model"][n], x[n], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(exchange.server.state["control"][n], c[n], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,133 @@
+"""InfoGraph: its loss against loops from the formula, its identities, what it sends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.encoders import is_statistic, named
+from fglbench.benchmark.engine.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphsets import neighbours
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
+from fglbench.methods.parts.mutual_information import jensen_shannon
+
+Make = Callable[..., Federation]
+H, LAYERS, FEATURES = 4, 2, 4
+
+
+def slow_jensen_shannon(nodes: torch.Tensor, graphs: torch.Tensor, home: list[int]) -> torch.Tensor:
+    """E_neg - E_pos of one client, pair by pair. home: the graph of each node."""
+    positive, negative = torch.zeros((), dtype=nodes.dtype), torch.zeros((), dtype=nodes.dtype)
+    n, b = len(nodes), len(graphs)
+    for i in range(n):
+        for g in range(b):
+            score = sum(nodes[i, c] * graphs[g, c] for c in range(nodes.shape[1]))
+            if home[i] == g:
+                positive = positive + (math.log(2) - torch.log(1 + torch.exp(-score))) / n
+            else:
+                negative = negative + (torch.log(1 + torch.exp(-score)) + score - math.log(2)) / (n * (b - 1))
+    return negative - positive
+
+
+def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
+    torch.manual_seed(0)
+    lengths, counts = [torch.tensor(own, dtype=torch.long) for own in ([2, 3, 1], [], [2, 2], [3])], (3, 0, 2, 1)
+    nodes = torch.randn(13, 5, dtype=torch.float64, requires_grad=True)
+    graphs = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    found = jensen_shannon(nodes, graphs, lengths, counts)
+    expected = torch.stack([
+        slow_jensen_shannon(nodes[:6], graphs[:3], [0, 0, 1, 1, 1, 2]),
+        torch.zeros((), dtype=torch.float64),
+        slow_jensen_shannon(nodes[6:10], graphs[3:5], [0, 0, 1, 1]),
+        slow_jensen_shannon(nodes[10:], graphs[5:], [0, 0, 0]),
+    ])  # fmt: skip
+    torch.testing.assert_close(found, expected)
+    pull = torch.randn(4, dtype=torch.float64)
+    for a, b in zip(
+        torch.autograd.grad((found * pull).sum(), (nodes, graphs)),
+        torch.autograd.grad((expected * pull).sum(), (nodes, graphs)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def exchange(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Exchange:
+    method = METHODS.build(name, params)
+    settings = method.protocol(TrainConfig(**{"local_epochs": 2, "batch_size": 3, "lr": 1e-3, **config}))
+    backbones = method.architecture([BACKBONES.build("gin", {"hidden": H, "layers": LAYERS})])
+    return Exchange(method, method.arrange(world), backbones, settings, 5)
+
+
+def final(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Params:
+    running = exchange(world, name, params, **config)
+    for number in (1, 2):
+        running.round(running.method.phases(running.config)[0], number)
+    model: Params = running.server.state["model"]
+    return model
+
+
+def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make) -> None:
+    (cohort,) = exchange(graph_sets(), "infograph-fedavg").cohorts
+    assert isinstance(cohort, GraphCohort)
+    next(iter(cohort.steps()))
+    method, batch = InfoGraphFedAvg(), cohort.minibatch
+    found = method.batch_loss(cohort)
+    model = InfoGraphModel(hidden=H, layers=LAYERS)
+    codes = model.gin.encode(named(cohort.params, "encoder"), batch, neighbours)
+
+    def discriminate(part: str, rows: torch.Tensor, k: int) -> torch.Tensor:
+        own = {name: value[k] for name, value in named(cohort.params, part).items()}
+        h = rows
+        for i in range(3):
+            h = torch.relu(h @ own[f"{i}.weight"] + own[f"{i}.bias"])
+        return h + rows @ own["shortcut.weight"] + own["shortcut.bias"]
+
+    pairs = zip(codes.nodes.split(batch.sizes), codes.graphs.split(batch.counts), strict=True)
+    for k, (nodes, graphs) in enumerate(pairs):
+        home = [g for g, n in enumerate(batch.lengths_per_client[k]) for _ in range(n)]
+        expected = slow_jensen_shannon(discriminate("local", nodes, k), discriminate("global", graphs, k), home)
+        torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_discriminators_and_encoder_all_train(graph_sets: Make) -> None:
+    running = exchange(graph_sets(), "infograph-fedavg")
+    before = {name: value.clone() for name, value in running.server.state["model"].items()}
+    running.round(running.method.phases(running.config)[0], 1)
+    assert [name for name, value in running.server.state["model"].items() if torch.equal(value, before[name])] == []
+
+
+@pytest.mark.parametrize("family", ["infograph", "mvgrl"])
+def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, graph_sets: Make) -> None:
+    world = graph_sets()
+    plain = final(world, f"{family}-fedavg")
+    for mu, same in ((0.0, True), (10.0, False)):
+        near = final(world, f"{family}-fedprox", {"mu": mu})
+        assert all(torch.equal(plain[name], near[name]) for name in plain) is same
+
+
+def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make) -> None:
+    (cohort,) = exchange(graph_sets(), "infograph-fedprox").cohorts
+    other = {name: value + 2 for name, value in cohort.params.items()}
+    trained = sum(value[0].numel() for name, value in cohort.params.items() if not is_statistic(name))
+    torch.testing.assert_close(cohort.sq_distance(other), torch.full((3,), 4.0 * trained))
+
+
+@pytest.mark.parametrize("name", ["infograph-fedavg", "infograph-fedprox"])
+def test_bytes_of_a_round(name: str, graph_sets: Make) -> None:
+    running = exchange(graph_sets(), name)
+    running.round(running.method.phases(running.config)[0], 1)
+    width = LAYERS * H
+    gin = (FEATURES * H + H) + (LAYERS - 1) * (H * H + H) + LAYERS * (H * H + H) + LAYERS * 2 * H  # inner, outer, norm
+    discriminators = 2 * 4 * (width * width + width)
+    statistics = LAYERS * 2 * H
+    scalars = gin + discriminators + statistics
+    assert running.upload_bytes == running.download_bytes == [4 * scalars] * 3

@@ -1,0 +1,75 @@
+"""MOON against its formula, and the identities it must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
+
+
+def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+    """Round 2, client by client: the contrast written out, plain SGD by hand, then the weighted mean."""
+    world, training = federation((13, 7, 10)), {"optimiser": "sgd", "lr": 0.3, "weight_decay": 0.0}
+    options = {**GCN, **training, "backbone": {"dropout": 0.0}}
+    game = start(world, "moon", {"mu": 2.0, "temperature": 0.4}, **options)
+    alone = start(world, "local", cohort_size=1, **options)
+    game.round(1)
+    w = {n: v.clone() for n, v in game.exchange.server.state["model"].items()}
+    before = {n: v.clone() for n, v in game.exchange.cohorts[0].params.items()}
+    game.round(2)
+    finals = []
+    for k, cohort in enumerate(alone.exchange.cohorts):
+        with torch.no_grad():
+            near = cohort.forward({n: v.unsqueeze(0) for n, v in w.items()}, training=False).embedding
+            far = cohort.forward({n: v[k : k + 1] for n, v in before.items()}, training=False).embedding
+        theta = {n: v.unsqueeze(0).clone() for n, v in w.items()}
+        for _ in range(2):
+            leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+            out = cohort.forward(leaf, training=False)
+            loss, nodes = cohort.cross_entropy(out.logits).sum(), len(near)
+            for i in range(nodes):
+                r = out.embedding[i]
+                up = torch.exp(torch.cosine_similarity(r, near[i], dim=0) / 0.4)
+                down = torch.exp(torch.cosine_similarity(r, far[i], dim=0) / 0.4)
+                loss = loss + 2.0 * -torch.log(up / (up + down)) / nodes
+            grads = torch.autograd.grad(loss, list(leaf.values()))
+            theta = {n: v - 0.3 * g for (n, v), g in zip(theta.items(), grads, strict=True)}
+        finals.append(theta)
+    for n, value in game.exchange.server.state["model"].items():
+        expected = sum(size / 30 * theta[n][0] for size, theta in zip((13, 7, 10), finals, strict=True))
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rounds", "params"), [(3, {"mu": 0.0}), (1, {"mu": 5.0})])
+def test_it_is_fedavg_without_weight_or_previous_model(
+    rounds: int, params: dict[str, Any], federation: Make, start: Callable[..., Any]
+) -> None:
+    mine, plain = start(federation(), "moon", params, **GCN), start(federation(), "fedavg", **GCN)
+    for number in range(1, rounds + 1):
+        one, two = mine.round(number)["model"], plain.round(number)["model"]
+        assert all(torch.equal(value, two[name]) for name, value in one.items())
+    if params["mu"]:  # and from then on the contrast tells
+        assert not torch.allclose(mine.round(2)["model"]["0.weight"], plain.round(2)["model"]["0.weight"])
+
+
+@pytest.mark.parametrize("training", [{}, {"participation": 0.5}])
+def test_any_cohort_size(training: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("moon", kinds=["gcn"], **training)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("moon", kinds=["gcn"])
+
+
+def test_bytes_of_a_round(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(), "moon", **GCN)
+    run.round(1)
+    scalars = 12 * 8 + 8 + 8 * 3 + 3
+    assert run.exchange.upload_bytes == run.exchange.download_bytes == [4 * scalars] * 3

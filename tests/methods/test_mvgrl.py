@@ -1,0 +1,123 @@
+"""MVGRL: its loss and embedding against DGL's modules and loops, what it sends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import dgl
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.graphcohort import GraphCohort
+from fglbench.benchmark.engine.loop import Exchange
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+from fglbench.methods.mvgrl import MVGRLFedAvg
+
+Make = Callable[..., Federation]
+H, LAYERS, FEATURES, ALPHA = 4, 2, 4, 0.2
+
+
+def exchange(world: Federation, name: str = "mvgrl-fedavg") -> Exchange:
+    method = METHODS.build(name)
+    settings = method.protocol(TrainConfig(local_epochs=2, batch_size=3, lr=1e-3))
+    backbones = method.architecture([BACKBONES.build("gcn", {"hidden": H, "layers": LAYERS})])
+    return Exchange(method, method.arrange(world), backbones, settings, 5)
+
+
+def operators(graph: dgl.DGLGraph) -> list[torch.Tensor]:
+    """Dense (n, n) of one graph: normalised adjacency, PPR diffusion."""
+    n = graph.num_nodes()
+    looped = torch.eye(n, dtype=torch.float64)
+    looped[graph.edges()] = 1
+    scale = looped.sum(1) ** -0.5
+    walk = scale[:, None] * looped * scale[None, :]
+    return [walk.float(), (ALPHA * torch.linalg.inv(torch.eye(n) - (1 - ALPHA) * walk)).float()]
+
+
+def head(own: Params, part: str, rows: torch.Tensor) -> torch.Tensor:
+    h = rows
+    for i in range(3):
+        h = F.prelu(h @ own[f"{part}.{i}.weight"] + own[f"{part}.{i}.bias"], own[f"{part}.{i}.slope"])
+    return h + rows @ own[f"{part}.shortcut.weight"] + own[f"{part}.shortcut.bias"]
+
+
+def codes(own: Params, graph: dgl.DGLGraph) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """For each view projected node codes (n, h) and graph code (h)."""
+    out = []
+    for view, operator in zip(("first", "second"), operators(graph), strict=True):
+        h, sums = graph.ndata["feat"], []
+        for i in range(LAYERS):
+            z = operator @ h @ own[f"{view}.{i}.weight"] + own[f"{view}.{i}.bias"]
+            h = F.prelu(z, own[f"{view}.{i}.slope"])
+            sums.append(h.sum(0))
+        out.append((head(own, "node", h), head(own, "graph", torch.cat(sums))))
+    return out
+
+
+def cross(nodes: list[torch.Tensor], graphs: list[torch.Tensor]) -> torch.Tensor:
+    """The Jensen-Shannon loss of one client's pairs (node of one view, graph of the other), pair by pair."""
+    n, b = sum(len(own) for own in nodes), len(graphs)
+    loss = torch.zeros(())
+    for home, own in enumerate(nodes):
+        for node in own:
+            for g, graph in enumerate(graphs):
+                score = node @ graph
+                if g == home:
+                    loss = loss - (math.log(2) - F.softplus(-score)) / n
+                else:
+                    loss = loss + (F.softplus(-score) + score - math.log(2)) / (n * (b - 1))
+    return loss
+
+
+def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make) -> None:
+    world = graph_sets((5, 3, 4))
+    (cohort,) = exchange(world).cohorts
+    assert isinstance(cohort, GraphCohort)
+    torch.manual_seed(0)
+    cohort.params = {name: value + 0.1 * torch.randn_like(value) for name, value in cohort.params.items()}
+    next(iter(cohort.steps()))
+    for value in cohort.params.values():
+        value.requires_grad_(True)
+    found = MVGRLFedAvg().batch_loss(cohort)
+    names = list(cohort.params)
+    grads = dict(zip(names, torch.autograd.grad(found.sum(), [cohort.params[n] for n in names]), strict=True))
+    graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
+    place = 0
+    for k, count in enumerate(cohort.minibatch.counts):
+        picks = cohort.minibatch.picks[place : place + count]
+        place += count
+        own = {name: value[k].detach().requires_grad_(True) for name, value in cohort.params.items()}
+        seen = [codes(own, graphs[i]) for i in picks]
+        nodes, graph_codes = ([[views[v][part] for views in seen] for v in (0, 1)] for part in (0, 1))
+        expected = cross(nodes[0], graph_codes[1]) + cross(nodes[1], graph_codes[0])
+        torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
+        for name, grad in zip(names, torch.autograd.grad(expected, [own[n] for n in names]), strict=True):
+            torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-5)
+
+
+def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make) -> None:
+    world = graph_sets((5, 3, 4))
+    (cohort,) = exchange(world).cohorts
+    assert isinstance(cohort, GraphCohort)
+    batch = cohort.stack.batch(cohort.held)
+    found = MVGRLFedAvg().embed(cohort.params, cohort.network, batch)
+    own = {name: value[0] for name, value in cohort.params.items()}
+    graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
+    expected = [first[1] + second[1] for first, second in (codes(own, graph) for graph in graphs)]
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mvgrl-fedavg", "mvgrl-fedprox"])
+def test_bytes_of_a_round(name: str, graph_sets: Make) -> None:
+    running = exchange(graph_sets(), name)
+    running.round(running.method.phases(running.config)[0], 1)
+    encoder = (FEATURES * H + H + 1) + (LAYERS - 1) * (H * H + H + 1)
+    node_head = 4 * (H * H + H) + 3
+    graph_head = 2 * (LAYERS * H * H + H) + 2 * (H * H + H) + 3  # its first layer and shortcut take L h
+    scalars = 2 * encoder + node_head + graph_head
+    assert running.upload_bytes == running.download_bytes == [4 * scalars] * 3

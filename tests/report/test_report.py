@@ -1,0 +1,230 @@
+"""The whole report on disk: what it says, that it repeats bit for bit, and that it knows when it is stale."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fglbench.benchmark.cli.report import compare, report
+from fglbench.benchmark.store import Store
+from fglbench.registry import UserError
+from fglbench.report import build, readme
+
+app = typer.Typer()
+app.command()(report)
+app.command()(compare)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix in (".md", ".png", ".json", ".csv") and path.parent != folder / "demo"
+    }
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def test_leaderboard_says_what_the_rows_say(results: Path) -> None:
+    build.write(build.make(results, None, figures=False))
+    text = (results / "LEADERBOARD.md").read_text()
+    ranking = [cells(line) for line in text.splitlines() if line.startswith("|   1 ")]
+    assert ranking == [["1", "\N{EN DASH}", "alpha", "1.33 (1.0\N{EN DASH}2.0)", "72.17", "2", "3/3", "8.0 MB", "2.0"]]
+    assert "Too few datasets for a test (3 datasets, at least 5 needed)" in text
+    assert "|     1/3 |    3/6 | cora: failed (seed 1): loss is nan \\| round 3<br>wiki: skipped: needs" in text
+    assert "**80.50 ± 0.71**" in text
+    assert "*skipped*" in text
+    assert "(n=1)" in text
+    assert "| *global*" in text
+    assert "reference" in text
+    assert "torch 2.5.0" in text
+    assert "a \\| pipe" in text
+    assert "`aaaaaaaaaaaa` (30 rows)" in text
+    assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in text
+
+
+def test_task_csv_has_the_means(results: Path) -> None:
+    build.write(build.make(results, None, figures=False))
+    with (results / "demo" / "tables" / "cora.csv").open(newline="") as stream:
+        lines = {line["method"]: line for line in csv.DictReader(stream)}
+    assert list(lines) == ["alpha", "beta", "gamma", "delta", "global"]
+    assert (lines["alpha"]["score"], lines["alpha"]["n"], lines["alpha"]["standing"]) == ("0.805", "2", "best")
+    assert float(lines["alpha"]["score_std"]) == pytest.approx(0.01 / 2**0.5, rel=1e-5)
+    assert lines["delta"]["n"] == "1"
+    assert lines["delta"]["score_std"] == ""
+
+
+def test_same_rows_in_any_order_give_the_same_bytes(tmp_path: Path, made: SimpleNamespace) -> None:
+    seen = []
+    for name, seed in (("one", None), ("two", 7)):
+        rows = made.demo()
+        if seed is not None:
+            random.Random(seed).shuffle(rows)
+        folder = made.write(tmp_path / name / "results", rows)
+        build.write(build.make(folder, None))
+        seen.append(snapshot(folder))
+    assert seen[0] == seen[1]
+    assert {"demo/figures/convergence.png", "demo/figures/score_vs_bytes.png", "LEADERBOARD.md"} <= set(seen[0])
+
+
+def test_check_names_what_a_changed_score_makes_stale(results: Path, made: SimpleNamespace) -> None:
+    run = CliRunner().invoke
+    assert run(app, ["report", "--results", str(results)]).exit_code == 0
+    before = snapshot(results)
+    fresh = run(app, ["report", "--results", str(results), "--check"])
+    assert (fresh.exit_code, fresh.output) == (0, "everything is up to date\n")
+    assert build.write(build.make(results, None)) == []
+
+    path = results / "demo" / "gamma.csv"
+    rows = [row for row in Store(results).rows("demo") if row.method == "gamma"]
+    path.unlink()
+    for row in rows:
+        change = {"score": 0.99} if (row.dataset, row.seed) == ("wiki", 0) else {}
+        Store(results).append(row.model_copy(update=change))
+    old = run(app, ["report", "--results", str(results), "--check"])
+    assert old.exit_code == 1
+    stale = {Path(line.removeprefix("stale: ")).name for line in old.output.splitlines() if line.startswith("stale")}
+    assert {"LEADERBOARD.md", "wiki.md", "wiki.csv", "score_vs_bytes.png", "score_vs_seconds.png"} <= stale
+    assert "cora.md" not in stale
+    assert "rank_heatmap.png" not in stale
+    assert snapshot(results) == before  # a check writes nothing
+    run(app, ["report", "--results", str(results)])
+    assert run(app, ["report", "--results", str(results), "--check"]).exit_code == 0
+
+
+def test_a_changed_curve_makes_the_convergence_stale(results: Path) -> None:
+    build.write(build.make(results, None))
+    path = sorted((results / "demo" / "history").glob("*.gz"))[0]
+    stored = json.loads(gzip.decompress(path.read_bytes()))
+    stored["history"]["score"][3] += 0.01
+    path.write_bytes(gzip.compress(json.dumps(stored).encode()))
+    assert [p.name for p in build.stale(build.make(results, None))] == ["convergence.png", "manifest.json"]
+    whole = path.read_bytes()
+    odd = [
+        gzip.compress(text.encode())
+        for text in ("[1]", "{", '{"history":3}', '{"history":{"round":["x"],"score":[1]}}')
+    ]
+    for content in (b"cut", whole[:40], whole[:20] + b"\xff\xff\xff" + whole[23:], *odd):
+        path.write_bytes(content)  # an unreadable side file costs its curve, not the report
+        assert "convergence.png" in [p.name for p in build.stale(build.make(results, None))]
+
+
+def test_lost_and_left_over_files_are_stale(results: Path) -> None:
+    build.write(build.make(results, None))
+    (results / "demo" / "figures" / "win_rate.png").unlink()
+    (results / "demo" / "tables" / "gone.md").write_text("old")
+    assert [p.name for p in build.stale(build.make(results, None))] == ["win_rate.png", "gone.md"]
+    build.write(build.make(results, None))
+    assert not (results / "demo" / "tables" / "gone.md").exists()
+    assert build.stale(build.make(results, None)) == []
+
+
+def test_without_figures_no_figure_is_touched_or_checked(results: Path) -> None:
+    build.write(build.make(results, None, figures=False))
+    assert not (results / "demo" / "figures").exists()
+    assert build.stale(build.make(results, None, figures=False)) == []
+
+
+def test_readme_block(results: Path) -> None:
+    page = results.parent / "README.md"
+    page.write_text("before\n")
+    assert readme.find(results) is None
+    with pytest.raises(UserError, match="once each"):
+        build.make(results, page)
+    page.write_text(f"before\n\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
+    build.write(build.make(results, readme.find(results), figures=False))
+    text = page.read_text()
+    assert text.startswith("before\n\n")
+    assert text.endswith(f"{readme.END}\nafter\n")
+    assert "old" not in text
+    assert "(results/LEADERBOARD.md)" in text
+    assert "alpha" in text
+    assert "delta" not in text
+    page.write_text(text.replace("alpha", "omega"))
+    assert build.stale(build.make(results, page, figures=False)) == [page]
+
+
+def test_the_readme_shows_quick_only_when_there_is_nothing_else(tmp_path: Path, made: SimpleNamespace) -> None:
+    folder = made.write(tmp_path / "results", [made.row("cora", "a", 0, 0.5, suite="quick")], curves=False)
+    page = tmp_path / "README.md"
+    page.write_text(readme.BEGIN + readme.END)
+    assert "**quick**" in build.make(folder, page, figures=False).texts[page]
+    made.write(folder, [made.row("cora", "a", 0, 0.5, suite="node")], curves=False)
+    text = build.make(folder, page, figures=False).texts[page]
+    assert "**quick**" not in text
+    assert "**node**" in text
+
+
+def test_text_from_rows_is_never_markup(tmp_path: Path, made: SimpleNamespace) -> None:
+    evil = "x|y <script>alert(1)</script> [a](http://b) **b** `c` $\\frac$ @me www.z.org \x1b[31m\u202e"
+    rows = [
+        made.row("co|ra <b>$x$", "=cmd()", 0, 0.5, score_metric=evil, submitter=evil, synthetic=True),
+        made.row("co|ra <b>$x$", "../../escape", 0, 0.4, git_sha="`x` <i>", method_version="<u>`"),
+        made.row("co|ra <b>$x$", "other", 0, error=evil),
+    ]
+    folder = made.write(tmp_path / "results", rows)
+    build.write(build.make(folder, None))
+    for path in [folder / "LEADERBOARD.md", *(folder / "demo" / "tables").iterdir()]:
+        text = path.read_text()
+        acting = ("<script", "<b>", "<i>", "<u>", "[a](", "http://b", "\x1b", "\u202e", "**b**", "@me", "www.z")
+        assert not any(bad in text for bad in acting)
+        for line in text.splitlines():
+            assert not line.startswith("=cmd")
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")}
+    assert len(names) == 2
+    assert all(name.startswith(("LEADERBOARD.md", "demo/tables/co-ra-b-x")) for name in names)
+    tables = [line for line in (folder / "LEADERBOARD.md").read_text().splitlines() if line.startswith("|")]
+    assert tables
+    assert all(line.replace("\\|", "").count("|") in (3, 5, 10) for line in tables)
+
+
+def test_a_board_of_failures_has_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
+    folder = made.write(tmp_path / "results", [made.row("arxiv", "a", 0, error="features cannot be had")])
+    build.write(build.make(folder, None))
+    text = (folder / "LEADERBOARD.md").read_text()
+    assert "No method is complete" in text
+    assert "- arxiv: failed (seed 0): features cannot be had" in text
+
+
+def test_cautions_name_what_does_not_fit_together(tmp_path: Path, made: SimpleNamespace) -> None:
+    rows = [
+        made.row("cora", "a", 0, 0.5, git_dirty=True),
+        made.row("cora", "a", 1, 0.5, method_version="f" * 12),
+        made.row("cora", "b", 0, 0.5, partition_hash="other"),
+        made.row("cora", "b", 1, 0.5, dataset_fingerprint="other"),
+    ]
+    folder = made.write(tmp_path / "results", rows)
+    text = build.make(folder, None, figures=False).texts[folder / "LEADERBOARD.md"]
+    assert "scores of a come from 2 versions" in text
+    assert "1 row from a checkout with uncommitted" in text
+    assert "seeds are not paired" in text
+    assert "fingerprints differ" in text
+
+
+def test_no_rows_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no result rows"):
+        build.make(tmp_path, None)
+
+
+def test_compare_command(results: Path) -> None:
+    run = CliRunner().invoke
+    found = run(app, ["compare", "alpha", "beta", "--results", str(results)])
+    assert found.exit_code == 0
+    assert "demo: alpha - beta" in found.output
+    assert "+9.95" in found.output
+    wrong = run(app, ["compare", "alpha", "betta", "--results", str(results)])
+    assert isinstance(wrong.exception, UserError)
+    assert "did you mean 'beta'" in str(wrong.exception)
+    nowhere = run(app, ["compare", "alpha", "beta", "-s", "dmo", "--results", str(results)])
+    assert isinstance(nowhere.exception, UserError)
+    assert "did you mean 'demo'" in str(nowhere.exception)

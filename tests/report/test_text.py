@@ -1,0 +1,63 @@
+"""Escaping and formats."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from hypothesis import given, strategies as some
+
+from fglbench.report import text
+from fglbench.report.figures.style import MARKERS, looks, round_costs
+
+
+@given(some.text(max_size=60))
+def test_markdown_shows_the_plain_text_and_nothing_acts(value: str) -> None:
+    shown = text.md(value)
+    bare = re.sub(r"\\[\\`*_{}\[\]|~#!$]", "", shown)  # without escaped characters nothing special is left
+    assert not re.search(r"[`*_{}\[\]|~!$<>@\n\r]", bare.replace("&#", ""))
+    assert html.unescape(re.sub(r"\\([\\`*_{}\[\]|~#!$])", r"\1", shown)) == text.plain(value)
+
+
+def test_plain_is_one_short_line() -> None:
+    assert text.plain("a\n\tb\u202ec \x00 d\ue000") == "a bc d"
+    assert text.plain("x" * 300) == "x" * 199 + "…"
+
+
+@given(some.text(max_size=120))
+def test_slugs_are_safe_file_names(label: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_-][a-z0-9._-]*", text.slug(label))
+
+
+def test_slugs_stay_distinct() -> None:
+    assert text.slug("amazon-photo") == "amazon-photo"
+    assert len({text.slug(name) for name in ("a b", "a/b", "A-B", "a-b", "..", "", "é", "è")}) == 8
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (950, "950 B"), (1234, "1.2 kB"), (99_960, "100 kB"), (999_600, "1.0 MB"), (3.4e13, "34000 GB")],
+)
+def test_data_size(count: float, shown: str) -> None:
+    assert text.data_size(count) == shown
+
+
+def test_spans() -> None:
+    assert text.spans([5, 0, 2, 1, 7, 8]) == "0\N{EN DASH}2, 5, 7, 8"
+
+
+def test_spreadsheet_formulas_are_quoted() -> None:
+    assert [text.csv_text(value) for value in ("=1", "+1", "-1", "@a", "a=1")] == ["'=1", "'+1", "'-1", "'@a", "a=1"]
+
+
+def test_every_method_of_a_large_board_looks_different() -> None:
+    names = [str(i) for i in range(7 * len(MARKERS))]
+    assert len({(look["color"], look["marker"]) for look in looks(names).values()}) == len(names)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.0, 8.0), (2e4, 5e9), (9.9, 10.1), (0.01, 30.0)])
+def test_cost_ticks_are_few(low: float, high: float) -> None:
+    ticks = round_costs(low, high)
+    assert len(ticks) <= 5
+    assert all(low / 1.4 <= tick <= high * 1.4 for tick in ticks)

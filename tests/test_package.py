@@ -1,0 +1,43 @@
+"""The package as it is installed: what setup.cfg lists is what there is."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+import fglbench
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def setup():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def test_every_package_is_listed(setup):
+    listed = set(setup["options"]["packages"].split())
+    folders = {path.parent.relative_to(ROOT) for path in ROOT.rglob("__init__.py")}
+    folders = {folder for folder in folders if not {"tests", "build"} & set(folder.parts)}
+    there = {".".join(["fglbench", *folder.parts]) for folder in folders if not any(p[0] == "." for p in folder.parts)}
+    assert listed == there
+
+
+def test_data_files_are_listed(setup):
+    patterns = {
+        (package, pattern) for package, lines in setup["options.package_data"].items() for pattern in lines.split()
+    }
+    for package, pattern in patterns:
+        folder = ROOT.joinpath(*package.split(".")[1:])
+        assert list(folder.glob(pattern)), f"{package}: nothing matches {pattern}"
+    shipped = {path for package, pattern in patterns for path in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)}
+    assert set((ROOT / "benchmark" / "suites").glob("*.yaml")) <= shipped
+
+
+def test_the_version_is_said_once(setup):
+    assert setup["metadata"]["version"] == fglbench.__version__ == importlib.metadata.version("fglbench")
