@@ -89,6 +89,7 @@ class RoundOf:
     """A round of a method's last phase with the protocol's own evaluation, to be called again and again.
 
     before: seconds of each round of the phases before it, which run in full at the start: what they leave is needed.
+    parts_before: seconds of each part of each of these phases.
     """
 
     def __init__(
@@ -108,11 +109,14 @@ class RoundOf:
         self.evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, self.exchange.cohorts)
         *earlier, self.phase = method.phases(config)
         self.before: dict[str, list[float]] = {}
+        self.parts_before: dict[str, dict[str, float]] = {}
         for phase in earlier:
-            for number in range(1, phase.length(self.exchange.server) + 1):
-                start = self.exchange.seconds
-                self.exchange.round(phase, number)
-                self.before.setdefault(phase.name, []).append(self.exchange.seconds - start)
+            with measure() as table:
+                for number in range(1, phase.length(self.exchange.server) + 1):
+                    start = self.exchange.seconds
+                    self.exchange.round(phase, number)
+                    self.before.setdefault(phase.name, []).append(self.exchange.seconds - start)
+            self.parts_before[phase.name] = _with_other(table, sum(self.before[phase.name]))
         self.evaluates = evaluate and self.phase.scored
         self.data, self.number = config.data, 0
 
@@ -175,8 +179,17 @@ def shares(work: RoundOf, rounds: int) -> dict[str, float]:
         for _ in range(rounds):
             work()
     total = (time.perf_counter() - start) * 1e3 / rounds
-    parts = {name: seconds * 1e3 / rounds for name, seconds in table.items()}
+    return _with_other({name: seconds * 1e3 / rounds for name, seconds in table.items()}, total)
+
+
+def _with_other(parts: dict[str, float], total: float) -> dict[str, float]:
     return {**parts, "other": total - sum(parts.values())}
+
+
+def _largest(parts: dict[str, float]) -> str:
+    total = sum(parts.values())
+    top = sorted(parts.items(), key=lambda item: -item[1])[:3]
+    return ", ".join(f"{part} {value / total:.0%}" for part, value in top)
 
 
 def memory_floor(federation: Federation, backbone: Backbone, config: TrainConfig) -> tuple[float, float]:
@@ -245,11 +258,9 @@ def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epoch
         own = RoundOf(federation, method, backbones, config)
         fedavg = RoundOf(federation, METHODS.build("fedavg"), backbones, config)
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
-        parts = shares(own, 5)
-        total = sum(parts.values())
-        top = sorted(parts.items(), key=lambda item: -item[1])[:3]
-        largest = ", ".join(f"{part} {value / total:.0%}" for part, value in top)
         for phase, seconds in own.before.items():
-            found.append(MethodTiming(name, phase, _timing(seconds), timings["fedavg"], ""))
-        found.append(MethodTiming(name, own.phase.name, timings["own"], timings["fedavg"], largest))
+            parts = _largest(own.parts_before[phase])
+            found.append(MethodTiming(name, phase, _timing(seconds), timings["fedavg"], parts))
+        parts = _largest(shares(own, 5))
+        found.append(MethodTiming(name, own.phase.name, timings["own"], timings["fedavg"], parts))
     return found

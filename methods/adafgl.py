@@ -155,7 +155,8 @@ class AdaFGL(FedAvg):
         def first(name: str, z: torch.Tensor) -> torch.Tensor:
             return segment_add(z, params[f"{name}.bias"], batch.sizes)
 
-        homo, smooth, signed = first("wide", topology.smoothed(params["wide.weight"])).chunk(3, dim=1)
+        wide = topology.smoothed([params[f"wide.{power}.weight"] for power in range(self.powers + 1)])
+        homo, smooth, signed = first("wide", wide).chunk(3, dim=1)
         out = {"homo": mlp("homo", "homo", homo.contiguous(), 2)}
         out["own"] = mlp("own", "hete", first("own.0", batch.x @ params["own.0.weight"]), 3)
         out["smooth"] = mlp("smooth", "hete", smooth.contiguous(), 3)
@@ -173,7 +174,7 @@ class AdaFGL(FedAvg):
 
     @torch.no_grad()
     def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
-        if "wide.weight" not in params:
+        if "wide.bias" not in params:
             return super().predict_own(params, cohort)  # the extractor
         out = {name: logits.softmax(1) for name, logits in self.outputs(cohort, params, None).items()}
         homophilous = (out["homo"] + cohort.cache["topology"].known.softmax(1)) / 2

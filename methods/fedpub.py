@@ -15,6 +15,7 @@ from ..benchmark.engine.batch import Batch, Features
 from ..benchmark.engine.cohort import Cohort
 from ..benchmark.engine.messages import Download, Tree
 from ..benchmark.engine.optim import Tensors
+from ..benchmark.engine.timing import section
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 
@@ -85,7 +86,9 @@ class FedPub(LocalTraining):
         cohort.load(cohort.received["model"])
         trained = cohort.params | {f"mask.{name}": mask for name, mask in cohort.state["mask"].items()}
         cohort.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
-        return {"model": cohort.params, "function": self.function(cohort)}
+        with section("proxy graph"):
+            function = self.function(cohort)
+        return {"model": cohort.params, "function": function}
 
     def local_loss(self, cohort: Cohort) -> torch.Tensor:
         return cohort.cross_entropy(cohort.forward(masked(cohort.params, cohort.state["mask"])).logits)

@@ -158,7 +158,8 @@ class Cohort:
                     each_epoch()
                 for active in self.steps():
                     losses = loss(self)
-                    found = torch.autograd.grad(losses.sum(), [trained[n] for n in names], allow_unused=True)
+                    with section("backward"):
+                        found = torch.autograd.grad(losses.sum(), [trained[n] for n in names], allow_unused=True)
                     grads = {n: g for n, g in zip(names, found, strict=True) if g is not None}
                     optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
         finally:

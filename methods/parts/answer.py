@@ -10,6 +10,7 @@ from ...benchmark.engine.backbones import Params
 from ...benchmark.engine.batch import Batch, Features
 from ...benchmark.engine.ops import to_torch_csr
 from ...benchmark.engine.optim import Tensors
+from ...benchmark.engine.timing import section
 from .neighgen import NeighGen, linear
 
 
@@ -68,6 +69,12 @@ class Answer:
         found: Tensors = {name: torch.zeros(()).expand(value.shape) for name, value in self.shown.items()}
         if targets is None or not self.users:
             return found
+        with section("answers"):
+            return found | self._reached(x, targets)
+
+    def _reached(self, x: Features, targets: np.ndarray) -> Tensors:
+        """The gradient of what the targets reach."""
+        found: Tensors = {}
         wide = torch.zeros_like(self.wide)
         for p, users in enumerate(self.users):
             chosen = _nearest(self.made[p], x, targets[users.numpy()])

@@ -13,6 +13,7 @@ from ...benchmark.engine.backbones import GraphSAGE, Params
 from ...benchmark.engine.batch import Batch
 from ...benchmark.engine.ops import take_rows
 from ...benchmark.engine.random import Streams, rate
+from ...benchmark.engine.timing import section
 from ...datasets.federation import NodeClient
 
 WIDTHS = (256, 2048)  # fGen's hidden layers
@@ -90,7 +91,8 @@ class NeighGen:
 
 def linear(params: Params, name: str, rows: torch.Tensor) -> torch.Tensor:
     """`rows` W^T + b of the only client."""
-    return F.linear(rows, params[f"{name}.weight"][0], params[f"{name}.bias"][0])
+    with section("dense"):
+        return F.linear(rows, params[f"{name}.weight"][0], params[f"{name}.bias"][0])
 
 
 def match(made: torch.Tensor, parent: torch.Tensor, targets: torch.Tensor, held: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -10,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...benchmark.engine.backbones import Params
 from ...benchmark.engine.batch import Batch, Features
+from ...benchmark.engine.timing import section
 
 DENSE = 3072  # columns of X~ up to which it is kept: a product with it then costs less than propagating h columns
 LARGE = 1000  # nodes of a client from which its similarities are not kept for the gradient
@@ -36,7 +38,9 @@ class Topology:
 
     def propagate(self, rows: torch.Tensor) -> torch.Tensor:
         """A~ rows, client by client."""
-        return torch.cat([block @ own for block, own in zip(self.blocks, rows.split(self.batch.sizes), strict=True)])
+        with section("topology"):
+            parts = rows.split(self.batch.sizes)
+            return torch.cat([block @ own for block, own in zip(self.blocks, parts, strict=True)])
 
     @cached_property
     def _features(self) -> Features | None:
@@ -51,15 +55,14 @@ class Topology:
             columns.append(self.propagate(columns[-1]))
         return Features(torch.cat(columns, 1), self.batch.sizes)
 
-    def smoothed(self, weight: torch.Tensor) -> torch.Tensor:
-        """X~ W (N, c) for W (K, d, powers + 1, c), power by power: A~^l X W_l."""
-        clients, d, parts, c = weight.shape
+    def smoothed(self, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+        """X~ W (N, c) = the sum over l of A~^l X W_l, for W_0, W_1, ... (K, d, c)."""
         if self._features is not None:
-            return self._features @ weight.transpose(1, 2).reshape(clients, parts * d, c)
-        product = (self.batch.x @ weight.flatten(2)).view(-1, parts, c)
-        out = product[:, self.powers]
-        for power in range(self.powers - 1, -1, -1):
-            out = product[:, power] + self.propagate(out)
+            return self._features @ torch.cat(list(weights), 1)
+        *lower, highest = weights
+        out = self.batch.x @ highest
+        for weight in reversed(lower):
+            out = self.batch.x @ weight + self.propagate(out)
         return out
 
 
@@ -77,22 +80,21 @@ def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: tuple[int, ...]) -> to
 
 def signed_propagation(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: float) -> torch.Tensor:
     """(n, C) of one client, h (n, C), slope (1,). A large client's matrices are made again for the gradient."""
-    if h.requires_grad and len(h) >= LARGE:
-        return checkpoint(_signed, h, slope, alike, beta, use_reentrant=False)
-    return _signed(h, slope, alike, beta)
+    with section("signed propagation"):
+        if h.requires_grad and len(h) >= LARGE:
+            return checkpoint(_signed, h, slope, alike, beta, use_reentrant=False)
+        return _signed(h, slope, alike, beta)
 
 
 def _signed(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: float) -> torch.Tensor:
-    similar = (1 - beta) * cosine(h)
+    similar = cosine(h)
     if beta:
-        similar = similar + beta * alike
-    similar = similar * (1 - torch.eye(len(h)))
+        similar = (1 - beta) * similar + beta * alike
+    similar = similar.fill_diagonal_(0)
     mean, largest = similar.mean(), similar.max()
-    above = similar > mean
-    # PReLU(r) = r+ - a r-, PReLU(-r) = r- - a r+, where r = r+ - r-.
-    plus = torch.where(above, (similar - mean) / (largest - mean), 0) + torch.eye(len(h))
-    minus = torch.where(above, 0, similar / mean)
-    attract, repel = plus @ h, minus @ h
+    # r = r+ - r-, PReLU(r) = r+ - a r-, PReLU(-r) = r- - a r+; what scales a whole matrix scales its product instead.
+    attract = torch.relu(similar - mean) @ h / (largest - mean) + h
+    repel = similar.masked_fill(similar > mean, 0) @ h / mean
     positive, negative = attract - slope * repel, repel - slope * attract
     return (positive.softmax(1) - negative.softmax(1) + h) / 2
 
@@ -100,7 +102,7 @@ def _signed(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: flo
 def heads(source: torch.Generator, features: int, hidden: int, classes: int, powers: int) -> Params:
     """Xavier-uniform weights with ReLU's gain, zero biases, PReLU slopes 1/4 (released code).
 
-    The first layers of the three MLPs on X~ are one tensor, (d, powers + 1, 3 h).
+    The first layers of the three MLPs on X~ are one tensor (d, 3 h) a power.
     """
 
     def xavier(n_in: int, n_out: int) -> torch.Tensor:
@@ -108,7 +110,8 @@ def heads(source: torch.Generator, features: int, hidden: int, classes: int, pow
         return torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
 
     wide = [xavier((powers + 1) * features, hidden).view(powers + 1, features, hidden) for _ in HEADS]
-    params = {"wide.weight": torch.cat(wide, 2).transpose(0, 1).contiguous(), "wide.bias": torch.zeros(3 * hidden)}
+    params = {f"wide.{power}.weight": torch.cat(own, 1) for power, own in enumerate(zip(*wide, strict=True))}
+    params |= {"wide.bias": torch.zeros(3 * hidden)}
     params |= {"own.0.weight": xavier(features, hidden), "own.0.bias": torch.zeros(hidden)}
     for name in ("own", "smooth", "signed"):
         params |= {f"{name}.1.weight": xavier(hidden, hidden), f"{name}.1.bias": torch.zeros(hidden)}

@@ -85,7 +85,7 @@ def test_smoothed_features(sparse: bool, wide: bool, federation: Make, monkeypat
     known = torch.randn(len(batch.label), C).softmax(1)
     found = Topology(batch, known, 0.3, 0.97, 3)
     weight = torch.randn(3, D, 4, 5, requires_grad=True)
-    product = found.smoothed(weight)
+    product = found.smoothed(weight.unbind(2))
     pull = torch.randn_like(product)
     (grad,) = torch.autograd.grad((product * pull).sum(), weight)
     assert 0 < sum(int(s.sum()) for s in found.alike) < sum(s.numel() for s in found.alike) / 2
@@ -139,7 +139,7 @@ def slow_outputs(method: AdaFGL, cohort: Cohort, k: int, one: Params) -> dict[st
     for _ in range(method.powers):
         x.append(a @ x[-1])
     smooth = torch.cat(x, 1)
-    stacked = one["wide.weight"].transpose(0, 1).flatten(0, 1)  # (4 d, 3 h)
+    stacked = torch.cat([one[f"wide.{power}.weight"] for power in range(method.powers + 1)])  # (4 d, 3 h)
 
     def mlp(head: str, slope: str, z: torch.Tensor, layers: int) -> torch.Tensor:
         for i in range(1, layers):
