@@ -38,7 +38,8 @@ class FGSSL(Views, FedAvg):
     hidden layer); neighbours are those of the whole client graph. Departures: Eq. 7 prints exp(cos)/tau, in which tau
     cancels; tau goes inside. The paper maximises what must be minimised. The released trainer overwrites the contrast
     with one between two local views and leaves FGSD out; this is the paper's method, and the code's other traits are
-    `rivals="all"` and `symmetric`. The global model predicts without dropout (our choice; the paper is silent).
+    `rivals="all"` and `symmetric`. The global model predicts without dropout (our choice; the paper is silent). An
+    embedding of zeros (a node that lost its features and edges in a view) has cosine 0 and passes no gradient.
 
     The released weight 3 belongs to a contrast of two local views. Against a frozen, at first untrained target it
     outweighs CE in the gradient by an order of magnitude, which slows the first rounds down; 0.3 does not.

@@ -19,7 +19,8 @@ class MOON(FedAvg):
     Client: CE + mu mean_i -log[ e^{cos(r_i, g_i)/tau} / (e^{cos(r_i, g_i)/tau} + e^{cos(r_i, p_i)/tau}) ], where r_i,
     g_i, p_i are node i's embeddings (the last layer's input) by the trained, the received and the client's previous
     model; the latter two are frozen and run without dropout, once a round. The mean is over all of a client's nodes. A
-    client that never trained has no previous model, and no contrast. Server and messages as FedAvg. mu = 0 is FedAvg.
+    client that never trained has no previous model, and no contrast; an embedding of zeros has cosine 0. Server and
+    messages as FedAvg. mu = 0 is FedAvg.
 
     The paper's images pass a projection head of width 256 first; on graphs there is none, as in OpenFGL, whose values
     of mu and tau are the defaults.

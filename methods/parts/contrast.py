@@ -17,6 +17,16 @@ Rivals = Literal["negatives", "all"]
 CHUNK = 1 << 22
 
 
+def unit_rows(rows: torch.Tensor) -> torch.Tensor:
+    """Rows divided by their lengths. A zero row stays zero and passes no gradient.
+
+    A node without features and neighbours in a view has the embedding 0 as long as the biases are; `F.normalize` would
+    give it the gradient 1 / eps = 1e12, which spoils the optimiser's state or the parameters at once.
+    """
+    length = rows.norm(dim=1, keepdim=True)
+    return torch.where(length > 0, rows / length.masked_fill(length == 0, 1), rows.detach())
+
+
 def class_contrast(
     anchors: torch.Tensor,
     samples: torch.Tensor,
@@ -37,7 +47,7 @@ def class_contrast(
     whatever the size of a client.
     """
     with section("contrast"):
-        a, b = F.normalize(anchors, dim=1), F.normalize(samples, dim=1)
+        a, b = unit_rows(anchors), unit_rows(samples)
     result: torch.Tensor = _ClassContrast.apply(a, b, label, tuple(sizes), temperature, rivals)
     return result
 
@@ -110,10 +120,10 @@ def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) ->
     -log( e^{cos(r, near)/t} / (e^{cos(r, near)/t} + e^{cos(r, far)/t}) ) = softplus((cos(r, far) - cos(r, near)) / t).
     The fixed side is normalised once, for as many calls as there are steps. The cosine of a zero row is 0.
     """
-    apart = ((F.normalize(far, dim=1) - F.normalize(near, dim=1)) / temperature).detach()
+    apart = ((unit_rows(far) - unit_rows(near)) / temperature).detach()
 
     def contrast(rows: torch.Tensor) -> torch.Tensor:
         with section("contrast"):
-            return F.softplus((rows * apart).sum(1) / rows.norm(dim=1).clamp(min=1e-12))
+            return F.softplus((unit_rows(rows) * apart).sum(1))
 
     return contrast
