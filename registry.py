@@ -8,8 +8,9 @@ one-line answer with a suggestion.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -52,6 +53,26 @@ class Spec(BaseModel):
     def params(self) -> dict[str, Any]:
         """All parameters with their values, JSON-ready."""
         return self.model_dump(mode="json")
+
+
+class Parameter(NamedTuple):
+    """A parameter as people read it: its name, default (JSON, or 'required'), type and meaning."""
+
+    name: str
+    default: str
+    type: str
+    meaning: str
+
+
+def parameters(cls: type[Spec]) -> list[Parameter]:
+    """The parameters of a spec, in the order of their definition."""
+    found = []
+    for field, info in cls.model_fields.items():
+        value = info.get_default(call_default_factory=True)
+        default = "required" if info.is_required() else json.dumps(value, default=str)
+        kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
+        found.append(Parameter(info.alias or field, default, kind.replace("typing.", ""), info.description or ""))
+    return found
 
 
 S = TypeVar("S", bound=Spec)

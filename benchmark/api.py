@@ -46,14 +46,15 @@ def run(
     threads: int = 1,
     timeout: float | None = 3600.0,
     plugins: Iterable[str] = (),
+    embeddings: bool = False,
     observer: Observer | None = None,
 ) -> pd.DataFrame:
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
     settings: "key=value" strings, as `--set` takes them. seeds: the seeds themselves. plugins: Python files or modules
-    that register methods or datasets; workers import them too. One line a cell, in the order of
-    the plan; a cell that failed has its row too. Raises UserError for anything unknown, for data that cannot be had and
-    for a results folder that cannot be written.
+    that register methods or datasets; workers import them too. embeddings: keep those of the best round; a finished
+    cell without them runs again. One line a cell, in the order of the plan; a cell that failed has its row too. Raises
+    UserError for anything unknown, for data that cannot be had and for a results folder that cannot be written.
     """
     import pandas as pd
 
@@ -72,9 +73,10 @@ def run(
         settings=tuple(settings),
     )
     store = Store(results)
-    plan, missing = with_data(make_plan(select(request), store, tuple(rerun)))
+    plan, missing = with_data(make_plan(select(request), store, tuple(rerun), embeddings))
     if missing:
-        raise UserError(missing[0])
-    made = run_plan(plan, store, Options(jobs=jobs, threads=threads, timeout=timeout, plugins=plugins), observer)
+        raise UserError(str(missing[0]))
+    options = Options(jobs=jobs, threads=threads, timeout=timeout, plugins=plugins, embeddings=embeddings)
+    made = run_plan(plan, store, options, observer)
     rows = [made.rows.get((item.suite, item.cell.key), item.row) for item in plan.items]
     return pd.DataFrame([row.model_dump() for row in rows if row is not None], columns=COLUMNS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..registry import Registry
 from .engine.config import TrainConfig
 from .provenance import canonical, source_version
 from .schema import Row
+
+PARTS = ("dataset", "partition", "split", "backbone", "method")  # a row has a name and parameters for each
 
 
 class Choice(BaseModel):
@@ -61,6 +64,27 @@ class Cell(BaseModel):
         """What the data of two cells have in common: equal keys, equal federations."""
         parts = self.model_dump(mode="json", include={"dataset", "partition", "clients", "split", "seed"})
         return canonical(parts)
+
+    @classmethod
+    def of(cls, row: Row) -> Cell:
+        """The cell that a row's columns name, as they stand there: no name is looked up and nothing is filled in.
+
+        Raises ValueError when they name none (not JSON, parameters of training that do not exist, ...).
+        """
+        try:
+            values = {name: json.loads(getattr(row, f"{name}_params")) for name in PARTS}
+            training = TrainConfig(**json.loads(row.training))
+            names = row.backbone.split("+")
+            each = values["backbone"] if len(names) > 1 else [values["backbone"]]
+            return cls(
+                **{name: Choice(name=getattr(row, name), params=values[name]) for name in PARTS if name != "backbone"},
+                backbones=tuple(Choice(name=name, params=own) for name, own in zip(names, each, strict=True)),
+                clients=row.clients,
+                training=training,
+                seed=row.seed,
+            )
+        except (TypeError, RecursionError) as error:
+            raise ValueError(str(error)) from None
 
     @property
     def backbone(self) -> str:

@@ -7,9 +7,10 @@ wrong. `CHECKS` has them all by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
 import torch
 
@@ -17,6 +18,7 @@ from ..datasets.federation import NodeClient
 from .engine import Diverged, Method, Outcome, Skip, TrainConfig, train
 from .engine.clustering import ClusteringEvaluator
 from .engine.loop import Exchange
+from .execute import explain
 from .trial import Entry, Record, Trial, node_federation, perturbed, record, relabelled, trials
 
 LEARNING = {
@@ -24,6 +26,8 @@ LEARNING = {
     "graph": TrainConfig(rounds=10, local_epochs=2, batch_size=16),
 }
 RTOL, ATOL = 1e-5, 1e-6  # rounding of float32 over a few rounds
+
+Verdict = Literal["ok", "failed", "skipped"]
 
 
 class ContractError(Exception):
@@ -232,13 +236,41 @@ CHECKS: dict[str, Callable[[Method], None]] = {
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
     """Run checks on a method; what is wrong, by check. Empty: the method holds to the contract."""
-    wrong = {}
+    return {name: reason for name, verdict, reason in results(method, names) if verdict == "failed"}
+
+
+def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Verdict, str]]:
+    """(check, verdict, reason) one by one. A check that fails in another way than it expects has failed too."""
     for name in names:
+        reason = _untried(method, name)
+        if reason is not None:
+            yield name, "skipped", reason
+            continue
         try:
             CHECKS[name](method)
         except ContractError as error:
-            wrong[name] = str(error)
-    return wrong
+            yield name, "failed", str(error)
+        except Exception as error:
+            yield name, "failed", explain(error)
+        else:
+            yield name, "ok", ""
+
+
+def _untried(method: Method, name: str) -> str | None:
+    """Why a check would try nothing on a method, or None."""
+    if name in ("documented", "skips_with_a_reason"):
+        return None
+    try:
+        found = fitting(method)
+        if name == "stays_local" and all(
+            len(method.arrange(trial.federation).federation.clients) < len(trial.federation.clients) for trial in found
+        ):
+            return "it pools the data of all clients, as a reference may"
+    except ContractError:
+        return "it skips every federation that there is to try it on"
+    except Exception:
+        return None  # the check meets the same error, and tells it
+    return None
 
 
 def _whose(client: int) -> str:

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from ..datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
 from ..datasets.federation import Data, Federation
 from ..methods import METHODS
 from ..registry import UserError
 from .cell import Cell
+from .embeddings import collect
 from .engine import Diverged, Skip, train
 from .engine.backbones import BACKBONES
+from .engine.evaluate import Evaluator, Models
 from .engine.outcome import Outcome
 from .provenance import now
 from .schema import Row
@@ -67,19 +69,22 @@ def execute(
     federations: FederationCache,
     stamp: dict[str, Any],
     on_round: OnRound | None = None,
+    embeddings: bool = False,
 ) -> Row:
-    """Run `cell` and return its row; the curves are in the store before the row exists.
+    """Run `cell` and return its row; its side files are in the store before the row exists.
 
-    stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). Nothing a cell does
-    raises: a skip, an error and a lack of memory are rows. KeyboardInterrupt and a full results folder do get out.
+    stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings: keep those
+    of the best round (see `embeddings.collect`). Nothing a cell does raises: a skip, an error and a lack of memory are
+    rows. KeyboardInterrupt and a full results folder do get out.
     """
     begun = {**stamp, "started": now()}
     about: dict[str, Any] = {}
+    kept: dict[str, np.ndarray] | None = {} if embeddings else None
     reset_peak_memory()
     try:
         federation = federations.get(cell)
         about = _describe(federation)
-        outcome = _train(cell, federation, on_round)
+        outcome = _train(cell, federation, on_round, kept)
         figures = _figures(outcome)
     except Skip as skip:
         return cell.row(suite, status="skipped", error=_one_line(skip), **begun, **about)
@@ -88,21 +93,31 @@ def execute(
     except Exception as error:
         status = "oom" if _lacks_memory(error) else "failed"
         store.write_log(cell.key, traceback.format_exc())
-        return cell.row(suite, status=status, error=_explain(error), **begun, **about)
+        return cell.row(suite, status=status, error=explain(error), **begun, **about)
     curves = {"history": _finite(outcome.history), "per_client": _finite(outcome.per_client)}
-    store.write_history(suite, cell.key, curves)
+    labels = label_counts(federation.whole, parts_of(federation)).tolist()
+    store.write_history(suite, cell.key, {**curves, "label_counts": labels})
+    if kept is not None:
+        store.write_embeddings(suite, cell.key, kept)
     notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
     memory = peak_memory()
     return cell.row(suite, status="ok", notes=notes, peak_memory_mb=memory, **begun, **about, **figures)
 
 
-def _train(cell: Cell, federation: Federation, on_round: OnRound | None) -> Outcome:
+def _train(cell: Cell, federation: Federation, on_round: OnRound | None, kept: dict[str, np.ndarray] | None) -> Outcome:
+    """kept: filled with the best round's embeddings, unless it is None."""
+
+    def keep(evaluator: Evaluator, models: Models) -> None:
+        assert kept is not None
+        kept.update(collect(evaluator, models, cell.seed))
+
     random.seed(cell.seed)
     np.random.seed(cell.seed % 2**32)
     torch.manual_seed(cell.seed)
     method = cell.method.build(METHODS)
     backbones = [choice.build(BACKBONES) for choice in cell.backbones]
-    return train(federation, method, backbones, cell.training, cell.seed, on_round=on_round)
+    on_best = None if kept is None else keep
+    return train(federation, method, backbones, cell.training, cell.seed, on_round=on_round, on_best=on_best)
 
 
 def _describe(federation: Federation) -> dict[str, Any]:
@@ -138,7 +153,7 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def _explain(error: Exception) -> str:
+def explain(error: Exception) -> str:
     """Type, message and place of an error on one line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {_one_line(error) or 'no message'} ({Path(last.filename).name}:{last.lineno})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from ..datasets import DATASETS
@@ -60,14 +60,27 @@ class Plan:
         return sum(item.stale for item in self.items if item.state == "done")
 
 
-def make_plan(cells: Iterable[tuple[str, Cell]], store: Store, rerun: Collection[str] = ()) -> Plan:
-    """A plan for (suite, cell) pairs. `rerun` names what is to run again (see `Rerun`; "failed" is any failure)."""
+def make_plan(
+    cells: Iterable[tuple[str, Cell]], store: Store, rerun: Collection[str] = (), embeddings: bool = False
+) -> Plan:
+    """A plan for (suite, cell) pairs. `rerun` names what is to run again (see `Rerun`; "failed" is any failure).
+
+    embeddings: they are wanted, so a finished cell that has none is run again.
+    """
     for word in rerun:
         if word not in get_args(Rerun):
             raise did_you_mean(word, get_args(Rerun), "kind of row to rerun")
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
-    return Plan(tuple(_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted))
+    items = [_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted]
+    if embeddings:
+        items = [_with_embeddings(item, store) for item in items]
+    return Plan(tuple(items))
+
+
+def _with_embeddings(item: Item, store: Store) -> Item:
+    lacking = item.state == "done" and not store.embeddings_file(item.suite, item.cell.key).exists()
+    return replace(item, state="todo") if lacking else item
 
 
 def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> Item:
@@ -81,20 +94,31 @@ def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> It
     return item
 
 
-def with_data(plan: Plan) -> tuple[Plan, list[str]]:
+@dataclass(frozen=True)
+class Missing:
+    """A dataset that cannot be had: why, and the cells that it leaves out."""
+
+    error: str
+    items: tuple[Item, ...]
+
+    def __str__(self) -> str:
+        return f"{self.error} ({len(self.items)} cell{'s' * (len(self.items) > 1)} left out)"
+
+
+def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
     """Load every dataset of the plan once, so that workers find it in the cache.
 
-    Returns the plan without the cells whose data cannot be had (no row is written for them: the data, not the method,
-    is missing) and one line for each such dataset.
+    Returns the plan without the cells whose data cannot be had (the data, not the method, is missing, so they have no
+    row unless `runner.record_missing` is asked to write one), and what is missing.
     """
-    problems: dict[str, str] = {}
+    missing: dict[str, Missing] = {}
     for dataset in {item.cell.dataset.name: item.cell.dataset for item in plan.todo}.values():
         spec = dataset.build(DATASETS)
         try:
             if not spec.synthetic:
                 spec.content()
         except UserError as error:
-            cells = sum(item.cell.dataset.name == dataset.name for item in plan.todo)
-            problems[dataset.name] = f"{error} ({cells} cell{'s' * (cells > 1)} left out)"
-    kept = tuple(i for i in plan.items if i.state != "todo" or i.cell.dataset.name not in problems)
-    return Plan(kept), list(problems.values())
+            own = tuple(item for item in plan.todo if item.cell.dataset.name == dataset.name)
+            missing[dataset.name] = Missing(str(error), own)
+    kept = tuple(i for i in plan.items if i.state != "todo" or i.cell.dataset.name not in missing)
+    return Plan(kept), list(missing.values())

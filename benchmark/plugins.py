@@ -1,25 +1,125 @@
-"""Methods, datasets and backbones that live outside the package: Python files and modules that register them."""
+"""Methods, datasets and backbones that live outside the package.
+
+Python files and modules are imported when a command names them (`load_plugins`). Packages that are installed announce
+what they have under the entry point groups `fglbench.methods` and `fglbench.datasets`, the name of an entry point being
+that of the method or dataset; a package is imported when such a name is asked for, and not before, so that a broken one
+disturbs nobody else. What is built in cannot be replaced.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
-from ..registry import UserError
+from ..datasets import DATASETS
+from ..methods import METHODS
+from ..registry import Registry, UserError, did_you_mean
+
+GROUPS: dict[str, Registry[Any]] = {"fglbench.methods": METHODS, "fglbench.datasets": DATASETS}
+PACKAGE = __name__.split(".")[0]
 
 
 def load_plugins(names: Iterable[str]) -> None:
-    """Import each plug-in, a `.py` file or a module name, once. UserError (one line) when it cannot be imported."""
+    """Import each plug-in, a `.py` file or a module name, once.
+
+    Raises UserError (one line) when it cannot be imported, or takes the name of something built in.
+    """
     for name in names:
-        try:
+        with _guarded(f"plug-in {name!r}"):
             _load_file(Path(name).resolve()) if name.endswith(".py") else importlib.import_module(name)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"plug-in {name!r} cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def installed(registry: Registry[Any]) -> dict[str, EntryPoint]:
+    """What installed packages announce for a registry, by name; nothing is imported.
+
+    What is built in has precedence: an entry point of such a name is left out (see `refused`).
+    """
+    return {name: points[0] for name, points in _announced(registry).items() if not _built_in(registry, name)}
+
+
+def refused(registry: Registry[Any]) -> list[str]:
+    """A line for each announced name that is not taken: a built-in has it, or several packages do."""
+    lines = []
+    for name, points in _announced(registry).items():
+        owners = ", ".join(_owner(point) for point in points)
+        if _built_in(registry, name):
+            lines.append(f"{registry.kind} {name!r} of {owners} is refused: a built-in {registry.kind} has this name")
+        elif len(points) > 1:
+            lines.append(f"{registry.kind} {name!r} is refused: several packages have it ({owners}); uninstall one")
+    return lines
+
+
+def _announced(registry: Registry[Any]) -> dict[str, list[EntryPoint]]:
+    (group,) = (group for group, one in GROUPS.items() if one is registry)
+    found: dict[str, list[EntryPoint]] = {}
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name, _owner(point), point.value)):
+        if all((point.value, _owner(point)) != (other.value, _owner(other)) for other in found.get(point.name, ())):
+            found.setdefault(point.name, []).append(point)
+    return found
+
+
+def _owner(point: EntryPoint) -> str:
+    return f"package {point.dist.name!r}" if point.dist is not None else f"module {point.module!r}"
+
+
+def _built_in(registry: Registry[Any], name: str) -> bool:
+    return name in registry.names() and _ours(registry.cls(name))
+
+
+def _ours(cls: type) -> bool:
+    return cls.__module__.startswith(f"{PACKAGE}.")
+
+
+def _resolver(registry: Registry[Any]) -> Any:
+    def resolve(name: str) -> type[Any] | None:
+        announced = _announced(registry)
+        if name not in announced:
+            if announced:  # suggest from what is installed too
+                raise did_you_mean(name, {*registry.names(), *announced}, registry.kind)
+            return None
+        point, *others = announced[name]
+        if others:
+            raise UserError(next(line for line in refused(registry) if f" {name!r} " in line))
+        with _guarded(f"{registry.kind} {name!r} of {_owner(point)}"):
+            point.load()
+        if name not in registry.names():
+            where = f"{registry.kind} {name!r} of {_owner(point)}"
+            raise UserError(f"{where}: {point.value} registers no {registry.kind} under the name of its entry point")
+        return registry.cls(name)
+
+    return resolve
+
+
+for _registry in GROUPS.values():
+    _registry.resolver(_resolver(_registry))
+
+
+@contextmanager
+def _guarded(what: str) -> Iterator[None]:
+    """Around an import: whatever it raises is one line, and a built-in name that it took over is given back."""
+    before = [(one, name, one.cls(name)) for one in GROUPS.values() for name in one.names()]
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split()) or "no message"
+        if "registered twice" in reason:  # the registry's own complaint
+            raise UserError(f"{what}: {reason}; choose another name") from None
+        raise UserError(f"{what} cannot be imported: {type(error).__name__}: {reason:.300}") from None
+    finally:  # the registry lets a class of the same name take its own place, which here is another's
+        lost = [(one, name, cls) for one, name, cls in before if _ours(cls) and one.cls(name) is not cls]
+        for registry, name, cls in lost:
+            registry.register(name)(cls)
+    if lost:
+        names = ", ".join(f"{registry.kind} {name!r}" for registry, name, _ in lost)
+        raise UserError(f"{what} registers {names}, which is built in; choose another name")
 
 
 def _load_file(path: Path) -> None:

@@ -42,13 +42,21 @@ class Task:
 class Worker:
     """A spawned process with a pipe to it. `task` is what it works on; `ready` once it has imported everything."""
 
-    def __init__(self, store: Store, number: int, threads: int, stamp: dict[str, Any], plugins: Sequence[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        threads: int,
+        stamp: dict[str, Any],
+        plugins: Sequence[str],
+        embeddings: bool = False,
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.log = store.log_file(f"worker-{os.getpid()}-{number}")
         self.process = context.Process(
             target=worker.main,
-            args=(theirs, str(store.root), str(self.log), threads, stamp, tuple(plugins)),
+            args=(theirs, str(store.root), str(self.log), threads, stamp, tuple(plugins), embeddings),
             daemon=True,
         )
         with _thread_limit(threads):

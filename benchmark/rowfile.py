@@ -23,8 +23,18 @@ def append(path: Path, row: Row) -> None:
     if path.exists() and path.stat().st_size:
         repair(path)
     if not path.exists() or not path.stat().st_size:
-        write_atomically(path, _line(COLUMNS))
-    append_bytes(path, _line(_fields(row)))
+        write_atomically(path, header())
+    append_bytes(path, line(row))
+
+
+def header() -> bytes:
+    """The first line of a file."""
+    return _line(COLUMNS)
+
+
+def line(row: Row) -> bytes:
+    """A row as it stands in a file, with the line break at its end."""
+    return _line(_fields(row))
 
 
 def _fields(row: Row) -> list[str]:
@@ -49,8 +59,11 @@ def _sound(line: bytes) -> list[str] | None:
     return fields if len(fields) == len(COLUMNS) else None
 
 
-def _split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
-    """(line number, bytes, fields or None when damaged) of every line below the header, which is checked."""
+def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
+    """(line number, bytes, fields or None when damaged) of every line below the header, which is checked.
+
+    Raises UserError for a foreign header.
+    """
     lines = path.read_bytes().splitlines(keepends=True)
     if lines and lines[0].endswith(b"\n"):
         _check_header(path, lines[0].decode(errors="replace").strip().split(","))
@@ -77,18 +90,19 @@ def read(path: Path, only: str | None = None) -> list[Row]:
     Raises UserError for a foreign header, another schema version, or a value that its column does not admit.
     """
     rows, damaged = [], []
-    for number, _, fields in _split(path):
+    for number, _, fields in split(path):
         if fields is None:
             damaged.append(number)
         elif only is None or fields[COLUMNS.index("key")] == only:
-            rows.append(_row(path, number, fields))
+            rows.append(parse(path, number, fields))
     if damaged:
         numbers = ", ".join(map(str, damaged))
         warnings.warn(f"{path}: line {numbers} is damaged and left out; the next run moves it aside", stacklevel=3)
     return rows
 
 
-def _row(path: Path, number: int, fields: list[str]) -> Row:
+def parse(path: Path, number: int, fields: list[str]) -> Row:
+    """The row of a line's fields. UserError as of `read`."""
     values = {column: value for column, value in zip(COLUMNS, fields, strict=True) if value != ""}
     if values.get("schema_version") != str(SCHEMA_VERSION):
         version = values.get("schema_version", "none")
@@ -104,7 +118,7 @@ def _row(path: Path, number: int, fields: list[str]) -> Row:
 
 def repair(path: Path) -> None:
     """Move damaged lines to `<file>.damaged`, with a warning. Call with the file's lock held."""
-    damaged = [line for _, line, fields in _split(path) if fields is None]
+    damaged = [line for _, line, fields in split(path) if fields is None]
     if not damaged:
         return
     aside = path.with_name(path.name + ".damaged")

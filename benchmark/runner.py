@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
 from ..registry import UserError
-from .plan import Item, Plan
+from .plan import Item, Missing, Plan
 from .pool import Worker
-from .provenance import environment, git_state
+from .provenance import environment, git_state, now
 from .schema import Row
 from .store import Store
 from .worker import BROKEN, DONE, READY, ROUND
@@ -31,7 +31,8 @@ ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. jobs: worker processes (None: one a core). timeout: seconds a cell. memory_limit: bytes a worker."""
+    """How to run. jobs: worker processes (None: one a core). timeout: seconds a cell. memory_limit: bytes a worker.
+    embeddings: keep those of each cell's best round in a side file."""
 
     jobs: int | None = None
     threads: int = 1
@@ -39,6 +40,7 @@ class Options:
     memory_limit: int | None = None
     submitter: str = ""
     plugins: tuple[str, ...] = ()
+    embeddings: bool = False
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -84,6 +86,29 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
         run.stop()
 
 
+def record_missing(missing: Iterable[Missing], store: Store, options: Options | None = None) -> None:
+    """A row for every cell without data, status "skipped", so that the leaderboard says why it has no score.
+
+    Like any skipped cell it is not run again before `--rerun skipped`. Raises UserError for a folder that cannot be
+    written. The row has no path of this machine in it, as rows are published.
+    """
+    items = [item for one in missing for item in one.items]
+    stamp = _stamp(items, store, options or Options())
+    started = now()
+    for item in items:
+        error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
+        store.append(item.cell.row(item.suite, status="skipped", error=error, started=started, **stamp))
+
+
+def _stamp(items: Sequence[Item], store: Store, options: Options) -> dict[str, Any]:
+    """What all rows of a run have in common; prepares the results folder for them."""
+    digest, about = environment(options.threads)
+    store.prepare(item.suite for item in items)
+    store.write_environment(digest, about)
+    sha, dirty = git_state()
+    return {"environment": digest, "git_sha": sha, "git_dirty": dirty, "submitter": options.submitter}
+
+
 class _Run:
     def __init__(self, todo: Sequence[Item], store: Store, options: Options, observer: Observer) -> None:
         self.store, self.options, self.observer = store, options, observer
@@ -91,11 +116,7 @@ class _Run:
         self.summary = Summary()
         self.next_look = 0.0
         self.spawned = self.stillborn = 0
-        digest, about = environment(options.threads)
-        store.prepare(item.suite for item in todo)
-        store.write_environment(digest, about)
-        sha, dirty = git_state()
-        self.stamp = {"environment": digest, "git_sha": sha, "git_dirty": dirty, "submitter": options.submitter}
+        self.stamp = _stamp(todo, store, options)
         self.workers = [self._spawn() for _ in range(options.workers(len(todo)))]
 
     def loop(self) -> Summary:
@@ -118,7 +139,8 @@ class _Run:
 
     def _spawn(self) -> Worker:
         self.spawned += 1
-        return Worker(self.store, self.spawned, self.options.threads, self.stamp, self.options.plugins)
+        options = self.options
+        return Worker(self.store, self.spawned, options.threads, self.stamp, options.plugins, options.embeddings)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,9 @@
     results/<suite>/<method>.csv                the rows (schema.Row)
     results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
     results/<suite>/history/<key>.json.gz       per-round curves and per-client figures of a row
+    results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
+    results/submissions/<method>.yaml           what a submission says of itself
+    results/verified.csv                        rows that the maintainers ran again (verified.Verified)
     results/environments/<hash>.json            the machine and package versions that rows refer to
     results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
 
@@ -14,10 +17,12 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import json
 import os
 import re
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,14 +31,16 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ..registry import UserError
-from . import rowfile
+from . import rowfile, verified
 from .schema import Row
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 LOCKS, LOGS = ".locks", ".logs"
-NOT_SUITES = {"environments", LOCKS, LOGS}
+NOT_SUITES = {"environments", "submissions", LOCKS, LOGS}
+HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
 
 
 class Store:
@@ -49,6 +56,12 @@ class Store:
 
     def history_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "history" / f"{key}.json.gz"
+
+    def embeddings_file(self, suite: str, key: str) -> Path:
+        return self.root / suite / "embeddings" / f"{key}.npz"
+
+    def environment_file(self, digest: str) -> Path:
+        return self.root / "environments" / f"{digest}.json"
 
     def log_file(self, name: str) -> Path:
         return self.root / LOGS / f"{name}.txt"
@@ -93,8 +106,17 @@ class Store:
         with _clear_errors(self.root):
             rowfile.write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
 
+    def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
+        """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
+        import numpy as np
+
+        buffer, members = io.BytesIO(), dict[str, Any](arrays)
+        np.savez_compressed(buffer, **members)
+        with _clear_errors(self.root):
+            rowfile.write_atomically(self.embeddings_file(suite, key), buffer.getvalue())
+
     def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
-        path = self.root / "environments" / f"{digest}.json"
+        path = self.environment_file(digest)
         with _clear_errors(self.root):
             if not path.exists():
                 rowfile.write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
@@ -141,8 +163,46 @@ class Store:
         return latest(rowfile.read(path, only=key)).get(key) if path.exists() else None
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
+        """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
+        damaged, larger than any run's, or no JSON."""
         path = self.history_file(suite, key)
-        return json.loads(gzip.decompress(path.read_bytes())) if path.exists() else None
+        if not path.exists():
+            return None
+        with gzip.open(path) as stream:
+            data = stream.read(HISTORY_BYTES + 1)
+        if len(data) > HISTORY_BYTES:
+            raise ValueError(f"more than {HISTORY_BYTES >> 20} MiB unpacked")
+        try:
+            found: dict[str, Any] = json.loads(data)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        return found
+
+    def environment(self, digest: str) -> dict[str, Any] | None:
+        """The machine and packages that a row refers to, or None when there is no sound description."""
+        try:
+            found = json.loads(self.environment_file(digest).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def verdicts(self) -> list[verified.Verified]:
+        """On rows that the maintainers ran again, oldest first."""
+        return verified.read(self.root)
+
+    def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
+        """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large
+        or holds anything but arrays, zipfile.BadZipFile if it is no archive."""
+        import numpy as np
+
+        path = self.embeddings_file(suite, key)
+        if not path.exists():
+            return None
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > EMBEDDINGS_BYTES:
+                raise ValueError(f"{path}: more than {EMBEDDINGS_BYTES >> 20} MiB unpacked")
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored.items())
 
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:

@@ -1,8 +1,9 @@
 """Suites: named sets of cells, checked to the last name and parameter before anything runs.
 
-A suite has a `description`, `leaderboard` (whether `fglbench run --all` includes it), a `training` section for all of
-it, and `cross`: one block or a list of blocks. A block crosses its axes (`datasets`, `partitions`, `clients`, `splits`,
-`backbones`, `methods`, `seeds`); an axis with one value need not be a list, so a block of single values lists one cell.
+A suite has a `description`, `leaderboard` (whether `fglbench run --all` includes it), `order` (its place among the
+report's boards), a `training` section for all of it, and `cross`: one block or a list of blocks. A block crosses its
+axes (`datasets`, `partitions`, `clients`, `splits`, `backbones`, `methods`, `seeds`); an axis with one value need not
+be a list, so a block of single values lists one cell.
 
     cross:
       datasets: [cora, {name: pubmed, training: {rounds: 50}}]
@@ -188,6 +189,7 @@ class Suite(_Part):
     name: str
     description: str
     leaderboard: bool = False
+    order: int | None = None
     training: Training = {}
     cross: Several[Block]
 

@@ -16,7 +16,15 @@ from typing import Any
 READY, ROUND, DONE, BROKEN = "ready", "round", "done", "broken"
 
 
-def main(pipe: Connection, results: str, log: str, threads: int, stamp: dict[str, Any], plugins: Sequence[str]) -> None:
+def main(
+    pipe: Connection,
+    results: str,
+    log: str,
+    threads: int,
+    stamp: dict[str, Any],
+    plugins: Sequence[str],
+    embeddings: bool = False,
+) -> None:
     """Answer each (suite, cell) that comes through `pipe` with a row; ("round", n, figures) tells of the progress.
 
     A results folder that fails (full, gone) is ("broken", one line): the row cannot be kept, so the run must stop.
@@ -48,7 +56,7 @@ def main(pipe: Connection, results: str, log: str, threads: int, stamp: dict[str
         except EOFError:
             return
         try:
-            pipe.send((DONE, execute(cell, suite, store, federations, stamp, tell)))
+            pipe.send((DONE, execute(cell, suite, store, federations, stamp, tell, embeddings)))
         except UserError as error:
             pipe.send((BROKEN, str(error)))
 

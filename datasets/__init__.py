@@ -8,7 +8,7 @@ from typing import Any
 from . import acm_wiki, arxiv, csbm, gnn_benchmark, partition_graph, planetoid, tu  # noqa: F401
 from .base import DATASETS, DatasetSpec
 from .build import build_federation
-from .describe import Description, describe, parts_of, statistics
+from .describe import Description, describe, label_counts, parts_of, statistics
 from .federation import Data, Federation
 from .partitioning import PARTITIONS, PartitionSpec
 from .splits import SPLITS, SplitSpec
@@ -25,6 +25,7 @@ __all__ = [
     "SplitSpec",
     "build_federation",
     "describe",
+    "label_counts",
     "load",
     "parts_of",
     "statistics",

@@ -80,6 +80,12 @@ def parts_of(federation: Federation) -> list[np.ndarray]:
     ]
 
 
+def label_counts(data: Data, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """(clients, classes) int: nodes or graphs of each class among the parts (ids, one array a client)."""
+    label = data.label.numpy()
+    return np.stack([np.bincount(label[ids][label[ids] >= 0], minlength=data.num_classes) for ids in parts])
+
+
 def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
     """Describe the parts (ids of nodes or graphs, one array a client)."""
     total = len(data.label)
@@ -88,7 +94,7 @@ def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
         (np.ones(sum(map(len, parts)), dtype=np.int64), np.concatenate(parts), np.cumsum([0, *map(len, parts)])),
         shape=(len(parts), total),
     )
-    labels = np.stack([np.bincount(label[ids][label[ids] >= 0], minlength=data.num_classes) for ids in parts])
+    labels = label_counts(data, parts)
     everything = np.bincount(label[label >= 0], minlength=data.num_classes)
     sizes = np.array([len(ids) for ids in parts])
     emd = label_emd(labels, everything)

@@ -8,7 +8,7 @@ seeds before anything is compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,29 +16,44 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..benchmark.verified import Verified
+from . import sweep
 from .labels import TASK_COLUMNS, entrant_labels, task_labels
 
 # Trains on data that no federation has in one place: shown as a reference, never ranked.
 REFERENCES = frozenset({"global"})
+KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
 MEASURES = [
     "score", "val", "macro_f1", "score_weighted", "global_on_global", "global_on_local", "personal_on_global",
     "personal_on_local", "best_round", "traffic", "train_seconds", "total_seconds", "peak_memory_mb",
 ]  # fmt: skip
 
-Histories = Callable[[str], dict[str, Any] | None]  # key -> {"history": {column: [...]}, "per_client": {...}} or None
+# key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
+Histories = Callable[[str], dict[str, Any] | None]
+Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/embeddings.py) or None
 
 
 @dataclass(frozen=True, eq=False)
 class Board:
     """rows: one line a cell, sorted, with the columns of schema.Row and `task_label`, `entrant`, `traffic` (bytes of
-    all clients, both directions, to the best round). histories reads the curves of a key."""
+    all clients, both directions, to the best round). histories and embeddings read the side files of a key.
+    verdicts: on rows that the maintainers ran again."""
 
     suite: str
     rows: pd.DataFrame
     histories: Histories = field(repr=False)
+    embeddings: Embeddings = field(repr=False, default=lambda key: None)
+    verdicts: Sequence[Verified] = field(repr=False, default=())
 
     @classmethod
-    def build(cls, suite: str, rows: pd.DataFrame, histories: Histories = lambda key: None) -> Board:
+    def build(
+        cls,
+        suite: str,
+        rows: pd.DataFrame,
+        histories: Histories = lambda key: None,
+        embeddings: Embeddings = lambda key: None,
+        verdicts: Sequence[Verified] = (),
+    ) -> Board:
         """The board of `rows` (schema.Row columns, the standing row of each key), whatever their order."""
         rows = rows.astype({"seed": int, "clients": int})
         for column in set(MEASURES) - {"traffic"} | {"upload_bytes_best", "download_bytes_best"}:
@@ -48,7 +63,7 @@ class Board:
         rows["traffic"] = rows["upload_bytes_best"] + rows["download_bytes_best"]
         place = ["task_label", "entrant", "seed"]
         rows = rows.sort_values([*place, "started", "key"], kind="stable").drop_duplicates(place, keep="last")
-        return cls(suite, rows.reset_index(drop=True), histories)
+        return cls(suite, rows.reset_index(drop=True), histories, embeddings, verdicts)
 
     @cached_property
     def scored(self) -> pd.DataFrame:
@@ -75,6 +90,28 @@ class Board:
 
     def is_reference(self, entrant: str) -> bool:
         return self.method_of[entrant] in REFERENCES
+
+    @cached_property
+    def verified(self) -> dict[str, tuple[int, int]]:
+        """For each entrant with rows that the maintainers ran again: how many of them passed, and how many there are.
+
+        The last verdict on a row counts, and none on a row that has been superseded.
+        """
+        standing = {(key, version): (entrant, score) for key, version, entrant, score in self._identities()}
+        last: dict[str, tuple[str, bool]] = {}
+        for each in self.verdicts:
+            entrant, score = standing.get((each.key, each.method_version), ("", None))
+            if each.suite == self.suite and score is not None and each.concerns(score):
+                last[each.key] = entrant, each.verdict == "passed"
+        counts: dict[str, tuple[int, int]] = {}
+        for entrant, passed in last.values():
+            good, every = counts.get(entrant, (0, 0))
+            counts[entrant] = good + passed, every + 1
+        return counts
+
+    def _identities(self) -> list[tuple[str, str, str, float]]:
+        rows = self.scored[["key", "method_version", "entrant", "score"]]
+        return list(rows.itertuples(index=False, name=None))
 
     @cached_property
     def expected(self) -> dict[str, list[int]]:
@@ -116,9 +153,19 @@ class Board:
         return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
 
     @cached_property
+    def sweeps(self) -> list[sweep.Sweep]:
+        return sweep.find(self.scored)
+
+    @cached_property
+    def is_sweep(self) -> bool:
+        """Whether most entrants are settings of a method that is tried out: nothing to rank."""
+        tried = {entrant for one in self.sweeps for _, entrant in one.points}
+        return 2 * len(tried) > len([entrant for entrant in self.entrants if not self.is_reference(entrant)])
+
+    @cached_property
     def ranked(self) -> list[str]:
-        """Entrants that take part in the ranking: complete, and not a reference."""
-        return [entrant for entrant in self.complete if not self.is_reference(entrant)]
+        """Entrants that take part in the ranking: complete, and not a reference. None on a board that is a sweep."""
+        return [] if self.is_sweep else [entrant for entrant in self.complete if not self.is_reference(entrant)]
 
     @cached_property
     def by_dataset(self) -> pd.DataFrame:
@@ -135,14 +182,20 @@ class Board:
         """The settings of a task."""
         return self.rows.loc[self.rows["task_label"] == task, TASK_COLUMNS].iloc[0]
 
+    def stored(self, key: str) -> dict[str, Any]:
+        """The side file of a row; empty where there is none. What is in it was not checked."""
+        return (self.histories(key) if KEY.fullmatch(key) else None) or {}
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """The embeddings of a row; empty where there are none."""
+        return (self.embeddings(key) if KEY.fullmatch(key) else None) or {}
+
     def curves(self, column: str) -> pd.DataFrame:
         """One history column of all scored rows in long form: task_label, entrant, seed, round, value."""
         parts = []
         place = ["task_label", "entrant", "seed"]
         for row in self.scored[[*place, "key"]].to_dict("records"):
-            key = str(row.pop("key"))
-            stored = self.histories(key) if re.fullmatch(r"[0-9a-f]{8,64}", key) else None
-            history = (stored or {}).get("history")
+            history = self.stored(str(row.pop("key"))).get("history")
             rounds, values = (history.get(c) for c in ("round", column)) if isinstance(history, dict) else (None, None)
             if isinstance(rounds, list) and isinstance(values, list) and len(rounds) == len(values) > 0:
                 figures = {"round": pd.Series(rounds, dtype=object), "value": pd.Series(values, dtype=object)}

@@ -3,6 +3,7 @@
     results/LEADERBOARD.md
     results/<suite>/tables/<task>.md, .csv
     results/<suite>/figures/<figure>.png, manifest.json    the digests of the data that each figure was drawn from
+    results/REPRODUCTION.md, results/<suite>/REPRODUCTION.md   papers' tables (see reproduction/)
     README.md                                              the block between the two markers
 
 `tables/` and `figures/` hold nothing but the report's own files: what is no longer made is removed.
@@ -13,19 +14,25 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..benchmark.boards import board_order
 from ..benchmark.store import Store, load_results
 from ..registry import UserError
-from . import readme as readme_file
+from . import readme as readme_file, reproduction
 from .board import Board
-from .figures import PLOTS, Plot, digest
+from .figures import Plot, digest, found_figures
+from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
+from .papers import tables as papers_tables
 from .standings import Standings
 from .tables import task_csv, task_markdown
 from .text import slug
@@ -33,20 +40,24 @@ from .text import slug
 
 @dataclass
 class Report:
-    """Texts by path, figures by path (plot, data), and the files that are no longer made."""
+    """Texts by path, figures by path (plot, data), and the files that are no longer made; and what they show."""
 
+    boards: list[Standings] = field(default_factory=list)
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
     figures: dict[Path, tuple[Plot, dict[str, Any]]] = field(default_factory=dict)
     orphans: list[Path] = field(default_factory=list)
 
 
 def load_boards(results: Path) -> list[Board]:
-    """The boards of a results folder, `quick` last. UserError where there are no rows."""
+    """The boards of a results folder in the order of their suites. UserError where there are no rows."""
     store, boards = Store(results), []
-    for suite in sorted(store.suites(), key=lambda name: (name == "quick", name)):
+    verdicts = store.verdicts()
+    for suite in sorted(store.suites(), key=board_order):
         rows = load_results(results, suite)
         if len(rows):
-            boards.append(Board.build(suite, rows, partial(_history, store, suite)))
+            files = partial(_history, store, suite), partial(_embeddings, store, suite)
+            boards.append(Board.build(suite, rows, *files, verdicts))
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards
@@ -61,23 +72,26 @@ def _history(store: Store, suite: str, key: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _embeddings(store: Store, suite: str, key: str) -> dict[str, np.ndarray] | None:
+    """The embeddings of a row, or None where they cannot be read."""
+    try:
+        return store.embeddings(suite, key)
+    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zlib.error, zipfile.BadZipFile):
+        return None
+
+
 def environments(results: Path) -> dict[str, dict[str, Any]]:
     """Machine and package descriptions by hash."""
-    found = {}
-    for path in sorted((results / "environments").glob("*.json")):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(content, dict):
-            found[path.stem] = content
-    return found
+    paths = sorted((results / "environments").glob("*.json"))
+    found = {path.stem: Store(results).environment(path.stem) for path in paths}
+    return {digest: about for digest, about in found.items() if about is not None}
 
 
 def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     """The whole report in memory, the pictures not yet drawn. Without `figures`, figure files are left alone."""
-    report = Report()
-    boards = [Standings(board) for board in load_boards(results)]
+    found = load_boards(results)
+    boards = [Standings(board) for board in found if board.suite not in papers_tables()]
+    report = Report(boards, environments(results))
     captions: dict[str, list[tuple[str, str]]] = {}
     for standings in boards:
         suite = results / standings.board.suite
@@ -85,7 +99,7 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
             stem = suite / "tables" / slug(task)
             report.texts[Path(f"{stem}.md")] = task_markdown(standings, task)
             report.texts[Path(f"{stem}.csv")] = task_csv(standings, task)
-        drawn = {plot: found for plot in PLOTS if (found := plot.data(standings)) is not None}
+        drawn = found_figures(standings)
         captions[standings.board.suite] = [(plot.file, plot.caption) for plot in drawn]
         if figures:
             report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
@@ -94,7 +108,11 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
             report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
         tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
         report.orphans += [p for p in tables if p not in report.texts]
-    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, environments(results), captions)
+    report.texts |= reproduction.texts(results, found, report.environments)
+    report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
+    if not boards:
+        return report  # tables of papers only
+    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, report.environments, captions)
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
         report.texts[readme] = readme_file.with_block(readme, readme_block(boards, link))
@@ -127,6 +145,25 @@ def write(report: Report, progress: Callable[[Path], None] = lambda path: None) 
     except OSError as error:
         raise UserError(f"cannot write {str(error.filename or path)!r}: {error.strerror or error}") from None
     return changed
+
+
+def write_page(report: Report, path: Path, cards: Mapping[str, Card]) -> int:
+    """The HTML page of a report whose figures are drawn, with what `cards` say of the methods. Returns its bytes.
+
+    Raises UserError where there is no board, or the file cannot be written.
+    """
+    if not report.boards:
+        raise UserError("there is no board to show on a page: the rows belong to papers' tables only")
+    pictures: dict[str, list[Picture]] = {}
+    for place, (plot, _) in report.figures.items():
+        name = plot.file.removesuffix(".png").replace("_", " ")
+        pictures.setdefault(place.parent.parent.name, []).append(Picture(name, plot.caption, place.read_bytes()))
+    content = page(report.boards, report.environments, pictures, cards).encode()
+    try:
+        _replace(path, content)
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; name a file: --html FILE") from None
+    return len(content)
 
 
 def _manifest(folder: Path) -> dict[str, str]:

@@ -69,6 +69,6 @@ def parse(value: Any) -> dict[str, Any] | None:
     """The object that a JSON column holds, or None when it holds something else."""
     try:
         found = json.loads(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from ..benchmark.boards import is_board
 from . import provenance
 from .board import Board
 from .standings import Standings
@@ -27,6 +28,8 @@ METHOD_NOTE = """## How ranks are made
 - *Wins*: datasets with the highest mean score; a tie counts for all who share it.
 - Only methods that have a score for every task and seed of a board are ranked. Methods in *italics* are references that
   train on data which no federation has in one place; they are shown and never ranked.
+- ✓n: the maintainers drew n rows of the method on this board at random and ran them again, and all came out the same
+  (what that means: `docs/submitting.md`); ✗k/n: k of n did not. Without a mark none was run again.
 - ± is the sample standard deviation over seeds. Traffic counts the bytes of all clients, up and down, to the best
   round; traffic and training seconds are medians over tasks.
 """
@@ -54,10 +57,9 @@ def anchor(suite: str) -> str:
 def board_section(standings: Standings, environments: dict[str, dict[str, Any]], figures: list[tuple[str, str]]) -> str:
     board = standings.board
     parts = [f"## {md(board.suite)}", "", *provenance.settings(board), ""]
+    parts += [outcome(standings), ""]
     if board.ranked:
-        parts += [standings.verdict.text, "", overall(standings), ""]
-    else:
-        parts += ["No method is complete on this board yet, so nothing is ranked.", ""]
+        parts += [overall(standings), ""]
     parts += incomplete(board)
     if board.tasks:
         parts += ["### Per dataset", "", per_dataset(standings), "", legend(board), ""]
@@ -70,6 +72,15 @@ def board_section(standings: Standings, environments: dict[str, dict[str, Any]],
     return "\n".join(parts)
 
 
+def outcome(standings: Standings) -> str:
+    """What the ranking can say, or why there is none."""
+    if standings.board.ranked:
+        return standings.verdict.text
+    if standings.board.is_sweep:
+        return "A sweep: its entrants are settings of one method, so nothing is ranked."
+    return "No method is complete on this board yet, so nothing is ranked."
+
+
 def overall(standings: Standings) -> str:
     """The ranking as a markdown table, references below it."""
     board = standings.board
@@ -79,7 +90,7 @@ def overall(standings: Standings) -> str:
         [
             str(row.position),
             str(row.group) if grouped else ABSENT,
-            md(name),
+            md(name) + mark(board, name),
             mean_rank(row),
             percent(row.score),
             str(row.wins),
@@ -89,14 +100,18 @@ def overall(standings: Standings) -> str:
         ]
         for name, row in standings.table.astype(object).iterrows()
     ]
-    for name in board.complete:
-        if board.is_reference(name):
-            own = board.summary.xs(name, level="entrant")
-            score = board.scores[name].groupby([board.task_row(task)["dataset"] for task in board.tasks]).mean().mean()
-            cost = [data_size(own["traffic"].median()), number(own["train_seconds"].median(), 1)]
-            rows.append(["", "", f"*{md(name)}*", "reference", percent(score), "", covered, *cost])
+    for name, row in standings.references.astype(object).iterrows():
+        cost = [data_size(row.traffic), number(row.seconds, 1)]
+        rows.append(["", "", f"*{md(name)}*{mark(board, name)}", "reference", percent(row.score), "", covered, *cost])
     headers = ["#", "Group", "Method", RANK, "Mean score, %", "Wins", "Tasks", "Traffic", "Train, s"]
     return table(rows, headers, "rclrrrrrr")
+
+
+def mark(board: Board, name: str) -> str:
+    """' ✓3' for an entrant of which the maintainers ran 3 rows again, all of which came out the same; ' ✗1/3' where one
+    of 3 did not; nothing where none was run again."""
+    passed, total = board.verified.get(name, (0, 0))
+    return f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else ""
 
 
 def mean_rank(row: Any) -> str:
@@ -107,14 +122,11 @@ def mean_rank(row: Any) -> str:
 def per_dataset(standings: Standings) -> str:
     """Mean ± std of every entrant on every task: best in bold, those not told apart from the best with a mark."""
     board = standings.board
-    ranked = list(standings.table.index) if board.ranked else []
-    rest = [name for name in board.entrants if name not in ranked]
-    order = ranked + sorted(rest, key=lambda name: (board.is_reference(name), name))
     headers = ["Method"]
     for task in board.tasks:
         headers.append(f"[{md(task)}]({quote(f'{board.suite}/tables/{slug(task)}.md')}), n={len(board.expected[task])}")
     rows = []
-    for name in order:
+    for name in standings.order:
         shown = f"*{md(name)}*" if board.is_reference(name) else md(name)
         rows.append([shown, *(cell(standings, task, name) for task in board.tasks)])
     return table(rows, headers, "l" + "r" * len(board.tasks))
@@ -171,20 +183,24 @@ def reasons(rows: pd.DataFrame) -> list[str]:
 
 
 def readme_block(boards: list[Standings], leaderboard_link: str, top: int = 10) -> str:
-    """The body of the README block: the head of every board (of `quick` only when there is no other)."""
+    """The body of the README block: the head of every board of the benchmark, or of what there is (`quick` last)."""
     parts = []
-    for standings in [each for each in boards if each.board.suite != "quick"] or boards:
+    boards = [each for each in boards if not each.board.is_sweep]
+    own = [each for each in boards if is_board(each.board.suite)]
+    for standings in own or [each for each in boards if each.board.suite != "quick"] or boards:
         board = standings.board
         parts += [f"**{md(board.suite)}** ({count(len(board.tasks), 'task')})", ""]
         if not board.ranked:
             parts += ["No method is complete on this board yet.", ""]
             continue
         rows = [
-            [str(row.position), md(name), mean_rank(row), percent(row.score), str(row.wins)]
+            [str(row.position), md(name) + mark(board, name), mean_rank(row), percent(row.score), str(row.wins)]
             for name, row in standings.table.head(top).astype(object).iterrows()
         ]
         parts += [table(rows, ["#", "Method", RANK, "Mean score, %", "Wins"], "rlrrr"), ""]
         if len(board.ranked) > top:
             parts += [f"… and {len(board.ranked) - top} more.", ""]
+    if any(standings.board.verified for standings in own):
+        parts += ["✓n: the maintainers drew n rows of the method, ran them again, and all came out the same.", ""]
     parts.append(f"[The whole leaderboard]({leaderboard_link}): groups, every dataset, what is incomplete.")
     return "\n".join(parts)

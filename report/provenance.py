@@ -47,10 +47,14 @@ def task_sentence(board: Board, task: str) -> str:
 
 def foot(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
     """The provenance of a board, folded away except for what a reader must know."""
+    folded = ["<details><summary>Method versions (hash of the source)</summary>", "", versions(board), "", "</details>"]
+    return ["### Provenance", "", *facts(board, environments), "", *folded, ""]
+
+
+def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
+    """Cautions, rows, dates, commits, submitters and machines, one list item a line."""
     rows = board.rows
-    warnings = cautions(board)
-    parts = ["### Provenance", ""]
-    parts += [f"- **Caution**: {line}" for line in warnings]
+    parts = [f"- **Caution**: {line}" for line in cautions(board)]
     states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
     parts.append(f"- Rows: {len(rows)} ({states}), result schema {_list(rows['schema_version'])}")
     parts.append(f"- Started: {md(rows['started'].min())} to {md(rows['started'].max())}")
@@ -63,10 +67,14 @@ def foot(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
         about = describe(environments.get(str(digest)))
         devices = ", ".join(map(md, sorted(own["device"].unique())))
         parts.append(f"- Environment `{_code(digest)}` ({count(len(own), 'row')}, {devices}): {about}")
-    versions = rows.groupby("method", sort=True)["method_version"].unique()
-    cells = [[md(method), ", ".join(f"`{_code(v)}`" for v in sorted(found))] for method, found in versions.items()]
-    parts += ["", "<details><summary>Method versions (hash of the source)</summary>", ""]
-    return [*parts, table(cells, ["Method", "Version"], "ll"), "", "</details>", ""]
+    return parts
+
+
+def versions(board: Board) -> str:
+    """The source hashes of each method, as a table."""
+    found = board.rows.groupby("method", sort=True)["method_version"].unique()
+    cells = [[md(method), ", ".join(f"`{_code(v)}`" for v in sorted(own))] for method, own in found.items()]
+    return table(cells, ["Method", "Version"], "ll")
 
 
 def cautions(board: Board) -> list[str]:

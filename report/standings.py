@@ -36,10 +36,30 @@ class Standings:
         result["group"] = [groups.get(name, 0) for name in result.index]
         result["score"] = scores.mean()
         result["wins"] = wins(scores)
-        cost = self.board.summary.groupby("entrant")[["traffic", "train_seconds"]].median()
-        result[["traffic", "seconds"]] = cost.reindex(result.index)
+        result[["traffic", "seconds"]] = self._cost.reindex(result.index)
         result["position"] = result["mean_rank"].rank(method="min").astype(int)
         return result.sort_values("mean_rank", kind="stable")
+
+    @cached_property
+    def references(self) -> pd.DataFrame:
+        """Complete entrants that are never ranked: score, traffic, seconds as in `table`."""
+        board = self.board
+        names = [name for name in board.complete if board.is_reference(name)]
+        datasets = [board.task_row(task)["dataset"] for task in board.tasks]
+        result = pd.DataFrame({"score": board.scores[names].groupby(datasets).mean().mean()}, index=names)
+        result[["traffic", "seconds"]] = self._cost.reindex(names)
+        return result
+
+    @cached_property
+    def order(self) -> list[str]:
+        """All entrants: the ranked, then the incomplete, then references."""
+        ranked = list(self.table.index) if self.board.ranked else []
+        rest = [name for name in self.board.entrants if name not in ranked]
+        return ranked + sorted(rest, key=lambda name: (self.board.is_reference(name), name))
+
+    @cached_property
+    def _cost(self) -> pd.DataFrame:
+        return self.board.summary.groupby("entrant")[["traffic", "train_seconds"]].median()
 
     @cached_property
     def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:

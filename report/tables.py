@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 
@@ -13,6 +15,16 @@ from .statistics import DECIMALS
 from .text import csv_text, data_size, finite, md, mean_std, number, percent, spans, table
 
 MARK = "≈"
+# Beside the score, on the page of a task: heading, column of Board.summary, format.
+COLUMNS: list[tuple[str, str, Callable[[float], str]]] = [
+    ("n", "n", partial(number, digits=0)),
+    ("Validation", "val", percent),
+    ("Macro-F1", "macro_f1", percent),
+    ("Best round", "best_round", partial(number, digits=1)),
+    ("Traffic", "traffic", data_size),
+    ("Train, s", "train_seconds", partial(number, digits=1)),
+    ("Peak, MiB", "peak_memory_mb", partial(number, digits=0)),
+]
 
 
 def cell(standings: Standings, task: str, entrant: str) -> str:
@@ -50,20 +62,9 @@ def task_markdown(standings: Standings, task: str) -> str:
     rows = []
     for name in order(board, task):
         line = board.measures(task, name)
-        rows.append(
-            [
-                f"*{md(name)}*" if board.is_reference(name) else md(name),
-                cell(standings, task, name),
-                str(int(line["n"])),
-                percent(line["val"]),
-                percent(line["macro_f1"]),
-                number(line["best_round"], 1),
-                data_size(line["traffic"]),
-                number(line["train_seconds"], 1),
-                number(line["peak_memory_mb"], 0),
-            ]
-        )
-    headers = ["Method", "Score", "n", "Validation", "Macro-F1", "Best round", "Traffic", "Train, s", "Peak, MiB"]
+        shown = f"*{md(name)}*" if board.is_reference(name) else md(name)
+        rows.append([shown, cell(standings, task, name), *(show(line[column]) for _, column, show in COLUMNS)])
+    headers = ["Method", "Score", *(heading for heading, _, _ in COLUMNS)]
     own = board.rows[board.rows["task_label"] == task]
     parts = [
         "<!-- Made by `fglbench report`. Do not edit. -->",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ... import __version__
-from . import catalogue, data, profile, report, run, status
+from . import catalogue, check, data, new, profile, report, reproduce, run, status, submit, validate, verify
 
 app = typer.Typer(
     name="fglbench",
@@ -30,10 +30,16 @@ def options(
 
 
 app.command()(run.run)
+app.command()(reproduce.reproduce)
 app.command()(status.status)
 app.command("list")(catalogue.list_names)
 app.command()(catalogue.show)
 app.command()(report.report)
 app.command()(report.compare)
 app.command()(profile.profile)
+app.add_typer(new.app, name="new")
+app.command()(check.check)
+app.command()(submit.submit)
+app.command()(validate.validate)
+app.command()(verify.verify)
 app.add_typer(data.app, name="data")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from ...registry import did_you_mean
+from ...registry import UserError, did_you_mean, parameters
 from .options import Plugins
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ def list_names(kind: Kind, plugin: Plugins = None) -> None:
     if kind not in KINDS:
         raise did_you_mean(kind, KINDS, "kind of thing to list")
     lines = _suites() if kind == "suites" else _registered(_registries(plugin)[kind])
+    if kind in ("methods", "datasets"):
+        lines += _installed(_registries(None)[kind])
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
@@ -40,7 +41,7 @@ def show(
     """Show what a method is: paper, formula, and its parameters with types and defaults."""
     registries = _registries(plugin)
     for registry in registries.values():
-        if name in registry.names():
+        if name in registry.names() or _is_installed(registry, name):
             break
     else:
         if ":" in name:
@@ -53,16 +54,14 @@ def show(
     console.print(f"{registry.kind} {name}\n")
     console.print(inspect.getdoc(cls) or "", soft_wrap=True)
     console.print()
-    if not cls.model_fields:
+    if not (found := parameters(cls)):
         console.print("no parameters")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("parameter", "default", "type", "meaning"):
         table.add_column(column, no_wrap=column != "meaning")
-    for field, info in cls.model_fields.items():
-        value = info.get_default(call_default_factory=True)
-        default = "required" if info.is_required() else json.dumps(value, default=str)
-        table.add_row(info.alias or field, default, _type_name(info.annotation), info.description or "")
+    for parameter in found:
+        table.add_row(*parameter)
     console.print(table)
 
 
@@ -86,6 +85,29 @@ def _registered(registry: Registry[Any]) -> list[tuple[str, str]]:
     return [(name, _summary(registry.cls(name))) for name in registry.names()]
 
 
+def _is_installed(registry: Registry[Any], name: str) -> bool:
+    from ..plugins import GROUPS, installed
+
+    return registry in GROUPS.values() and name in installed(registry)
+
+
+def _installed(registry: Registry[Any]) -> list[tuple[str, str]]:
+    """What installed plug-in packages have. One that cannot be imported is named on the error output, and left out."""
+    from ..plugins import installed, refused
+
+    found, troubles = [], refused(registry)
+    for name, point in installed(registry).items():
+        if name in registry.names():
+            continue  # loaded already, and listed
+        try:
+            found.append((name, f"{_summary(registry.cls(name))} (plug-in: {point.dist.name if point.dist else '?'})"))
+        except UserError as error:
+            troubles.append(str(error))
+    for line in dict.fromkeys(troubles):
+        typer.echo(f"fglbench: {line}", err=True)
+    return found
+
+
 def _summary(cls: type) -> str:
     """The first paragraph of a docstring, on one line."""
     paragraph = (inspect.getdoc(cls) or "").split("\n\n", 1)[0]
@@ -97,8 +119,3 @@ def _suites() -> list[tuple[str, str]]:
 
     suites = [load_suite(name) for name in suite_names()]
     return [(s.name, f"{s.description} ({len(s.cells())} cells{', leaderboard' * s.leaderboard})") for s in suites]
-
-
-def _type_name(annotation: Any) -> str:
-    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return text.replace("typing.", "")

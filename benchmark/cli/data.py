@@ -116,10 +116,10 @@ def partition(
     description = describe(data, spec(data, clients, derive(seed, "partition")))
     _print(description)
     if plot or out:
-        from ...datasets.bubbles import draw
+        from ...report.figures.label_distribution import save
 
         path = out or Path(f"{name.replace(':', '-')}-{partition}-{clients}.png")
-        draw(description, f"{name}, {partition}, {clients} clients, seed {seed}", path)
+        save(description.labels, f"{name}, {partition}, {clients} clients, seed {seed}", path)
         typer.echo(f"\nwrote {path}")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...registry import UserError, did_you_mean
+from ...registry import UserError, did_you_mean, parameters
+
+if TYPE_CHECKING:
+    from ...report.html import Card
 
 Results = Annotated[Path, typer.Option("--results", help="the results folder", metavar="DIR")]
 
@@ -20,10 +24,20 @@ def report(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit with 1 if anything is stale")] = False,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="leave the figures as they are")] = False,
+    html: Annotated[bool, typer.Option("--html", help="also write one HTML page that needs no other file")] = False,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="with --html: where the page goes (default: leaderboard.html in the results folder)"),
+    ] = None,
 ) -> None:
     """Rebuild the leaderboard, the tables, the figures and the README block from the rows."""
     from ...report import build, readme as readme_file
+    from ...report.text import data_size
 
+    if file is not None and not html:
+        raise UserError(f"unexpected argument {str(file)!r}: a file is only written with --html")
+    if html and check:
+        raise UserError("--check writes nothing and --html writes a page: use one of them")
     made = build.make(results, readme or readme_file.find(results), figures=not no_figures)
     if check:
         old = build.stale(made)
@@ -36,7 +50,25 @@ def report(
         return
     changed = build.write(made)
     total = len(made.texts) + len(made.figures)
-    typer.echo(f"{results / 'LEADERBOARD.md'}: {len(changed)} of {total} files renewed")
+    head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
+    typer.echo(f"{head}: {len(changed)} of {total} files renewed")
+    if html:
+        target = file or results / "leaderboard.html"
+        size = build.write_page(made, target, _cards())
+        typer.echo(f"{target}: {data_size(size)}")
+
+
+def _cards() -> dict[str, Card]:
+    """What the registry knows of the methods. The report itself reads rows only and is handed this."""
+    from ...methods import METHODS
+    from ...report.html import Card
+
+    found, names = {}, {METHODS.cls(name): name for name in METHODS.names()}
+    for cls, name in names.items():
+        bases = tuple(names[base] for base in cls.__mro__[1:] if base in names)
+        source = cls.__module__.partition(".")[2].replace(".", "/") + ".py"
+        found[name] = Card(inspect.getdoc(cls) or "", source, bases, parameters(cls))
+    return found
 
 
 def compare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -40,6 +41,12 @@ def run(
     timeout: Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")] = 3600,
     memory_limit: Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")] = None,
     rerun: Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")] = None,
+    missing_rows: Annotated[
+        bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")
+    ] = False,
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")] = False,
     results: Results = Path("results"),
     submitter: Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")] = "",
@@ -52,7 +59,7 @@ def run(
     """
     from ..plan import make_plan, with_data
     from ..plugins import load_plugins
-    from ..runner import Options, run_plan
+    from ..runner import Options, record_missing, run_plan
     from ..selection import Request, select
     from ..store import Store
     from .progress import Display
@@ -74,7 +81,7 @@ def run(
     )
     console = Console(highlight=False, markup=False)
     store = Store(results)
-    plan = make_plan(select(request), store, names(rerun))
+    plan = make_plan(select(request), store, names(rerun), embeddings)
     _tell_plan(plan, console)
     if dry_run:
         for line in outline(plan.todo):
@@ -84,12 +91,14 @@ def run(
         return 1 if plan.counts()["failed"] else 0
     store.prepare(item.suite for item in plan.todo)
     plan, missing = with_data(plan)
-    for line in missing:
-        Console(stderr=True, highlight=False, markup=False).print(f"fglbench: {line}", soft_wrap=True)
+    for absent in missing:
+        Console(stderr=True, highlight=False, markup=False).print(f"fglbench: {absent}", soft_wrap=True)
+    memory = None if memory_limit is None else int(memory_limit * 2**30)
+    options = Options(jobs, threads, timeout or None, memory, submitter, plugins, embeddings)
+    if missing_rows:
+        record_missing(missing, store, options)
     if not plan.todo:
         raise UserError("nothing could be run: none of the datasets could be loaded (see above)")
-    memory = None if memory_limit is None else int(memory_limit * 2**30)
-    options = Options(jobs, threads, timeout or None, memory, submitter, plugins)
     workers = options.workers(len(plan.todo))
     console.print(f"{workers} worker{'s' * (workers > 1)}, {threads} thread{'s' * (threads > 1)} each")
     begun = time.monotonic()
@@ -128,11 +137,19 @@ def _tell_end(count: Any, seconds: float, suites: set[str], results: Path, conso
 
 
 def outline(items: list[Item]) -> list[str]:
-    """One line for all seeds of a cell: "  leaderboard: cora louvain x10 gcn fedavg, seeds 0 1 2"."""
+    """One line for all seeds of a cell: "  leaderboard: cora louvain x10 gcn fedavg, seeds 0 1 2".
+
+    Settings that differ in parameters only share one too: "  sweep-fgssl: ... fgssl (19 settings), seeds 0 1 2".
+    """
     seeds: dict[tuple[str, str], list[int]] = {}
     for item in items:
         seeds.setdefault((item.suite, _without_seed(item.cell)), []).append(item.cell.seed)
-    return [f"  {suite}: {cell}, seeds {' '.join(map(str, found))}" for (suite, cell), found in seeds.items()]
+    lines = []
+    for (suite, cell), found in seeds.items():
+        several = max(Counter(found).values())
+        settings = f" ({several} settings)" if several > 1 else ""
+        lines.append(f"  {suite}: {cell}{settings}, seeds {' '.join(map(str, dict.fromkeys(found)))}")
+    return lines
 
 
 def _without_seed(cell: Cell) -> str:

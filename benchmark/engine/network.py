@@ -149,7 +149,7 @@ def _take(tree: Any, index: list[int], moves: Moves) -> Any:
                 continue
             for new, (old, rows, _) in enumerate(moves):
                 if old == int(group[1]):
-                    taken[f"{new}:{key[group.end():]}"] = _take(value, rows, [])
+                    taken[f"{new}:{key[group.end() :]}"] = _take(value, rows, [])
         return taken
     if isinstance(tree, list):
         return [tree[p] for p in index]
@@ -165,7 +165,7 @@ def _put(tree: Any, index: list[int], part: Any, clients: int, moves: Moves) -> 
                 tree[key] = _put(tree.get(key), index, value, clients, moves)
             else:
                 old, rows, size = moves[int(group[1])]
-                name = f"{old}:{key[group.end():]}"
+                name = f"{old}:{key[group.end() :]}"
                 tree[name] = _put(tree.get(name), rows, value, size, [])
         return tree
     if isinstance(part, list):

@@ -12,7 +12,9 @@ class Outcome:
     score is the primary test metric at the round that validation chose; score_metric says in words what it is.
     matrix: the four model x data figures ("global_on_global", "global_on_local", "personal_on_global",
     "personal_on_local"). history: per-round columns of equal length ("round", "val", "score", "val_loss",
-    "train_loss", "upload_bytes", "download_bytes", "seconds"). per_client: "val" and "score" at the best round.
+    "train_loss", "upload_bytes", "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one
+    entry where the whole graph or the union is scored), and on each client's own test nodes "global_on_local" and
+    "personal_on_local", where there are such models.
     """
 
     score: float | None

@@ -19,6 +19,7 @@ from .outcome import Outcome
 from .tasks import TASKS
 
 OnRound = Callable[[int, dict[str, float]], None]
+OnBest = Callable[[Evaluator, Models], None]
 
 
 @dataclass
@@ -42,11 +43,13 @@ def train(
     *,
     cohort_size: int | None = None,
     on_round: OnRound | None = None,
+    on_best: OnBest | None = None,
 ) -> Outcome:
     """Train a method on a federation and score it.
 
     backbones: client k has entry k mod len. cohort_size: clients trained in one program (None: chosen for speed); the
     result does not depend on it but for float32 rounding. on_round: called after each scored round with its figures.
+    on_best: called once, in the end, with what scores and the models of the best round.
     Raises Skip when the method does not apply, Diverged when its outputs are no longer finite.
     """
     begin = time.perf_counter()
@@ -88,6 +91,8 @@ def train(
     assert best is not None
     outcome = _outcome(best, model, config, evaluator, exchange, rounds, history, federation)
     outcome.total_seconds = time.perf_counter() - begin
+    if on_best is not None:
+        on_best(evaluator, best.models)
     return outcome
 
 
@@ -145,10 +150,13 @@ def _outcome(
     federation: Federation,
 ) -> Outcome:
     matrix: dict[str, float | None] = {}
+    local: dict[str, list[float]] = {}
     for kind in ("global", "personal"):
         for data in ("global", "local"):
             scored = evaluator.score(best.models, kind, data)
             matrix[f"{kind}_on_{data}"] = None if scored is None else _none_if_nan(_mean(scored.test))
+            if scored is not None and data == "local":
+                local[f"{kind}_on_local"] = scored.test.tolist()
     scored = best.scored
     weights = scored.target.count("test").float()
     weighted = (scored.test.nan_to_num() * weights).sum() / weights.sum() if len(weights) == len(scored.test) else None
@@ -169,7 +177,7 @@ def _outcome(
         train_seconds=exchange.seconds,
         total_seconds=0.0,
         history=history,
-        per_client={"val": scored.val.tolist(), "score": scored.test.tolist()},
+        per_client={"val": scored.val.tolist(), "score": scored.test.tolist(), **local},
         notes=federation.notes,
     )
 

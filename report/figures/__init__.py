@@ -14,21 +14,37 @@ from functools import partial
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 
 from ..standings import Standings
-from . import convergence, critical_difference, rank_heatmap, trade_off, win_rate
+from . import (
+    cka,
+    convergence,
+    critical_difference,
+    label_distribution,
+    per_client,
+    rank_heatmap,
+    sensitivity,
+    trade_off,
+    tsne,
+    win_rate,
+)
 from .style import RC
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave."""
+    """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
+
+    contest: it is about entrants that compete, which those of a sweep do not.
+    """
 
     file: str
     caption: str
     data: Callable[[Standings], dict[str, Any] | None]
     draw: Callable[[dict[str, Any]], Figure]
+    contest: bool = True
 
     def png(self, found: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
@@ -45,11 +61,22 @@ PLOTS = [
     Plot("score_vs_bytes.png", trade_off.BYTES, partial(trade_off.data, cost="traffic"), trade_off.draw),
     Plot("score_vs_seconds.png", trade_off.SECONDS, partial(trade_off.data, cost="train_seconds"), trade_off.draw),
     Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw),
+    Plot("per_client.png", per_client.CAPTION, per_client.data, per_client.draw),
+    Plot("sensitivity.png", sensitivity.CAPTION, sensitivity.data, sensitivity.draw, contest=False),
+    Plot("tsne.png", tsne.CAPTION, tsne.data, tsne.draw),
+    Plot("cka.png", cka.CAPTION, cka.data, cka.draw),
+    Plot("label_distribution.png", label_distribution.CAPTION, label_distribution.data, label_distribution.draw),
 ]
 
 
+def found_figures(standings: Standings) -> dict[Plot, dict[str, Any]]:
+    """The figures that a board has, with their data."""
+    wanted = [plot for plot in PLOTS if not (plot.contest and standings.board.is_sweep)]
+    return {plot: found for plot in wanted if (found := plot.data(standings)) is not None}
+
+
 def digest(found: dict[str, Any]) -> str:
-    """sha256 (16 hex) of a figure's data, floats to nine significant digits."""
+    """sha256 (16 hex) of a figure's data: floats to nine significant digits, stored arrays to the bit."""
     text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -59,4 +86,6 @@ def _rounded(value: Any) -> Any:
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, value.shape, hashlib.sha256(value.tobytes()).hexdigest()]
     return f"{value:.9g}" if isinstance(value, float) else value

@@ -64,6 +64,17 @@ def facets(count: int, width: float = 3.1, height: float = 2.5, columns: int = 3
     return figure, list(grid[:count])
 
 
+def grid_of(counts: Sequence[int], side: float = 2.3) -> tuple[Figure, list[list[Axes]]]:
+    """A figure with a line of `counts[i]` square panels for each i."""
+    across = max(counts)
+    figure = Figure(figsize=(max(side * across, 4.8), side * len(counts) + 0.5), layout="constrained")
+    grid = np.atleast_2d(figure.subplots(len(counts), across, squeeze=False))
+    for line, count in zip(grid, counts, strict=True):
+        for spare in line[count:]:
+            spare.set_visible(False)
+    return figure, [list(line[:count]) for line, count in zip(grid, counts, strict=True)]
+
+
 def name_outer(figure: Figure, x: str, y: str) -> None:
     """Name the axes of the outer panels only: every panel with none below it, and the first of each row."""
     shown = [axes for axes in figure.axes if axes.get_visible()]
@@ -77,11 +88,13 @@ def name_outer(figure: Figure, x: str, y: str) -> None:
 
 
 def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """One legend for all panels, under them, in as many columns as fit, evenly filled."""
+    """One legend for all panels, under them, in as many columns as fit, evenly filled; the figure grows by its lines,
+    which would otherwise squeeze the panels to nothing on a small board of many methods."""
     widest = max((len(str(handle.get_label())) for handle in handles), default=1)
     fit = max(1, int(figure.get_size_inches()[0] / (0.55 + 0.072 * widest)))
     lines = math.ceil(len(handles) / fit)
     columns = math.ceil(len(handles) / max(lines, 1))
+    figure.set_figheight(figure.get_figheight() + 0.18 * max(lines - 1, 0))
     figure.legend(handles=list(handles), loc="outside lower center", ncols=columns, frameon=False)
 
 

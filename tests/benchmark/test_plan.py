@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fglbench.benchmark.plan import make_plan
@@ -71,3 +72,9 @@ def test_rows_of_another_suite_do_not_count(cells, store):
 def test_unknown_kinds_of_rows_are_answered(cells, store):
     with pytest.raises(UserError, match=r"unknown kind of row to rerun 'faild'; did you mean 'failed'\?"):
         make_plan(cells, store, ["faild"])
+
+
+def test_wanted_embeddings_run_finished_cells_that_have_none(cells, store):
+    store.write_embeddings(cells[0][0], cells[0][1].key, {"note": np.array("")})
+    assert [item.cell.seed for item in make_plan(cells, store, embeddings=True).todo] == [1, 6]
+    assert [item.cell.seed for item in make_plan(cells, store, ["skipped"], embeddings=True).todo] == [1, 5, 6]

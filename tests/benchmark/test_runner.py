@@ -13,9 +13,12 @@ import psutil
 import pytest
 
 import fglbench
-from fglbench.benchmark.runner import Observer
+from fglbench.benchmark.plan import make_plan, with_data
+from fglbench.benchmark.runner import Observer, record_missing
 from fglbench.benchmark.selection import Request, select
 from fglbench.benchmark.store import Store, load_results
+from fglbench.datasets import DATASETS
+from fglbench.datasets.csbm import CSBM
 from fglbench.registry import UserError
 
 TROUBLES = str(Path(__file__).with_name("troubles.py"))
@@ -154,6 +157,33 @@ def test_interrupted_runs_go_on_and_two_at_once_share_the_work(tmp_path):
     rows = Store(results).rows("tiny")
     assert len(rows) == len({row.key for row in rows}) == 8
     assert {row.key: row for row in rows if row.key in finished} == finished
+
+
+def test_missing_data_leaves_no_row_unless_asked(tmp_path, monkeypatch):
+    class Nowhere(CSBM):
+        name = "nowhere"
+        synthetic = False
+
+        def content(self):
+            raise UserError("dataset 'nowhere' cannot be had (cache: none in /home/me)")
+
+    monkeypatch.setitem(DATASETS._classes, "nowhere", Nowhere)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE.replace("{name: csbm, params: {nodes: 60, classes: 2, features: 8}}", "[nowhere, csbm]"))
+    store, request = Store(tmp_path / "results"), Request(suites=(str(path),))
+    plan, missing = with_data(make_plan(select(request), store))
+    assert {item.cell.dataset.name for item in plan.items} == {"csbm"}
+    told = "dataset 'nowhere' cannot be had (cache: none in /home/me) (4 cells left out)"
+    assert [str(one) for one in missing] == [told]
+    assert store.rows() == []
+
+    record_missing(missing, store)
+    rows = store.rows("tiny")
+    assert {(row.dataset, row.method, row.seed, row.status) for row in rows} == {
+        ("nowhere", method, seed, "skipped") for method in ("fedavg", "local") for seed in (0, 1)
+    }
+    assert all("nowhere could not be had" in row.error and "/home" not in row.error for row in rows)
+    assert make_plan(select(request), store).counts() == {"todo": 4, "skipped": 4}
 
 
 def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import errno
+import gzip
 import multiprocessing
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from fglbench.benchmark import rowfile
+from fglbench.benchmark import rowfile, store as stores
 from fglbench.benchmark.schema import Row
 from fglbench.benchmark.store import Store, latest, load_results
 from fglbench.registry import UserError
@@ -181,3 +183,43 @@ def test_history_is_kept_beside_the_rows(store):
     assert store.history("s", "k") == history
     assert store.history_file("s", "k").read_bytes() == first
     assert store.history("s", "other") is None
+
+
+def test_embeddings_come_back_and_their_bytes_depend_on_the_content_only(store):
+    arrays = {"node": np.arange(3), "global": np.eye(3, dtype=np.float16), "note": np.array("none \N{EN DASH}")}
+    assert store.embeddings("s", "k") is None
+    store.write_embeddings("s", "k", arrays)
+    before = store.embeddings_file("s", "k").read_bytes()
+    read = store.embeddings("s", "k")
+    assert list(read) == list(arrays)
+    assert all(np.array_equal(read[name], value) and read[name].dtype == value.dtype for name, value in arrays.items())
+    store.write_embeddings("s", "k", {name: value.copy() for name, value in arrays.items()})
+    assert store.embeddings_file("s", "k").read_bytes() == before
+
+
+def test_embeddings_of_strangers_can_neither_run_code_nor_fill_the_memory(store):
+    path = store.embeddings_file("s", "k")
+    path.parent.mkdir()
+    np.savez(path, node=np.array([{"an": "object"}], dtype=object))  # numpy would unpickle it
+    with pytest.raises(ValueError, match="pickle"):
+        store.embeddings("s", "k")
+    np.savez_compressed(path, node=np.zeros(5 * 2**20))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(ValueError, match="more than 32 MiB"):
+        store.embeddings("s", "k")
+
+
+def test_a_side_file_that_fills_the_memory_or_the_stack_is_refused(store):
+    path = store.history_file("s", "k")
+    path.write_bytes(gzip.compress(b"[" + b"1," * (stores.HISTORY_BYTES // 2) + b"1]"))
+    with pytest.raises(ValueError, match="more than 32 MiB unpacked"):
+        store.history("s", "k")
+    path.write_bytes(gzip.compress(b"[" * 100_000))
+    with pytest.raises(ValueError, match="nested too deeply"):
+        store.history("s", "k")
+    store.environment_file("e").parent.mkdir()
+    for content in ("[" * 100_000, "[1]", "{"):
+        store.environment_file("e").write_text(content)
+        assert store.environment("e") is None
+    store.environment_file("e").write_text('{"cpu": "x"}')
+    assert store.environment("e") == {"cpu": "x"}

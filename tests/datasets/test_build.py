@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch
 
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation, describe, load, parts_of, statistics
 from fglbench.datasets.base import bidirected
-from fglbench.datasets.bubbles import draw
 from fglbench.datasets.features import to_tensor
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
 from fglbench.datasets.seeds import derive
@@ -159,23 +157,3 @@ def test_statistics_by_hand(square: NodeData) -> None:
         "edge homophily": 0.4,
     }
     assert figures == expected
-
-
-def test_the_picture_shows_one_bubble_a_label_held(
-    square: NodeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matplotlib.axes import Axes
-
-    drawn = []
-    scatter = Axes.scatter
-    monkeypatch.setattr(
-        Axes, "scatter", lambda self, x, y, **how: drawn.append((x, y, how["s"])) or scatter(self, x, y, **how)
-    )
-    draw(describe(square, [np.array([0, 1, 2]), np.array([2, 3])]), "square", tmp_path / "new" / "square.png")
-    ((client, label, area),) = drawn
-    assert list(zip(client, label, strict=True)) == [(0, 0), (0, 1), (1, 1)]
-    np.testing.assert_allclose(area / area[0], [1, 0.5, 1])
-    assert (tmp_path / "new" / "square.png").read_bytes().startswith(b"\x89PNG")
-    for path in (tmp_path / "square.nonsense", tmp_path / "new" / "square.png" / "x.png"):
-        with pytest.raises(UserError, match="the plot cannot be written"):
-            draw(describe(square, [np.arange(5)]), "square", path)

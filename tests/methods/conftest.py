@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.cohort import Cohort
 from fglbench.benchmark.engine.loop import Exchange
@@ -72,7 +72,7 @@ def begin(
     models = method.architecture([BACKBONES.build(kind, {"hidden": 8, **(backbone or {})}) for kind in chosen])
     exchange = Exchange(method, method.arrange(world), models, settings, 5, cohort_size)
     for phase in method.phases(settings)[:-1]:
-        for number in range(1, phase.rounds + 1):
+        for number in range(1, phase.length(exchange.server) + 1):
             exchange.round(phase, number)
     return Run(exchange)
 
@@ -80,6 +80,31 @@ def begin(
 @pytest.fixture(scope="session")
 def start() -> Callable[..., Run]:
     return begin
+
+
+@pytest.fixture(scope="session")
+def start_graphs() -> Callable[..., Run]:
+    """As `start`, for sets of graphs: encoders of two layers of width 4, minibatches of three graphs."""
+
+    def start(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Run:
+        own: dict[str, Any] = {"kinds": ["gin"], "backbone": {"hidden": 4, "layers": 2}, "batch_size": 3, "lr": 1e-3}
+        return begin(world, name, params, **{**own, **config})
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
+    """final(world, method, params, **training): the global model after two rounds on sets of graphs."""
+
+    def train(*args: Any, **config: Any) -> Params:
+        run = start_graphs(*args, **config)
+        for number in (1, 2):
+            run.round(number)
+        model: Params = run.exchange.server.state["model"]
+        return model
+
+    return train
 
 
 @pytest.fixture(scope="session")

@@ -10,35 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.encoders import Codes, GINEncoder, is_statistic
 from fglbench.benchmark.engine.graphcohort import GraphCohort
 from fglbench.benchmark.engine.graphsets import GraphBatch, GraphStack, neighbours
-from fglbench.benchmark.engine.loop import Exchange
 from fglbench.datasets.federation import Federation
-from fglbench.methods import METHODS
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
 from fglbench.methods.parts.mutual_information import between_views, to_global_from_previous
 
 Make = Callable[..., Federation]
-H, LAYERS, FEATURES = 4, 2, 4
+Start = Callable[..., Any]
+Final = Callable[..., Params]
+H, LAYERS, FEATURES = 4, 2, 4  # of `start_graphs`
 FAMILY = ["intra-fedavg", "intra-kl", "intra-mse", "fclg", "fclg-h"]
-
-
-def exchange(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Exchange:
-    method = METHODS.build(name, params)
-    settings = method.protocol(TrainConfig(**{"local_epochs": 2, "batch_size": 3, "lr": 1e-3, **config}))
-    backbones = method.architecture([BACKBONES.build("gin", {"hidden": H, "layers": LAYERS})])
-    return Exchange(method, method.arrange(world), backbones, settings, 5)
-
-
-def final(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Params:
-    running = exchange(world, name, params, **config)
-    for number in (1, 2):
-        running.round(running.method.phases(running.config)[0], number)
-    model: Params = running.server.state["model"]
-    return model
 
 
 def equal(a: Params, b: Params) -> bool:
@@ -147,21 +131,21 @@ def test_inter_is_averaged_over_graphs_and_in_the_variant_over_nodes(batch: Grap
         assert found[1] == 0
 
 
-def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make) -> None:
-    (cohort,) = exchange(graph_sets(), "fclg").cohorts
+def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make, start_graphs: Start) -> None:
+    (cohort,) = start_graphs(graph_sets(), "fclg").exchange.cohorts
     assert isinstance(cohort, GraphCohort)
     next(iter(cohort.steps()))
     now = GINEncoder(hidden=H, layers=LAYERS).encode(cohort.params, cohort.minibatch, neighbours, track=True)
     torch.testing.assert_close(frozen(cohort, cohort.params).graphs, now.graphs)
 
 
-def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make) -> None:
+def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make, start_graphs: Start) -> None:
     """Whatever the diffusion is, the first step's statistics are the adjacency view's."""
     found = []
     for alpha in (0.2, 0.9):
-        running = exchange(graph_sets(), "fclg", {"alpha": alpha}, local_epochs=1, batch_size=None)
-        running.round(running.method.phases(running.config)[0], 1)
-        found.append(running.cohorts[0].params)
+        running = start_graphs(graph_sets(), "fclg", {"alpha": alpha}, local_epochs=1, batch_size=None)
+        running.round(1)
+        found.append(running.exchange.cohorts[0].params)
     statistics = [name for name in found[0] if is_statistic(name)]
     assert all(torch.equal(found[0][name], found[1][name]) for name in statistics)
     assert not torch.equal(found[0]["0.inner.weight"], found[1]["0.inner.weight"])
@@ -172,7 +156,9 @@ OFF = {"fclg": {"inter": 0}, "fclg-h": {"inter": 0}, "intra-kl": {"distillation"
 
 
 @pytest.mark.parametrize(("name", "params"), OFF.items(), ids=list(OFF))
-def test_without_its_second_term_it_is_intra_fedavg(name: str, params: dict[str, Any], graph_sets: Make) -> None:
+def test_without_its_second_term_it_is_intra_fedavg(
+    name: str, params: dict[str, Any], graph_sets: Make, final: Final
+) -> None:
     world = graph_sets()
     plain = final(world, "intra-fedavg")
     assert equal(final(world, name, params), plain)
@@ -180,14 +166,14 @@ def test_without_its_second_term_it_is_intra_fedavg(name: str, params: dict[str,
 
 
 @pytest.mark.parametrize("name", ["fclg", "fclg-h"])
-def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets: Make) -> None:
+def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets: Make, final: Final) -> None:
     world = graph_sets()
     assert equal(final(world, name, local_epochs=1), final(world, "intra-fedavg", local_epochs=1))
 
 
-def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make) -> None:
-    running = exchange(graph_sets((5, 3, 4)), "fclg", local_epochs=3)
-    (cohort,) = running.cohorts
+def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make, start_graphs: Start) -> None:
+    running = start_graphs(graph_sets((5, 3, 4)), "fclg", local_epochs=3)
+    (cohort,) = running.exchange.cohorts
     method, seen = running.method, []
 
     class Watched(FCLG):
@@ -196,7 +182,7 @@ def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make) -
             seen.append((value, cohort.state["previous"]["0.inner.weight"].clone()))
             return super().local_loss(cohort)
 
-    cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.server.state["model"].items()}}
+    cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.exchange.server.state["model"].items()}}
     assert isinstance(method, FCLG)
     Watched().client(cohort)
     steps = len(seen) // 3  # per epoch
@@ -209,9 +195,9 @@ def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make) -
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_bytes_of_a_round(name: str, graph_sets: Make) -> None:
-    running = exchange(graph_sets(), name)
-    running.round(running.method.phases(running.config)[0], 1)
+def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> None:
+    running = start_graphs(graph_sets(), name)
+    running.round(1)
     encoder = (FEATURES * H + H) + (LAYERS - 1) * (H * H + H) + LAYERS * (H * H + H) + LAYERS * 2 * H
     scalars = encoder + LAYERS * 2 * H  # the running statistics
-    assert running.upload_bytes == running.download_bytes == [4 * scalars] * 3
+    assert running.exchange.upload_bytes == running.exchange.download_bytes == [4 * scalars] * 3

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.encoders import is_statistic, named
 from fglbench.benchmark.engine.graphcohort import GraphCohort
 from fglbench.benchmark.engine.graphsets import neighbours
-from fglbench.benchmark.engine.loop import Exchange
 from fglbench.datasets.federation import Federation
-from fglbench.methods import METHODS
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
 from fglbench.methods.parts.mutual_information import jensen_shannon
 
 Make = Callable[..., Federation]
-H, LAYERS, FEATURES = 4, 2, 4
+Start = Callable[..., Any]
+Final = Callable[..., Params]
+H, LAYERS, FEATURES = 4, 2, 4  # of `start_graphs`
 
 
 def slow_jensen_shannon(nodes: torch.Tensor, graphs: torch.Tensor, home: list[int]) -> torch.Tensor:
@@ -60,23 +59,8 @@ def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
         torch.testing.assert_close(a, b)
 
 
-def exchange(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Exchange:
-    method = METHODS.build(name, params)
-    settings = method.protocol(TrainConfig(**{"local_epochs": 2, "batch_size": 3, "lr": 1e-3, **config}))
-    backbones = method.architecture([BACKBONES.build("gin", {"hidden": H, "layers": LAYERS})])
-    return Exchange(method, method.arrange(world), backbones, settings, 5)
-
-
-def final(world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any) -> Params:
-    running = exchange(world, name, params, **config)
-    for number in (1, 2):
-        running.round(running.method.phases(running.config)[0], number)
-    model: Params = running.server.state["model"]
-    return model
-
-
-def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make) -> None:
-    (cohort,) = exchange(graph_sets(), "infograph-fedavg").cohorts
+def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
+    (cohort,) = start_graphs(graph_sets(), "infograph-fedavg").exchange.cohorts
     assert isinstance(cohort, GraphCohort)
     next(iter(cohort.steps()))
     method, batch = InfoGraphFedAvg(), cohort.minibatch
@@ -98,15 +82,16 @@ def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_se
         torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_discriminators_and_encoder_all_train(graph_sets: Make) -> None:
-    running = exchange(graph_sets(), "infograph-fedavg")
-    before = {name: value.clone() for name, value in running.server.state["model"].items()}
-    running.round(running.method.phases(running.config)[0], 1)
-    assert [name for name, value in running.server.state["model"].items() if torch.equal(value, before[name])] == []
+def test_discriminators_and_encoder_all_train(graph_sets: Make, start_graphs: Start) -> None:
+    running = start_graphs(graph_sets(), "infograph-fedavg")
+    state = running.exchange.server.state
+    before = {name: value.clone() for name, value in state["model"].items()}
+    running.round(1)
+    assert [name for name, value in state["model"].items() if torch.equal(value, before[name])] == []
 
 
 @pytest.mark.parametrize("family", ["infograph", "mvgrl"])
-def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, graph_sets: Make) -> None:
+def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, graph_sets: Make, final: Final) -> None:
     world = graph_sets()
     plain = final(world, f"{family}-fedavg")
     for mu, same in ((0.0, True), (10.0, False)):
@@ -114,20 +99,20 @@ def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, grap
         assert all(torch.equal(plain[name], near[name]) for name in plain) is same
 
 
-def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make) -> None:
-    (cohort,) = exchange(graph_sets(), "infograph-fedprox").cohorts
+def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make, start_graphs: Start) -> None:
+    (cohort,) = start_graphs(graph_sets(), "infograph-fedprox").exchange.cohorts
     other = {name: value + 2 for name, value in cohort.params.items()}
     trained = sum(value[0].numel() for name, value in cohort.params.items() if not is_statistic(name))
     torch.testing.assert_close(cohort.sq_distance(other), torch.full((3,), 4.0 * trained))
 
 
 @pytest.mark.parametrize("name", ["infograph-fedavg", "infograph-fedprox"])
-def test_bytes_of_a_round(name: str, graph_sets: Make) -> None:
-    running = exchange(graph_sets(), name)
-    running.round(running.method.phases(running.config)[0], 1)
+def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> None:
+    running = start_graphs(graph_sets(), name)
+    running.round(1)
     width = LAYERS * H
     gin = (FEATURES * H + H) + (LAYERS - 1) * (H * H + H) + LAYERS * (H * H + H) + LAYERS * 2 * H  # inner, outer, norm
     discriminators = 2 * 4 * (width * width + width)
     statistics = LAYERS * 2 * H
     scalars = gin + discriminators + statistics
-    assert running.upload_bytes == running.download_bytes == [4 * scalars] * 3
+    assert running.exchange.upload_bytes == running.exchange.download_bytes == [4 * scalars] * 3

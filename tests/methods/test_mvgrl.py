@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import dgl
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.graphcohort import GraphCohort
-from fglbench.benchmark.engine.loop import Exchange
 from fglbench.datasets.federation import Federation
-from fglbench.methods import METHODS
 from fglbench.methods.mvgrl import MVGRLFedAvg
 
 Make = Callable[..., Federation]
-H, LAYERS, FEATURES, ALPHA = 4, 2, 4, 0.2
-
-
-def exchange(world: Federation, name: str = "mvgrl-fedavg") -> Exchange:
-    method = METHODS.build(name)
-    settings = method.protocol(TrainConfig(local_epochs=2, batch_size=3, lr=1e-3))
-    backbones = method.architecture([BACKBONES.build("gcn", {"hidden": H, "layers": LAYERS})])
-    return Exchange(method, method.arrange(world), backbones, settings, 5)
+Start = Callable[..., Any]
+H, LAYERS, FEATURES, ALPHA = 4, 2, 4, 0.2  # width and depth of `start_graphs`
 
 
 def operators(graph: dgl.DGLGraph) -> list[torch.Tensor]:
@@ -74,9 +66,9 @@ def cross(nodes: list[torch.Tensor], graphs: list[torch.Tensor]) -> torch.Tensor
     return loss
 
 
-def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make) -> None:
+def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make, start_graphs: Start) -> None:
     world = graph_sets((5, 3, 4))
-    (cohort,) = exchange(world).cohorts
+    (cohort,) = start_graphs(world, "mvgrl-fedavg").exchange.cohorts
     assert isinstance(cohort, GraphCohort)
     torch.manual_seed(0)
     cohort.params = {name: value + 0.1 * torch.randn_like(value) for name, value in cohort.params.items()}
@@ -100,9 +92,9 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
             torch.testing.assert_close(grads[name][k], grad, rtol=1e-5, atol=1e-5)
 
 
-def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make) -> None:
+def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
     world = graph_sets((5, 3, 4))
-    (cohort,) = exchange(world).cohorts
+    (cohort,) = start_graphs(world, "mvgrl-fedavg").exchange.cohorts
     assert isinstance(cohort, GraphCohort)
     batch = cohort.stack.batch(cohort.held)
     found = MVGRLFedAvg().embed(cohort.params, cohort.network, batch)
@@ -113,11 +105,11 @@ def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make) -> Non
 
 
 @pytest.mark.parametrize("name", ["mvgrl-fedavg", "mvgrl-fedprox"])
-def test_bytes_of_a_round(name: str, graph_sets: Make) -> None:
-    running = exchange(graph_sets(), name)
-    running.round(running.method.phases(running.config)[0], 1)
+def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> None:
+    running = start_graphs(graph_sets(), name)
+    running.round(1)
     encoder = (FEATURES * H + H + 1) + (LAYERS - 1) * (H * H + H + 1)
     node_head = 4 * (H * H + H) + 3
     graph_head = 2 * (LAYERS * H * H + H) + 2 * (H * H + H) + 3  # its first layer and shortcut take L h
     scalars = 2 * encoder + node_head + graph_head
-    assert running.upload_bytes == running.download_bytes == [4 * scalars] * 3
+    assert running.exchange.upload_bytes == running.exchange.download_bytes == [4 * scalars] * 3

@@ -1,0 +1,56 @@
+"""`fglbench check`: the contract, on one method or dataset."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import Plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a method or a dataset")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1")
+    ] = None,
+    plugin: Plugins = None,
+) -> int:
+    """Run the contract on a method or dataset: in the tree, in a --plugin, or of an installed package.
+
+    One line a check: ok, failed with what is wrong, or skipped with the reason. Exit code 1 if one fails.
+    """
+    from ...datasets import DATASETS
+    from ...methods import METHODS
+    from ...registry import did_you_mean
+    from .. import contract, datacontract
+    from ..plugins import installed, load_plugins
+    from ..settings import parse_setting
+
+    load_plugins(plugin or ())
+    params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
+    methods, datasets = ({*one.names(), *installed(one)} for one in (METHODS, DATASETS))
+    results: Iterator[tuple[str, str, str]]
+    if name in methods:
+        results = contract.results(METHODS.build(name, params))
+    elif name in datasets or ":" in name:
+        results = datacontract.results(DATASETS.build(name, params))
+    else:
+        raise did_you_mean(name, methods | datasets, "method or dataset")
+    failed = total = 0
+    begun = time.monotonic()
+    width = max(map(len, [*contract.CHECKS, *datacontract.CHECKS]))
+    for what, verdict, reason in results:
+        total += 1
+        failed += verdict == "failed"
+        typer.echo(f"{what.replace('_', ' '):{width}}  {verdict}{f': {reason}' if reason else ''}")
+    seconds = time.monotonic() - begun
+    if failed:
+        typer.echo(f"{name}: {failed} of {total} checks failed ({seconds:.0f} s)")
+        return 1
+    typer.echo(f"{name} holds to the contract ({total} checks, {seconds:.0f} s)")
+    return 0

@@ -1,0 +1,60 @@
+"""`fglbench submit`: a method's rows, with what must be known about them, in one folder or zip file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Plugins, Results, names
+from .validate import tell
+
+Text = str | None
+
+
+def submit(
+    name: Annotated[str, typer.Argument(metavar="METHOD", help="the method whose rows are packed")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")
+    ] = None,
+    suite: Annotated[list[str] | None, typer.Option("-s", "--suite", help="only the rows of these suites")] = None,
+    results: Results = Path("results"),
+    meta: Annotated[
+        Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")
+    ] = None,
+    paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
+    code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
+    licence: Annotated[Text, typer.Option(metavar="TEXT", help="of the code: MIT, Apache-2.0, ...")] = None,
+    hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
+    contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
+    notes: Annotated[Text, typer.Option(metavar="TEXT", help="anything else")] = None,
+    base: Annotated[
+        Path | None, typer.Option("--base", metavar="DIR", help="the results that it adds to [results, if there]")
+    ] = None,
+    plugin: Plugins = None,
+) -> int:
+    """Pack a method's rows, their curves and environments and the metadata; only what validates is written.
+
+    Paper, code, licence, hardware and contact are required, by option or in the file; an option wins over the file.
+    """
+    from ..plugins import load_plugins
+    from ..store import Store
+    from ..submission import metadata, pack, validate as checks
+
+    load_plugins(plugin or ())
+    given = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}
+    fields = metadata.read_fields(meta) if meta else {}
+    about = metadata.metadata({**fields, **{key: value for key, value in given.items() if value}, "method": name})
+    store, out = Store(results), out or Path(f"{name}-submission")
+    rows = pack.rows_to_submit(store, name, names(suite))
+    with pack.placed(out) as folder:
+        pack.write(store, rows, about, folder)
+        standard = str(base) if base else pack.default_base(folder)
+        found = checks.validate(folder, str(out), standard)
+        tell(found, standard)
+        if not found.ok:
+            typer.echo("nothing was written")
+            raise typer.Exit(1)
+    typer.echo(f"wrote {out}; next: fglbench validate {out}")
+    return 0

@@ -1,0 +1,73 @@
+"""`fglbench validate`: the check that a pull request has to pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import Plugins
+
+if TYPE_CHECKING:
+    from ..submission.validate import Validation
+
+SHOWN = 200  # lines of problems
+
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder, a submission or a zip of one")]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH adds to (a submission: results)"),
+]
+
+
+def validate(
+    path: PathArgument,
+    base: Base = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
+    ] = None,
+    plugin: Plugins = None,
+) -> int:
+    """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
+
+    Nothing that lies under PATH is imported or run. Warnings do not make it invalid.
+    """
+    from ...registry import UserError
+    from ..plugins import load_plugins
+    from ..submission import pack, validate as checks
+
+    load_plugins(plugin or ())
+    with checks.opened(path) as (root, archive):
+        base = base or pack.default_base(root, into)
+        found = checks.validate(root, str(path).rstrip("/"), base, archive=archive)
+        tell(found, base)
+        if into is not None and not found.folder.submission:
+            raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
+        if not found.ok:
+            return 1
+        if into is not None:
+            added = pack.take_in(found, into)
+            typer.echo(f"{into}: {added} rows added; next: fglbench report --results {into}")
+    return 0
+
+
+def tell(found: Validation, base: str | None) -> None:
+    """Every problem on a line of its own, then what was looked at."""
+    from ...report.text import count, plain
+
+    every = [*found.findings.errors, *found.findings.warnings]
+    for finding in every[:SHOWN]:
+        typer.echo(plain(finding, 1000))
+    if len(every) > SHOWN:
+        typer.echo(f"... and {len(every) - SHOWN} more")
+    kind = "submission" if found.folder.submission else "results folder"
+    rows = Counter(line.row.suite for line in found.lines if line in found.fresh)
+    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(rows.items()))
+    new = f"{sum(rows.values())} new" if base is not None and not found.folder.submission else ""
+    about = f"{count(len(found.lines), 'row')}{f', {new}' if new else ''}{f' ({where})' if where else ''}"
+    against = f" against {base}" if base is not None else ""
+    verdict = "valid" if found.ok else "NOT valid: " + count(len(found.findings.errors), "problem")
+    warned = f", {count(len(found.findings.warnings), 'warning')}" if found.findings.warnings else ""
+    typer.echo(f"{found.folder.name}: {kind}{against}: {about}: {verdict}{warned}")

@@ -1,0 +1,106 @@
+"""Embeddings of a run's best round, kept on request: what the report's t-SNE and CKA figures are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ..datasets.federation import NodeData
+from .engine.backbones import Forward, Params
+from .engine.batch import Batch, collate
+from .engine.clustering import ClusteringEvaluator
+from .engine.evaluate import Evaluator, Models
+from .engine.network import Network
+from .engine.random import Streams, stream
+from .engine.views import whole_client
+
+# Side files are published with the rows: these bounds keep one below about a megabyte at width 64.
+NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is no clearer
+SHARED = 500  # of these, the first that every client's own model embeds
+CLIENTS = 20  # clients whose models are kept, the first ones
+
+
+def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.ndarray]:
+    """The embeddings of `models`: what enters a backbone's last layer, without dropout, on the whole graph.
+
+    "node": (n,) int64, test nodes of the whole graph drawn by `seed`; for a set of graphs, any of them. "label": (n,)
+    int64. "global": (n, h), the server's model, or the only model of a centralised run. "client_000", ...: (m, h_k),
+    each client's own model on the first m of these nodes. Embeddings are float16, scaled to a largest magnitude of 1
+    (t-SNE and CKA do not see a scale). "note": text, why anything of this is missing; "" if nothing is.
+    """
+    source = _graphs(evaluator) if isinstance(evaluator, ClusteringEvaluator) else _nodes(evaluator)
+    node = stream(seed, "embeddings").permutation(source.candidates)[:NODES]
+    found: dict[str, np.ndarray] = {"node": node, "label": source.label[node]}
+    notes = []
+    one = sum(map(len, evaluator.cohorts)) == 1
+    if models.server is not None:
+        shared = {name: value.unsqueeze(0) for name, value in models.server.items()}
+        whole = source.embed(shared, evaluator.cohorts[0].network.select([0]))
+        notes += _add(found, "global", whole, node)
+    elif not one:
+        notes.append("there is no global model")
+    if models.personal is None:
+        notes.append("clients have no models of their own")
+    elif not evaluator.method.travels:
+        notes.append("clients' models are bound to their own graphs")
+    else:
+        clients = 0
+        for own, cohort in zip(models.personal, evaluator.cohorts, strict=True):
+            for position in range(min(len(cohort), CLIENTS - clients)):
+                rows = source.embed(cohort.network.take(own, [position]), cohort.network.select([position]))
+                name = "global" if one and "global" not in found else f"client_{clients:03d}"
+                notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
+                clients += 1
+    found["note"] = np.array("; ".join(dict.fromkeys(notes)))
+    return found
+
+
+def _add(found: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:
+    """File the given nodes' rows under `name`, or say why not."""
+    if rows is None:
+        return ["the method's prediction does not pass through a backbone"]
+    values = rows[torch.from_numpy(node)].numpy()
+    found[name] = (values / max(float(np.abs(values).max(initial=0.0)), 1e-30)).astype(np.float16)
+    return []
+
+
+class _Watched(Network):
+    """A network that remembers its last pass, so that a method's own `predict` shows what it saw on its way."""
+
+    seen: Forward | None = None
+
+    def forward(self, params: Params, data: Sequence[Batch], streams: Streams | None = None) -> Forward:
+        self.seen = super().forward(params, data, streams)
+        return self.seen
+
+
+class _nodes:
+    """A node task: the test nodes, embedded one model at a time."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        federation = evaluator.original
+        assert isinstance(federation.whole, NodeData)
+        self.method, self.label = evaluator.method, federation.whole.label.numpy()
+        self.candidates = federation.masks["test"].nonzero().squeeze(1).numpy()
+        self.batch = collate([whole_client(federation)])
+
+    @torch.no_grad()
+    def embed(self, params: Params, network: Network) -> torch.Tensor | None:
+        """(N, h) of one model (1, ...), all nodes; None where its method has another way to a prediction."""
+        watched = _Watched(network.backbones, network.clients)
+        self.method.predict(params, watched, (self.batch,))
+        return None if watched.seen is None else watched.seen.embedding
+
+
+class _graphs:
+    """A set of graphs: all of them, as they are clustered."""
+
+    def __init__(self, evaluator: ClusteringEvaluator) -> None:
+        self.evaluator, self.label = evaluator, evaluator.original.whole.label.numpy()
+        self.candidates = np.arange(len(self.label))
+
+    def embed(self, params: Params, network: Network) -> torch.Tensor | None:
+        """(graphs, c) of one model (1, ...)."""
+        return self.evaluator.embeddings(params, network)

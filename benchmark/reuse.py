@@ -1,0 +1,42 @@
+"""Cells that another suite has run already: the same key is the same experiment, so its row can be filed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .plan import Item
+from .store import Store
+
+
+def elsewhere(items: Iterable[Item], store: Store) -> dict[str, Item]:
+    """By key: for each of the items the finished one of another suite, unless made by other source code than now."""
+    wanted = {item.cell.key: item for item in items}
+    found: dict[str, Item] = {}
+    for row in store.rows(latest_only=True):
+        own = wanted.get(row.key)
+        if own is None or row.suite == own.suite or row.status != "ok":
+            continue
+        candidate = Item(row.suite, own.cell, "done", row)
+        if not candidate.stale:
+            found[row.key] = candidate
+    return found
+
+
+def take_over(items: Iterable[Item], store: Store) -> int:
+    """File the rows of other suites, with their curves, under the items' own suite too; returns how many.
+
+    The copy says where it comes from; start, commit, machine and figures are those of the run.
+    """
+    items = list(items)
+    known = elsewhere(items, store)
+    for item in items:
+        source = known.get(item.cell.key)
+        if source is None or source.row is None:
+            continue
+        history = store.history(source.suite, item.cell.key)
+        if history is not None:
+            store.write_history(item.suite, item.cell.key, history)
+        origin = f"run for suite {source.suite}"
+        notes = f"{source.row.notes}; {origin}" if source.row.notes else origin
+        store.append(source.row.model_copy(update={"suite": item.suite, "notes": notes}))
+    return len(known)

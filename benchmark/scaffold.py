@@ -1,0 +1,61 @@
+"""A new method's file, from the template."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+from string import Template
+
+from ..registry import UserError
+from .rowfile import write_atomically
+
+TEMPLATE = Path(__file__).parent / "templates" / "method.txt"
+METHODS_FOLDER = Path(__file__).resolve().parents[1] / "methods"
+OUTSIDE = """from fglbench.benchmark.engine import METHODS, Server
+from fglbench.benchmark.engine.backbones import Params
+from fglbench.benchmark.engine.cohort import Cohort
+from fglbench.methods.fedavg import FedAvg"""
+INSIDE = """from ..benchmark.engine import METHODS, Server
+from ..benchmark.engine.backbones import Params
+from ..benchmark.engine.cohort import Cohort
+from .fedavg import FedAvg"""
+
+
+def new_method(name: str, folder: Path) -> Path:
+    """Write the file of a method called `name` in `folder`, and return its path.
+
+    In the package's own folder of methods it imports relatively. Raises UserError for a name that no method can have or
+    that is taken, for a file that exists, and for a folder that is none or cannot be written.
+    """
+    from .plugins import METHODS, installed
+
+    if not re.fullmatch(r"[a-z][a-z0-9]*([-+][a-z0-9]+)*\+?", name):
+        raise UserError(f"{name!r} is no name for a method: lower-case letters, digits and '-', as in my-method")
+    if name in METHODS.names() or name in installed(METHODS):
+        raise UserError(f"there is a method {name!r} already (fglbench show {name}); choose another name")
+    module = name.replace("-", "_").replace("+", "_plus")
+    if keyword.iskeyword(module):
+        raise UserError(f"{name!r} is a word of Python and cannot name a file to import; choose another name")
+    if not folder.is_dir():
+        raise UserError(f"no folder {str(folder)!r}; make it, or give another --into DIR")
+    path = folder / f"{module}.py"
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{str(path)!r} exists already; choose another name, or another --into DIR")
+    words = re.split(r"[-+]+", name.replace("+", "-plus-").strip("-"))
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        name=name,
+        title=name,
+        cls="".join(word.capitalize() for word in words if word),
+        imports=INSIDE if in_tree(folder) else OUTSIDE,
+    )
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
+    return path
+
+
+def in_tree(folder: Path) -> bool:
+    """Whether a folder is the package's own folder of methods."""
+    return folder.resolve() == METHODS_FOLDER

@@ -1,0 +1,138 @@
+"""Rows against their suite: its protocol, all of its seeds, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from ...registry import UserError
+from ..cell import Cell
+from ..provenance import canonical
+from ..selection import CUSTOM, Request, select
+from ..suitefile import suite_names
+from .findings import Findings
+from .lines import Line
+
+CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
+
+
+def check(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
+    """Findings about rows and their suites.
+
+    fresh: lines that are submitted now. What is missing of the others is a warning, for a results folder grows while it
+    is filled; and a later row of theirs may supersede an earlier one.
+    """
+    _duplicates(lines, fresh, findings)
+    for (suite, method), own in _grouped(lines).items():
+        if suite == CUSTOM:
+            for line in own:
+                if line in fresh:
+                    findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
+        elif suite not in suite_names():
+            known = ", ".join(suite_names())
+            for line in own:
+                new = line in fresh
+                findings.add(line.place, f"unknown suite {suite!r} (known: {known})", CUSTOM_FIX, warning=not new)
+        else:
+            _against_suite(suite, method, own, fresh, findings)
+
+
+def _duplicates(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
+    seen: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        before = seen.get((line.row.suite, line.row.key))
+        if before is not None and line.text == before.text:
+            findings.add(line.place, f"the same row as in line {before.number}", "remove one of them")
+        elif before is not None and line in fresh and before in fresh and before.row.status == line.row.status == "ok":
+            what = f"a second result for the cell of line {before.number} (key {line.row.key})"
+            findings.add(line.place, what, "submit one result a cell; `fglbench submit` packs the last")
+        seen[line.row.suite, line.row.key] = line
+
+
+def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
+    try:
+        claimed = expected(suite, method)
+    except UserError:
+        return  # an unknown method: the row's own check says so
+    present: dict[str, dict[int, Line]] = {}
+    for line in own:
+        try:
+            cell = Cell.of(line.row)
+        except ValueError:
+            continue  # the row's own check says so
+        place = seedless(cell)
+        if place in claimed:
+            present.setdefault(place, {})[cell.seed] = line
+        else:
+            what = f"not a cell of suite {suite!r}: {departure(cell, list(claimed.values()))}"
+            findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)
+    lacking: dict[tuple[bool, tuple[int, ...]], list[Line]] = {}
+    for place, lines in present.items():
+        new = any(line in fresh for line in lines.values())
+        missing = tuple(sorted(set(claimed[place]) - set(lines)))
+        if missing:
+            lacking.setdefault((new, missing), []).append(next(iter(lines.values())))
+        for seed in sorted(set(lines) - set(claimed[place])):
+            what = f"seed {seed} of {lines[seed].row.dataset}, {method} is not a seed of suite {suite!r}"
+            fix = "leave it out: on a board every method has the same seeds"
+            findings.add(lines[seed].place, what, fix, warning=lines[seed] not in fresh)
+    for (new, missing), first in lacking.items():
+        datasets = ",".join(dict.fromkeys(line.row.dataset for line in first))
+        what = f"suite {suite!r} has more seeds of {method} on {datasets}; missing: {', '.join(map(str, missing))}"
+        fix = f"run them: fglbench run -s {suite} -m {method} -d {datasets}"
+        findings.add(first[0].place, what, fix, warning=not new)
+
+
+@cache
+def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
+    """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
+    found: dict[str, dict[int, Cell]] = {}
+    for _, cell in select(Request(suites=(suite,), methods=(method,))):
+        found.setdefault(seedless(cell), {})[cell.seed] = cell
+    return found
+
+
+def seedless(cell: Cell) -> str:
+    """Everything of a cell but its seed."""
+    return canonical(cell.model_dump(mode="json", exclude={"seed"}))
+
+
+def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:
+    """In what a cell differs from the nearest of a suite's cells."""
+    cells = [next(iter(seeds.values())) for seeds in claimed]
+    near = [other for other in cells if other.dataset.name == cell.dataset.name]
+    if not near:
+        return f"it has no dataset {cell.dataset.name!r}"
+    found = min((_differences(cell, other) for other in near), key=len)
+    return "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def _differences(cell: Cell, other: Cell) -> list[str]:
+    ours, theirs = (_flat(each.model_dump(mode="json", exclude={"seed"})) for each in (cell, other))
+    return [
+        f"{key} is {ours.get(key, 'absent')!r:.60}, the suite has {theirs.get(key, 'absent')!r:.60}"
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def _flat(tree: Any, path: str = "") -> dict[str, Any]:
+    """{'training.rounds': 100, 'backbones.0.name': 'gcn', ...}."""
+    if not isinstance(tree, dict | list):
+        return {path: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    found: dict[str, Any] = {}
+    for key, value in items:
+        if key != "params" or not path:
+            found |= _flat(value, f"{path}.{key}" if path else str(key))
+        else:
+            found |= _flat(value, path)
+    return found
+
+
+def _grouped(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        groups.setdefault((line.row.suite, line.row.method), []).append(line)
+    return groups

@@ -1,0 +1,25 @@
+"""How large anything from outside may be. Every limit is several times what the benchmark's own results need."""
+
+from __future__ import annotations
+
+MIB = 2**20
+
+FILES = 50_000  # of one folder or archive
+ARCHIVE_BYTES = 64 * MIB  # packed
+TOTAL_BYTES = 256 * MIB  # of a submission, unpacked
+ROWS_BYTES = 16 * MIB  # one CSV file
+ROWS = 20_000  # in one CSV file
+CURVES_BYTES = 2 * MIB  # one side file, packed; `store.HISTORY_BYTES` limits it unpacked
+EMBEDDINGS_BYTES = 32 * MIB
+ENVIRONMENT_BYTES = 64 * 2**10
+METADATA_BYTES = 64 * 2**10
+PAGE_BYTES = 64 * MIB  # a page, table or figure of the report
+
+TEXT = 200  # characters of a text column, unless it is one of these
+TEXTS = {
+    "error": 1000,
+    "notes": 4000,
+    **dict.fromkeys(("dataset_params", "partition_params", "split_params", "method_params", "training"), 4000),
+    "backbone_params": 20_000,  # one set of parameters a client at worst
+    "backbone": 2000,
+}

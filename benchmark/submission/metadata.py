@@ -1,0 +1,104 @@
+"""The metadata of a submission: who submits what, with which code, under which licence, run on what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from ...registry import UserError, did_you_mean
+from .limits import METADATA_BYTES
+
+FILE = "submission.yaml"
+FOLDER = "submissions"  # where a results folder keeps them, one file a method
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return text
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"https?://[\w.-]+\.\w+(:\d+)?(/[^\s<>\"'`\\]*)?", text):
+        raise ValueError("must be an https:// or http:// address")
+    return text
+
+
+def _reachable(text: str) -> str:
+    if not re.search(r"[\w.+-]@[\w-]+\.\w|https?://[\w.-]+\.\w|^@[\w-]+$", text):
+        raise ValueError("must hold an e-mail address, a web address or an @name")
+    return text
+
+
+Line = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=2, max_length=300, strict=True), AfterValidator(_printable)
+]
+
+
+class Metadata(BaseModel):
+    """What a submission must say of itself. All but `notes` are required."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Line = Field(description="the method's registered name")
+    paper: Line = Field(description="citation or address of the paper; 'unpublished' if there is none")
+    code: Annotated[Line, AfterValidator(_address)] = Field(description="address of the code that made the rows")
+    licence: Line = Field(description="licence of that code, as an SPDX name: MIT, Apache-2.0, ...")
+    hardware: Line = Field(description="what the rows were made on: processor, cores, memory")
+    contact: Annotated[Line, AfterValidator(_reachable)] = Field(description="e-mail, address or @name for questions")
+    notes: Annotated[str, Field(max_length=2000, strict=True)] = Field("", description="anything else")
+
+    def text(self) -> str:
+        """The content of the file."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True, width=1000)
+
+
+REQUIRED = [name for name, info in Metadata.model_fields.items() if info.is_required()]
+
+
+def metadata(values: Mapping[str, Any]) -> Metadata:
+    """Checked metadata. UserError (one line) that names all that is missing, or what is wrong."""
+    unknown = [name for name in values if name not in Metadata.model_fields]
+    if unknown:
+        raise did_you_mean(str(unknown[0]), Metadata.model_fields, "field of the metadata")
+    missing = [name for name in REQUIRED if values.get(name) in (None, "")]
+    if missing:
+        options = " ".join(f"--{name} TEXT" for name in missing if name != "method")
+        raise UserError(f"the metadata lack {', '.join(missing)}; give {options}, or --meta FILE with these keys")
+    try:
+        return Metadata.model_validate(dict(values))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        message = problem["msg"].removeprefix("Value error, ")
+        given = f", got {problem['input']!r:.80}" if isinstance(problem["input"], str | int | float) else ""
+        name = ".".join(map(str, problem["loc"]))
+        raise UserError(f"metadata: {name}: {message[:1].lower()}{message[1:]}{given}") from None
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The keys and values of a metadata file, YAML or JSON, unchecked. UserError when it is no such file."""
+    try:
+        if path.stat().st_size > METADATA_BYTES:
+            raise UserError(f"{path}: larger than {METADATA_BYTES >> 10} KiB; metadata are a few lines")
+        text = path.read_text(encoding="utf-8")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise UserError(f"{path}: YAML aliases (*name) are not allowed; write the value out")
+        values = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the metadata {str(path)!r}: {error}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise UserError(f"{path}: not valid YAML: {reason}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: metadata are keys with values: {', '.join(Metadata.model_fields)}")
+    return values
+
+
+def read(path: Path) -> Metadata:
+    """The checked metadata of a file. UserError as `metadata` and `read_fields`."""
+    return metadata(read_fields(path))

@@ -1,0 +1,127 @@
+"""Making a submission of a method's rows, and taking a sound one in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...registry import UserError, did_you_mean
+from .. import rowfile
+from ..schema import Row
+from ..selection import CUSTOM
+from ..store import Store, safe_name
+from . import archive, metadata
+from .lines import standing
+from .metadata import Metadata
+from .validate import Validation
+
+RESULTS = Path("results")
+
+
+def default_base(root: Path, into: Path | None = None) -> str | None:
+    """What a submission is held against if nothing is said: the results folder that it goes into, or the one here."""
+    if not (root / metadata.FILE).is_file():
+        return None
+    found = into or RESULTS
+    return str(found) if found.is_dir() else None
+
+
+def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
+    """The standing rows of a method, of the given suites or of all named ones.
+
+    UserError when there are none; it names what there is.
+    """
+    if not store.root.is_dir():
+        raise UserError(f"no results folder at {str(store.root)!r}; run `fglbench run` first or give --results DIR")
+    rows = store.rows(latest_only=True)
+    known = {row.method for row in rows}
+    if method not in known:
+        if not known:
+            raise UserError(f"no result rows under {str(store.root)!r}; run `fglbench run -m {method}` first")
+        raise did_you_mean(method, known, f"method with rows under {str(store.root)!r}:")
+    own = [row for row in rows if row.method == method]
+    present = {row.suite for row in own}
+    for suite in suites:
+        if suite not in present:
+            raise did_you_mean(suite, present, f"suite with rows of {method!r}")
+    chosen = [row for row in own if (row.suite in suites if suites else row.suite != CUSTOM)]
+    if not chosen:
+        raise UserError(f"all rows of {method!r} have changed settings (suite 'custom'); run it with -s SUITE only")
+    return chosen
+
+
+def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> None:
+    """The submission of rows in an empty folder: rows, their curves and environments, and the metadata.
+
+    Raises UserError when a side file of a row is missing.
+    """
+    target = Store(folder)
+    for row in rows:
+        path = target.file(row.suite, row.method)
+        if not path.exists():
+            rowfile.write_atomically(path, rowfile.header())
+        rowfile.append_bytes(path, rowfile.line(row))
+        if row.status == "ok":
+            _copy(store.history_file(row.suite, row.key), target.history_file(row.suite, row.key))
+    for digest in {row.environment for row in rows}:
+        _copy(store.environment_file(digest), target.environment_file(digest))
+    (folder / metadata.FILE).write_text(about.text(), encoding="utf-8")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise UserError(f"{source} is missing; run the cell again with --rerun all")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+@contextmanager
+def placed(out: Path) -> Iterator[Path]:
+    """An empty folder that becomes `out` (.zip: a zip file) once it is filled. UserError if `out` exists."""
+    if out.exists() or out.is_symlink():
+        raise UserError(f"{str(out)!r} exists already; remove it, or give another --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+            folder = Path(temporary) / "submission"
+            folder.mkdir()
+            yield folder
+            if out.suffix == ".zip":
+                archive.pack(folder, Path(temporary) / "packed")
+                os.replace(Path(temporary) / "packed", out)
+            else:
+                os.replace(folder, out)
+    except OSError as error:
+        raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
+
+
+def take_in(found: Validation, results: Path) -> int:
+    """Append a sound submission's rows to a results folder, with their side files; the number of rows added.
+
+    A row that stands there already is not added again. Raises UserError for metadata that another submission of the
+    method has left and that differ, and for a folder that cannot be written.
+    """
+    folder, source, store = found.folder, Store(found.folder.root), Store(results)
+    about = metadata.read(folder.root / metadata.FILE)
+    kept = results / metadata.FOLDER / f"{safe_name(about.method)}.yaml"
+    if kept.is_file() and metadata.read(kept) != about:
+        raise UserError(f"{kept} says something else than the submission; agree on one of them, then edit it there")
+    store.prepare({line.row.suite for line in found.lines})
+    rows = [line.row for line in standing(found.lines).values()]
+    new = [row for row in rows if row != store.find(row.suite, row.method, row.key)]
+    for path in folder.files.get("environment", ()):
+        _put(folder.root / path, results / path)
+    for row in new:
+        if row.status == "ok":
+            _put(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
+        store.append(row)
+    _put(folder.root / metadata.FILE, kept)
+    return len(new)
+
+
+def _put(source: Path, target: Path) -> None:
+    rowfile.write_atomically(target, source.read_bytes())

@@ -1,0 +1,142 @@
+"""What lies beside the rows: curves, environments, metadata. It must belong to a row and agree with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...registry import UserError
+from ..provenance import canonical
+from ..schema import Row
+from ..store import Store, safe_name
+from . import metadata
+from .findings import Findings
+from .folder import Folder
+from .lines import Line, standing
+
+COLUMNS = ("round", "val", "score", "upload_bytes", "download_bytes", "seconds")  # of every history
+PARTS = {"history", "per_client", "label_counts"}
+RERUN = "run the cell again; `fglbench submit` packs the curves"
+ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
+TEXT = 200  # characters of a value
+
+
+def check(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+    counting = standing(list(lines))
+    rows = {f"{suite}/history/{key}.json.gz": line for (suite, key), line in counting.items()}
+    files = set(folder.files.get("curves", ()))
+    for file, line in rows.items():
+        if line.row.status == "ok" and file not in files:
+            findings.add(line.place, f"its curves ({file}) are missing", RERUN)
+    for file in sorted(files):
+        if file not in rows:
+            findings.add(folder.place(file), "curves of no row", "remove the file")
+            continue
+        for what in _curves(folder, rows[file].row):
+            findings.add(folder.place(file), what, RERUN)
+    _environments(folder, lines, findings)
+    _metadata(folder, lines, findings)
+
+
+def _curves(folder: Folder, row: Row) -> Iterator[str]:
+    """What is wrong with the curves of a row."""
+    try:
+        found = Store(folder.root).history(row.suite, row.key)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        yield f"cannot be read: {str(error).splitlines()[0]:.120}"
+        return
+    history = found.get("history") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(history, dict) or not set(found) <= PARTS:
+        yield f"is not made of {', '.join(sorted(PARTS))}"
+        return
+    counts = found.get("label_counts", [])
+    lists = [*history.values(), *_lists(found.get("per_client", {}))]
+    lists += counts if isinstance(counts, list) else [counts]
+    if not all(isinstance(column, list) and all(map(_number, column)) for column in lists):
+        yield "holds something else than lists of numbers"
+        return
+    missing = [column for column in COLUMNS if column not in history]
+    if missing or {len(column) for column in history.values()} != {row.rounds}:
+        yield f"has not one value of {', '.join(COLUMNS)} for each of {row.rounds} rounds"
+        return
+    if row.status != "ok" or not row.rounds or not row.best_round or row.best_round > row.rounds:
+        return
+    best = row.best_round - 1
+    pairs = {
+        "score": (history["score"][best], row.score),
+        "val": (history["val"][best], row.val),
+        "upload_bytes": (history["upload_bytes"][-1], row.upload_bytes),
+        "download_bytes": (history["download_bytes"][-1], row.download_bytes),
+        "upload_bytes_best": (history["upload_bytes"][best], row.upload_bytes_best),
+        "download_bytes_best": (history["download_bytes"][best], row.download_bytes_best),
+    }
+    for column, (here, there) in pairs.items():
+        if here != there:
+            yield f"{column} is {there!r} in the row and {here!r} in its curves"
+
+
+def _lists(columns: Any) -> list[Any]:
+    return list(columns.values()) if isinstance(columns, dict) else [columns]
+
+
+def _number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
+
+
+def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+    files = {PurePosixPath(file).stem: file for file in folder.files.get("environment", ())}
+    for line in lines:
+        if line.row.environment not in files:
+            findings.add(line.place, f"environments/{line.row.environment}.json is missing", "add the file of the run")
+    used = {line.row.environment for line in lines}
+    for digest, file in files.items():
+        if digest not in used and folder.submission:
+            findings.add(folder.place(file), "environment of no row", "remove the file")
+        try:
+            about = json.loads((folder.root / file).read_text(encoding="utf-8"))
+            sound = _environment(about) and hashlib.sha256(canonical(about).encode()).hexdigest()[:12] == digest
+        except (ValueError, RecursionError):
+            sound = False
+        if not sound:
+            findings.add(folder.place(file), "not the environment that its name stands for", "add the file of the run")
+
+
+def _environment(about: Any) -> bool:
+    """Whether this is a description of a machine and its packages, and short."""
+    if not isinstance(about, dict) or not set(about) <= ENVIRONMENT:
+        return False
+    packages = about.get("packages", {})
+    values = [value for name, value in about.items() if name != "packages"]
+    if not isinstance(packages, dict) or len(packages) > 100:
+        return False
+    return all(
+        value is None
+        or (isinstance(value, str) and len(value) <= TEXT and value.isprintable())
+        or (isinstance(value, int | float) and abs(value) < 1e9)
+        for value in [*values, *packages, *packages.values()]
+    )
+
+
+def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+    """A submission has one metadata file, about the method of all its rows; a results folder has any number."""
+    methods = {line.row.method for line in lines}
+    if folder.submission and not folder.files.get("metadata"):
+        what = f"{metadata.FILE} is missing"
+        findings.add(folder.name, what, "pack with `fglbench submit METHOD`, which asks for what must be in it")
+    for file in folder.files.get("metadata", ()):
+        try:
+            found = metadata.read(folder.root / file)
+        except UserError as error:
+            what = str(error).removeprefix(f"{folder.root / file}: ").split("; ")[0]
+            findings.add(folder.place(file), what, "correct the file")
+            continue
+        if folder.submission and methods - {found.method}:
+            what = f"about {found.method!r}, but there are rows of {', '.join(sorted(methods - {found.method}))}"
+            findings.add(folder.place(file), what, "one method a submission")
+        elif not folder.submission and PurePosixPath(file).stem != safe_name(found.method):
+            findings.add(folder.place(file), f"about {found.method!r}", f"name it {safe_name(found.method)}.yaml")

@@ -1,0 +1,87 @@
+"""All checks of a results folder, a submission or an archive of one: the same for users and for a pull request."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...registry import UserError
+from . import base as bases, cells, claims, data, sidefiles
+from .archive import unpack
+from .findings import Findings
+from .folder import Folder, look
+from .lines import Line, read
+
+MAINTAINERS = "fglbench"  # the submitter of the maintainers' own rows
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What was looked at and what was found. fresh: the rows that a base has not; all, where there is none."""
+
+    folder: Folder
+    lines: list[Line]
+    fresh: set[Line]
+    findings: Findings
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings.errors
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Path, bool]]:
+    """(folder, whether it came as an archive) of a path; UserError where there is neither folder nor sound zip file."""
+    if path.is_dir():
+        yield path, False
+    elif path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(path, Path(folder))
+            yield Path(folder), True
+    else:
+        raise UserError(f"nothing at {str(path)!r}; give a results folder, a submission folder or a zip file")
+
+
+def validate(root: Path, name: str, base: str | None = None, *, archive: bool = False) -> Validation:
+    """Check the folder at `root`, called `name` in messages.
+
+    base: a folder of results or a commit. A results folder is held against it row by row: nothing of it may have
+    changed. A submission brings new rows only, and their data are held against it. Problems of rows that the base has
+    are warnings. Raises UserError for a base that cannot be had; whatever is wrong with the folder is a finding.
+    """
+    findings = Findings()
+    folder = look(root, name, findings, archive=archive)
+    lines = read(folder, findings)
+    if not folder.files.get("rows"):
+        findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
+    fresh, known = set(lines), list[Line]()
+    if base is not None:
+        with bases.opened(base, Path("results") if folder.submission else root) as before:
+            known = bases.rows_of(before)
+            if not folder.submission:
+                fresh = bases.compare(folder, lines, before, findings)
+                bases.metadata_of_strangers(folder, fresh, MAINTAINERS, findings)
+        bases.moved([line for line in lines if line in fresh], known, findings)
+    for line in lines:
+        for what, fix in cells.problems(line.row):
+            findings.add(line.place, what, fix, warning=line not in fresh)
+    claimed = fresh if folder.submission or base is not None else set()
+    _stale(lines, findings)
+    claims.check(lines, claimed, findings)
+    data.check(lines, fresh, claimed, [line.row for line in known], findings)
+    sidefiles.check(folder, lines, findings)
+    return Validation(folder, lines, fresh, findings)
+
+
+def _stale(lines: list[Line], findings: Findings) -> None:
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        if cells.stale(line.row):
+            found.setdefault(line.row.method, []).append(line)
+    for method, own in found.items():
+        what = f"{len(own)} rows of {method} were made by other source code of the method than there is here"
+        fix = "run them again with --rerun stale, or validate with the code that made them"
+        findings.add(own[0].place, what, fix, warning=True)

@@ -1,0 +1,171 @@
+"""Run a random sample of rows again and compare.
+
+On the same type of machine, with the same versions of what computes, a run repeats itself: scores must be equal to
+float32 rounding, the best round and the bytes exactly. Elsewhere the order of summation differs in the last bits, and
+over the rounds such a difference may grow until single test nodes change sides, or another round is the best. A new
+seed changes partition, split and initialisation as well, so the deviation over seeds, s, bounds what rounding can do.
+Hence the bars there, which a row with an honest score keeps:
+
+* one row: |ours - theirs| <= 3 s, or 0.01 if that is more, for score and validation; for macro-F1 with its own s, or
+  0.03, for one node of a rare class moves it far;
+* all n rows of a sample together: |mean difference of scores| <= 3 sqrt(sum s^2) / n, or 0.005 if that is more. It
+  finds a small gain on every row, which no single row gives away;
+* bytes a round: within 2%, for methods that choose what they send by what they have computed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...registry import UserError
+from ..cell import Cell
+from ..schema import Row
+from ..verified import Verified
+from .cells import problems as cell_problems
+from .claims import seedless
+
+EXACT = 1e-6  # rounding of float32 in a mean over clients
+FLOORS = {"score": 0.01, "val": 0.01, "macro_f1": 0.03}
+TOGETHER, TRAFFIC, DEVIATIONS = 0.005, 0.02, 3.0
+COMPUTING = ("torch", "dgl", "numpy", "scipy", "scikit-network", "networkx")  # packages on which numbers depend
+COUNTS = ("best_round", "rounds", "upload_bytes", "download_bytes", "upload_bytes_best", "download_bytes_best")
+Deviations = Mapping[str, float]  # of a cell's figures over seeds
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row run again. bar: what the difference of scores may be. problems: what does not agree; none: it passes."""
+
+    theirs: Row
+    ours: Row | None
+    bar: float
+    problems: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    def difference(self, figure: str) -> float | None:
+        """Ours minus theirs, where both exist."""
+        ours, theirs = (getattr(row, figure, None) for row in (self.ours, self.theirs))
+        return None if ours is None or theirs is None else float(ours - theirs)
+
+
+def sample(rows: Sequence[Row], number: int, seed: int) -> list[Row]:
+    """`number` of the rows that have a score, drawn without replacement; the same for the same rows in any order.
+
+    UserError when there is none, and for a row whose cell could not be run here.
+    """
+    scored = sorted((row for row in rows if row.status == "ok" and row.score is not None), key=_identity)
+    if not scored:
+        raise UserError("no row has a score, so there is nothing to run again")
+    drawn = random.Random(seed).sample(scored, min(number, len(scored)))
+    for row in drawn:
+        problem = next(cell_problems(row), None)
+        if problem is not None:
+            raise UserError(f"the row with key {row.key}: {problem[0]}; look with `fglbench validate` first")
+    return drawn
+
+
+def _identity(row: Row) -> tuple[str, str]:
+    return row.suite, row.key
+
+
+def place(row: Row) -> str:
+    """The cell of a row without its seed."""
+    return seedless(Cell.of(row))
+
+
+def same_machine(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> bool:
+    """Whether two environments are of one type: processor, system, threads and the packages that compute."""
+    if not ours or not theirs:
+        return False
+
+    def kind(about: Mapping[str, Any]) -> list[Any]:
+        packages = about.get("packages")
+        versions = [packages.get(name) if isinstance(packages, Mapping) else None for name in COMPUTING]
+        system = str(about.get("system", "")).split(" ")[0]
+        return [about.get("machine"), about.get("cpu"), system, about.get("threads"), *versions]
+
+    return kind(ours) == kind(theirs)
+
+
+def deviations(rows: Sequence[Row]) -> dict[str, Deviations]:
+    """For the cell of each row without its seed: the deviation over seeds of each figure that two of them have."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        for figure in FLOORS:
+            if (value := getattr(row, figure)) is not None:
+                values.setdefault(place(row), {}).setdefault(figure, []).append(value)
+    return {
+        where: {figure: float(np.std(found, ddof=1)) for figure, found in figures.items() if len(found) > 1}
+        for where, figures in values.items()
+    }
+
+
+def compare(theirs: Row, ours: Row | None, spread: Deviations, *, exact: bool) -> Comparison:
+    """Hold a row against its second run. `exact`: both were made on the same type of machine."""
+    bars = {figure: max(DEVIATIONS * spread.get(figure, 0.0), floor) for figure, floor in FLOORS.items()}
+    bars = dict.fromkeys(FLOORS, EXACT) if exact else bars
+    bar = bars["score"]
+    if ours is None:
+        return Comparison(theirs, None, bar, ("not run: its data cannot be had",))
+    if ours.status != "ok":
+        return Comparison(theirs, ours, bar, (f"{ours.status}: {ours.error}",))
+    problems = []
+    for name in ("dataset_fingerprint", "partition_hash", "method_version"):
+        if getattr(ours, name) != getattr(theirs, name):
+            problems.append(f"another {name.replace('_', ' ')}")
+    for figure, most in bars.items():
+        one, other = getattr(ours, figure), getattr(theirs, figure)
+        if (one is None) != (other is None) or (one is not None and abs(one - other) > most):
+            problems.append(f"{figure} differs by more than {most:.2g}")
+    if exact:
+        names = [name for name in COUNTS if getattr(ours, name) != getattr(theirs, name)]
+        problems += [f"another {name.replace('_', ' ')}" for name in names]
+    else:
+        problems += [f"{way} bytes a round differ" for way in ("upload", "download") if not _alike(ours, theirs, way)]
+    return Comparison(theirs, ours, bar, tuple(problems))
+
+
+def _alike(ours: Row, theirs: Row, way: str) -> bool:
+    one, other = ((getattr(row, f"{way}_bytes") or 0) / (row.rounds or 1) for row in (ours, theirs))
+    return math.isclose(one, other, rel_tol=TRAFFIC)
+
+
+def together(found: Sequence[Comparison], spread: Mapping[str, Deviations]) -> tuple[float, float] | None:
+    """(mean difference of scores, its bar) over the cells with a score from another type of machine; None without."""
+    pairs = [(each.difference("score"), place(each.theirs)) for each in found if each.bar > EXACT]
+    known = [(value, spread.get(where, {}).get("score", 0.0)) for value, where in pairs if value is not None]
+    if not known:
+        return None
+    mean = sum(value for value, _ in known) / len(known)
+    return mean, max(DEVIATIONS * math.sqrt(sum(s**2 for _, s in known)) / len(known), TOGETHER)
+
+
+def verdict(found: Comparison, *, whole: bool, date: str, git_sha: str, environment: str, by: str) -> Verified | None:
+    """What is recorded of a comparison; None where the row could not be run. `whole`: the sample as such passed."""
+    row, ours = found.theirs, found.ours
+    if ours is None or row.score is None:
+        return None
+    passed = found.passed and (whole or found.bar <= EXACT)
+    return Verified(
+        suite=row.suite,
+        key=row.key,
+        method=row.method,
+        method_version=row.method_version,
+        score=row.score,
+        ours=ours.score,
+        bar=found.bar,
+        verdict="passed" if passed else "failed",
+        date=date,
+        git_sha=git_sha,
+        environment=environment,
+        by=by,
+    )

@@ -1,0 +1,78 @@
+"""`results/verified.csv`: which rows the maintainers ran again, and whether they came out the same.
+
+Only maintainers write it (`fglbench verify --record`); a submission that touches it is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..registry import UserError
+from .rowfile import write_atomically
+
+FILE = "verified.csv"
+
+
+class Verified(BaseModel):
+    """One row run again. Field order is column order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    suite: str
+    key: str
+    method: str
+    method_version: str = Field(description="of the row; it must be that of the code that ran it again")
+    score: float = Field(ge=0, le=1, description="the row's score")
+    ours: float | None = Field(None, ge=0, le=1, description="the score when run again; empty if it gave none")
+    bar: float = Field(ge=0, description="the largest difference that passes")
+    verdict: Literal["passed", "failed"]
+    date: str = Field(description="UTC, ISO 8601, seconds")
+    git_sha: str = Field(description="commit that ran it again")
+    environment: str = Field(description="hash of results/environments/<hash>.json: machine and package versions")
+    by: str = Field(description="who ran it again")
+
+    def concerns(self, score: float) -> bool:
+        """Whether this is about a row of its key with that score, and not about one that has been superseded."""
+        return abs(self.score - score) < 1e-12
+
+
+COLUMNS = list(Verified.model_fields)
+
+
+def read(results: Path) -> list[Verified]:
+    """The verdicts of a results folder, oldest first. UserError (file:line) for a line that is none."""
+    path = results / FILE
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as stream:
+        lines = list(csv.reader(stream))
+    if not lines or lines[0] != COLUMNS:
+        raise UserError(f"{path}:1: the columns are not {', '.join(COLUMNS)}; take the file from version control")
+    found = []
+    for number, fields in enumerate(lines[1:], start=2):
+        try:
+            values = {name: value for name, value in zip(COLUMNS, fields, strict=True) if value != ""}
+            found.append(Verified.model_validate(values))
+        except (ValidationError, ValueError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise UserError(f"{path}:{number}: {reason}; take the file from version control") from None
+    return found
+
+
+def add(results: Path, new: Iterable[Verified]) -> None:
+    """Append verdicts. UserError as `read`, and for a folder that cannot be written."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for each in [*read(results), *new]:
+        writer.writerow(["" if value is None else value for value in each.model_dump().values()])
+    try:
+        write_atomically(results / FILE, buffer.getvalue().encode())
+    except OSError as error:
+        raise UserError(f"cannot write {str(results / FILE)!r}: {error.strerror or error}") from None

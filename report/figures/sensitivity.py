@@ -1,0 +1,89 @@
+"""Score against one parameter of a method, all else equal (FGSSL, 2023, Fig. 4; FedGL, 2021, Figs. 11-14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ..standings import Standings
+from .style import COLOURS, facets, legend_below, short
+
+REFERENCE = "fedavg"
+CAPTION = (
+    "Test score against one parameter at a time: mean over seeds, band of one standard deviation. The values stand at"
+    " equal distances. The ringed point is the setting from which the others depart; dashed: FedAvg on the same task."
+)
+
+
+def data(standings: Standings) -> dict[str, Any] | None:
+    """For each sweep the values of the parameter with mean and deviation of the score, and FedAvg's on that task."""
+    board, panels = standings.board, []
+    for sweep in board.sweeps:
+        lines = [board.measures(sweep.task, entrant) for _, entrant in sweep.points]
+        panels.append({
+            "task": sweep.task,
+            "method": sweep.method,
+            "parameter": sweep.parameter,
+            "values": [value for value, _ in sweep.points],
+            "mean": [line["score"] for line in lines],
+            "std": [_zero_if_nan(line["score_std"]) for line in lines],
+            "centre": [entrant for _, entrant in sweep.points].index(sweep.centre) if sweep.centre else None,
+            "reference": _reference(standings, sweep.task) if sweep.method != REFERENCE else None,
+        })  # fmt: skip
+    return {"panels": panels} if panels else None
+
+
+def _reference(standings: Standings, task: str) -> list[float] | None:
+    """FedAvg's mean and deviation on a task, where it has one setting there."""
+    board = standings.board
+    own = [name for name in board.entrants if board.method_of[name] == REFERENCE and board.counts.loc[task, name]]
+    if len(own) != 1:
+        return None
+    line = board.measures(task, own[0])
+    return [line["score"], _zero_if_nan(line["score_std"])]
+
+
+def _zero_if_nan(value: float) -> float:
+    return 0.0 if np.isnan(value) else value
+
+
+def draw(found: dict[str, Any]) -> Figure:
+    panels = found["panels"]
+    figure, grid = facets(len(panels), width=2.6, columns=4 if len(panels) % 4 == 0 else 3)
+    several = len({(panel["method"], panel["task"]) for panel in panels}) > 1
+    for axes, panel in zip(grid, panels, strict=True):
+        place, mean, std = np.arange(len(panel["values"])), 100 * np.array(panel["mean"]), 100 * np.array(panel["std"])
+        if panel["reference"]:
+            level, off = (100 * value for value in panel["reference"])
+            axes.axhspan(level - off, level + off, color="#999999", alpha=0.18, linewidth=0)
+            axes.axhline(level, color="#555555", linestyle=(0, (4, 2)), linewidth=1.1)
+        axes.fill_between(place, mean - std, mean + std, color=COLOURS[0], alpha=0.18, linewidth=0)
+        axes.plot(place, mean, "o-", color=COLOURS[0], markersize=4.5, linewidth=1.5)
+        if panel["centre"] is not None:
+            axes.plot(panel["centre"], mean[panel["centre"]], "o", markersize=10, markerfacecolor="none",
+                      markeredgecolor="black", markeredgewidth=1.0)  # fmt: skip
+        axes.set_xticks(place, [f"{value:g}" for value in panel["values"]])
+        axes.set_xlim(-0.4, len(place) - 0.6)
+        axes.set_xlabel(short(panel["parameter"], 40))
+        if several:
+            axes.set_title(short(f"{panel['method']}, {panel['task']}", 40))
+        spec = axes.get_subplotspec()
+        if spec is not None and spec.colspan.start == 0:
+            axes.set_ylabel("test score, %")
+    for task in {panel["task"] for panel in panels}:  # one scale, so that a flat line looks flat
+        own = [axes for axes, panel in zip(grid, panels, strict=True) if panel["task"] == task]
+        low, high = min(axes.get_ylim()[0] for axes in own), max(axes.get_ylim()[1] for axes in own)
+        for axes in own:
+            axes.set_ylim(max(low, 0), min(high, 100.5))
+    names = sorted({panel["method"] for panel in panels})
+    handles = [Line2D([], [], color=COLOURS[0], marker="o", markersize=4.5, label=short(", ".join(names)))]
+    if any(panel["centre"] is not None for panel in panels):
+        handles.append(Line2D([], [], linestyle="none", marker="o", markersize=9, markerfacecolor="none",
+                              markeredgecolor="black", label="held while others vary"))  # fmt: skip
+    if any(panel["reference"] for panel in panels):
+        handles.append(Line2D([], [], color="#555555", linestyle=(0, (4, 2)), linewidth=1.1, label=REFERENCE))
+    legend_below(figure, handles)
+    return figure

@@ -1,0 +1,108 @@
+"""The page: templates, style and script put together into one file that forbids itself every connection.
+
+The Content-Security-Policy allows the page's own style and script by their hashes, and pictures that it carries within
+itself. A script that text from a row smuggled in would not run even if the escaping failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from PIL import Image
+
+from ..leaderboard import METHOD_NOTE
+from ..standings import Standings
+from ..text import count, plain, slug
+from .boards import BoardPart
+from .methods import Card, method_parts
+from .prose import block
+from .sheet import PLOT_WIDTH
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a board: its name and caption, and the bytes of a PNG file."""
+
+    name: str
+    caption: str
+    png: bytes
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in CSS pixels, so that text in the figure is as large as on paper."""
+        image = Image.open(io.BytesIO(self.png))
+        across, down = image.info.get("dpi", (96, 96))
+        return round(image.width * 96 / across), round(image.height * 96 / down)
+
+    @property
+    def uri(self) -> str:
+        """The same pixels as a data URI. WebP without loss is a third of matplotlib's PNG."""
+        buffer = io.BytesIO()
+        Image.open(io.BytesIO(self.png)).convert("RGB").save(buffer, "WEBP", lossless=True, quality=80, method=4)
+        return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def page(
+    boards: Sequence[Standings],
+    environments: dict[str, dict[str, Any]],
+    pictures: Mapping[str, Sequence[Picture]],
+    cards: Mapping[str, Card],
+) -> str:
+    """The whole page. `pictures` are those of each suite, `cards` what the registry knows of each method."""
+    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    parts = [BoardPart(each, environments) for each in boards]
+    methods = method_parts(parts, cards)
+    started = [moment for each in boards for moment in each.board.rows["started"]]
+    template = _environment().get_template("page.html")
+    return template.render(
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+        boards=parts,
+        methods=methods,
+        without_rows=sorted(set(cards) - {method.name for method in methods}),
+        pictures=pictures,
+        rows=sum(len(each.board.rows) for each in boards),
+        datasets=len({name for each in boards for name in each.board.rows["dataset"]}),
+        first=min(started)[:10],
+        last=max(started)[:10],
+        note=block(METHOD_NOTE.partition("\n")[2]),
+        plot_width=PLOT_WIDTH,
+    )
+
+
+def _environment() -> Environment:
+    """Templates that escape, and that print text on one line without control or direction-changing characters."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_shown,
+    )
+    environment.filters |= {"slug": slug, "count": count, "exact": lambda value: f"{value:.12g}"}
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    return plain(value, 1000) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def _policy(style: str, script: str) -> str:
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    allowed = f"style-src {digest(style)}; script-src {digest(script)}; img-src data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"

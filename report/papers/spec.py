@@ -1,0 +1,152 @@
+"""The models of `tables.csv` and of the papers' YAML files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+AXES = ("dataset", "partition", "clients", "split", "method", "variant", "metric")
+COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "macro_f1"}  # a metric's column of a row
+
+# Which rows: a column's value, or for columns of JSON the parameters that must have these values.
+Filter = dict[str, str | int | dict[str, Any]]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Printed(_Part):
+    """One figure of a table, in the paper's words; mean and std in the unit of `metric`, None where not given."""
+
+    paper: str
+    table: str
+    dataset: str
+    partition: str
+    clients: str
+    split: str
+    method: str
+    variant: str
+    metric: str
+    mean: float | None
+    std: float | None
+    notes: str
+
+    @field_validator("mean", "std", mode="before")
+    @classmethod
+    def _empty(cls, value: Any) -> Any:
+        return None if value == "" else value
+
+    @property
+    def column(self) -> str:
+        """The column of our rows that is compared, in [0, 1]."""
+        return COLUMNS[self.metric.removesuffix("_%")]
+
+    @property
+    def scale(self) -> int:
+        """What our figures are multiplied by: 100 for percent, 1 for fractions."""
+        return 100 if self.metric.endswith("_%") else 1
+
+    @property
+    def place(self) -> dict[str, str]:
+        return {axis: str(getattr(self, axis)) for axis in AXES}
+
+
+class Reading(_Part):
+    """One way to read an ambiguous protocol: its cells are compared with the table separately."""
+
+    name: str = ""
+    where: Filter = {}
+
+
+class Extra(_Part):
+    """Cells of the suite that no figure of the table stands for, shown below it."""
+
+    name: str
+    where: Filter
+
+
+class Claim(_Part):
+    """`better` beats each of `worse`, wherever the table has both (in `where`: values of the other axes)."""
+
+    better: str
+    worse: list[str]
+    where: dict[str, list[str]] = {}
+
+
+class Table(_Part):
+    """A table of a paper. rows, columns: the axes that span it; the other keys: see docs/reproduction.md."""
+
+    table: str
+    shows: str
+    rows: list[str] = Field(min_length=1, max_length=1)
+    columns: list[str] = Field(min_length=1)
+    blocks: list[list[str]] = Field([], description="values of the first column axis that stand side by side")
+    everywhere: dict[str, str] = Field({}, description="a value of an axis that holds for all columns")
+    map: dict[str, dict[str, Filter]] = {}
+    averages: dict[str, dict[str, list[str]]] = Field({}, description="a value of an axis that is a mean over others")
+    labels: dict[str, str | dict[str, str]] = {}
+    extra: list[Extra] = []
+    claims: list[Claim] = []
+    choices: list[str] = []
+    errors: list[str] = []
+
+
+class Paper(_Part):
+    """A paper's tables; `map`, `readings`, `averages`, `labels` and `choices` hold for all, tables add to them."""
+
+    name: str
+    citation: str
+    seeds: str
+    map: dict[str, dict[str, Filter]] = {}
+    readings: list[Reading] = [Reading()]
+    averages: dict[str, dict[str, list[str]]] = {}
+    labels: dict[str, str | dict[str, str]] = {}
+    choices: list[str] = []
+    tables: dict[str, Table]
+
+    def where(self, table: Table, row: Printed) -> Filter:
+        """The cells of the table's suite that a printed figure stands for, averages excepted.
+
+        Raises KeyError for a word of the paper that is not in `map`.
+        """
+        found: Filter = {}
+        for axis, value in row.place.items():
+            for column, wanted in self._meaning(table, axis, value).items():
+                old = found.get(column)
+                found[column] = old | wanted if isinstance(old, dict) and isinstance(wanted, dict) else wanted
+        return found
+
+    def _meaning(self, table: Table, axis: str, value: str) -> Filter:
+        for words in (table.map.get(axis, {}), self.map.get(axis, {})):
+            if value in words:
+                return words[value]
+        if axis == "clients":
+            return {"clients": int(value)}
+        if axis == "metric" or not value:
+            return {}
+        raise KeyError(f"{self.name}, table {table.table}: {axis} {value!r} is not mapped")
+
+    def components(self, table: Table, row: Printed) -> list[Printed]:
+        """The printed places over which a figure is a mean; the figure's own place where it is none."""
+        choices = [self._averaged(table, axis).get(value, [value]) for axis, value in row.place.items()]
+        return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in product(*choices)]
+
+    def _averaged(self, table: Table, axis: str) -> dict[str, list[str]]:
+        return table.averages.get(axis, self.averages.get(axis, {}))
+
+    def label(self, table: Table, axis: str, value: str) -> str:
+        """What stands in the heading for a value of an axis."""
+        for words in (table.labels.get(axis), self.labels.get(axis)):
+            if isinstance(words, str):
+                return words.format(value)
+            if words and value in words:
+                return words[value]
+        return value
+
+    def rows(self, table: Table, figures: tuple[Printed, ...]) -> Iterator[Printed]:
+        """The printed figures of a table."""
+        return (row for row in figures if (row.paper, row.table) == (self.name, table.table))

@@ -1,0 +1,123 @@
+"""Our figures beside the papers': a page for every table that has rows, and an index over all tables.
+
+The files are results/<suite>/REPRODUCTION.md, results/<suite>/tables/reproduction.csv and results/REPRODUCTION.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import provenance
+from ..board import Board
+from ..papers import Filter, Table, papers, printed, tables
+from ..text import ABSENT, finite, md, number, spans, table as markdown
+from .match import Rows, difference
+from .page import MINUS, NOTICE, page, signed
+from .view import View, csv
+
+__all__ = ["files", "texts", "views"]
+
+INDEX = "REPRODUCTION.md"
+HEADERS = ["Table", "Suite", "Figures", "Seeds", "Median difference", "Claims: hold", "do not hold", "cannot be told"]
+
+
+def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dict[str, Any]]) -> dict[Path, str]:
+    """Every reproduction file by path, from the boards of the suites that are tables of papers; none for no boards."""
+    found: dict[Path, str] = {}
+    made: dict[str, list[View]] = {}
+    for board in boards:
+        if board.suite not in tables():
+            continue
+        rows = Rows(board.rows)
+        made[board.suite] = own = views(board.suite, rows)
+        folder = results / board.suite
+        facts = provenance.facts(board, dict(environments))
+        found[folder / INDEX] = page(board.suite, own, _extras(board.suite, rows), facts)
+        found[folder / "tables" / "reproduction.csv"] = csv(own)
+    return found | {results / INDEX: _index(made)} if made else {}
+
+
+def files(results: Path) -> list[Path]:
+    """What the report may have left in the folders of the papers' suites."""
+    folders = [results / suite for suite in tables()]
+    own = [path for folder in folders for path in (folder / INDEX, folder / "figures" / "manifest.json")]
+    found = [path for folder in folders for kind in ("tables", "figures") for path in (folder / kind).glob("*.*")]
+    return sorted({path for path in [results / INDEX, *own, *found] if path.is_file()})
+
+
+def views(suite: str, rows: Rows) -> list[View]:
+    """The suite's table under each reading of its protocol."""
+    paper, spec = tables()[suite]
+    figures = list(paper.rows(spec, printed()))
+    return [View.of(paper, spec, reading, figures, rows) for reading in paper.readings]
+
+
+def _extras(suite: str, rows: Rows) -> list[str]:
+    """Cells of the suite that stand for no figure of the table, one table for all, in percent."""
+    paper, spec = tables()[suite]
+    lines = []
+    for extra in spec.extra:
+        for reading in paper.readings:
+            found = rows.select(extra.where | reading.where)
+            for row in (
+                found[["dataset", "clients"]].drop_duplicates().sort_values(["dataset", "clients"]).to_dict("records")
+            ):
+                place: Filter = {"dataset": str(row["dataset"]), "clients": int(row["clients"])}
+                ours = rows.ours(extra.where | reading.where | place, "score")
+                if ours.n:
+                    spread = f" ± {number(100 * ours.std)}" if finite(ours.std) else ""
+                    figure = f"{number(100 * ours.mean)}{spread}"
+                    lines.append(
+                        [md(extra.name), md(reading.name), md(row["dataset"]), str(row["clients"]), figure, str(ours.n)]
+                    )
+    headers = ["Method", "Reading", "Dataset", "Clients", "Ours, %", "n"]
+    return [markdown(lines, headers, "lllrrr")] if lines else []
+
+
+def _index(made: Mapping[str, Sequence[View]]) -> str:
+    parts = [
+        NOTICE,
+        "# Reproduction",
+        "",
+        "The results tables of the papers behind this benchmark, run again from their protocols, ours beside theirs."
+        " `fglbench reproduce NAME` runs a table. How cells are compared and claims judged, and what was ours to"
+        " choose, stands on each page.",
+        "",
+    ]
+    for paper in papers():
+        rows = [line for suite, spec in paper.tables.items() for line in _lines(suite, spec, made.get(suite))]
+        parts += [f"## {paper.name}", "", f"{md(paper.citation)}", "", markdown(rows, HEADERS, "llrrrrrr"), ""]
+    parts += [
+        f"*Figures*: run, of those in the table. *Median difference*: of ours {MINUS} the paper's, in points of percent"
+        " for all papers. Claims count each pair of methods in each column where the paper's own figures have the first"
+        " ahead; those not run are not counted.",
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _lines(suite: str, spec: Table, own: Sequence[View] | None) -> list[list[str]]:
+    """A table's lines of the index, one a reading; one line of dashes where nothing was run."""
+    if not own:
+        return [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 5]]
+    return [_line(suite, spec, view) for view in own]
+
+
+def _line(suite: str, spec: Table, view: View) -> list[str]:
+    named = f"; {md(view.reading.name)}" if view.reading.name else ""
+    ran = [ours for ours in view.cells if ours.n]
+    gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in view.ours.items()]
+    gaps = [gap for gap in gaps if finite(gap)]
+    verdicts: list[str] = [one.verdict for one in view.claims]
+    return [
+        f"{md(spec.table)}: {md(spec.shows)}{named}",
+        f"[{suite}]({suite}/{INDEX})",
+        f"{len(ran)}/{len(view.cells)}",
+        spans({seed for ours in ran for seed in ours.seeds}) if ran else ABSENT,
+        signed(float(np.median(gaps)), 2) if gaps else ABSENT,
+        *(str(verdicts.count(word)) for word in ("holds", "does not hold", "cannot be told")),
+    ]

@@ -1,0 +1,134 @@
+"""A tiny board of real rows, a results folder, and a submission to it that everything is right with."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fglbench.benchmark import rowfile, suitefile
+from fglbench.benchmark.cell import Cell
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.execute import FederationCache, execute
+from fglbench.benchmark.provenance import environment
+from fglbench.benchmark.schema import Row
+from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.submission import claims
+
+SUITE = """
+description: a tiny synthetic board
+training: {rounds: 2, local_epochs: 1}
+cross:
+  datasets:
+    - {name: csbm, params: {nodes: 60, classes: 2, features: 8}}
+    - {name: csbm, params: {nodes: 80, classes: 2, features: 8}}
+  partitions: uniform
+  clients: 3
+  splits: {name: ratio, params: {train: 0.4, val: 0.3, test: 0.3}}
+  backbones: {name: gcn, params: {hidden: 4}}
+  methods: [fedavg, local]
+  seeds: 2
+"""
+META = {
+    "paper": "unpublished",
+    "code": "https://example.org/code",
+    "licence": "MIT",
+    "hardware": "2 cores",
+    "contact": "someone@example.org",
+}
+OPTIONS = [part for name, value in META.items() for part in (f"--{name}", value)]
+
+
+@pytest.fixture(autouse=True)
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of suites that holds `tiny` only."""
+    folder = tmp_path_factory.mktemp("suites")
+    (folder / "tiny.yaml").write_text(SUITE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suitefile, "FOLDER", folder)
+        patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # what is checked does not depend on this machine's data
+        claims.expected.cache_clear()
+        yield folder
+        claims.expected.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """(a results folder with the board's own methods, one with a third method's rows), really run, once."""
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "tiny.yaml").write_text(SUITE)
+    federations = FederationCache()
+    made = SimpleNamespace(results=folder / "results", mine=folder / "mine")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suitefile, "FOLDER", folder)
+        for root, methods, by in (
+            (made.results, ("fedavg", "local"), "fglbench"),
+            (made.mine, ("fedprox",), "someone"),
+        ):
+            store = Store(root)
+            digest, about = environment(1)
+            store.write_environment(digest, about)
+            stamp = {"environment": digest, "git_sha": "a" * 40, "git_dirty": False, "submitter": by}
+            for suite, cell in select(Request(suites=("tiny",), methods=methods)):
+                store.append(execute(cell, suite, store, federations, stamp))
+            shutil.rmtree(root / ".locks")
+    return made
+
+
+@pytest.fixture
+def results(ran: SimpleNamespace, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ran.results, tmp_path / "results"))
+
+
+@pytest.fixture
+def mine(ran: SimpleNamespace, tmp_path: Path) -> Path:
+    """The results folder of someone who has run fedprox."""
+    return Path(shutil.copytree(ran.mine, tmp_path / "mine"))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are given in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def submission(here: Path, results: Path, mine: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """fedprox, packed by the command."""
+    assert main(["submit", "fedprox", "--results", "mine", "--out", "packed", *OPTIONS]) == 0
+    capsys.readouterr()
+    return here / "packed"
+
+
+def edit(path: Path, line: int | None = None, /, rekey: bool = False, **changes: Any) -> None:
+    """Change columns of one line of a file (2 is the first row; None: all rows); `rekey`: the key follows."""
+    rows = list(csv.reader(path.open(newline="")))
+    for number, fields in enumerate(rows[1:], start=2):
+        if line in (None, number):
+            for column, value in changes.items():
+                fields[rowfile.COLUMNS.index(column)] = value
+            if rekey:
+                values = {c: v for c, v in zip(rowfile.COLUMNS, fields, strict=True) if v != ""}
+                fields[rowfile.COLUMNS.index("key")] = Cell.of(Row.model_validate(values)).key
+    with path.open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+
+
+def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    stored = json.loads(gzip.decompress(path.read_bytes()))
+    change(stored)
+    path.write_bytes(gzip.compress(json.dumps(stored).encode(), mtime=0))
+
+
+@pytest.fixture(scope="session")
+def tools() -> SimpleNamespace:
+    return SimpleNamespace(edit=edit, edit_curves=edit_curves, meta=META, options=OPTIONS)

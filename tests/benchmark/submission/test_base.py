@@ -1,0 +1,169 @@
+"""Results against what was there before: rows are appended, never changed, and nobody certifies himself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.store import Store
+
+ROWS = "tiny/fedavg.csv"
+
+
+@pytest.fixture
+def base(here: Path, results: Path) -> Path:
+    """What `results` was before it is changed."""
+    import shutil
+
+    return Path(shutil.copytree(results, here / "base"))
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def curves(results: Path, line: int) -> Path:
+    row = [row for row in Store(results).rows("tiny") if row.method == "fedavg"][line - 2]
+    return Store(results).history_file("tiny", row.key)
+
+
+CHANGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
+    "a changed score": (
+        lambda r, t: t.edit(r / ROWS, 3, score="0.99"),
+        r"results/tiny/fedavg.csv:3: the row of fedavg on csbm, seed 1 was changed: score 0.",
+    ),
+    "a removed row": (
+        lambda r, t: (r / ROWS).write_bytes(b"".join(lines(r / ROWS)[:-1])),
+        r"results/tiny/fedavg.csv: the row of fedavg on csbm, seed 1 (key ",
+    ),
+    "a removed file": (
+        lambda r, t: (r / ROWS).unlink(),
+        r"results/tiny/fedavg.csv: the row of fedavg on csbm, seed 0 (key ",
+    ),
+    "another order": (
+        lambda r, t: (r / ROWS).write_bytes(b"".join([*lines(r / ROWS)[:1], *reversed(lines(r / ROWS)[1:])])),
+        r"results/tiny/fedavg.csv: rows of the base stand in another order",
+    ),
+    "other curves": (
+        lambda r, t: t.edit_curves(curves(r, 2), lambda c: c["history"]["seconds"].reverse()),
+        ".json.gz: changed, but its cell has no new row",
+    ),
+    "a machine that is gone": (
+        lambda r, t: next((r / "environments").iterdir()).unlink(),
+        ".json: removed; side files stay",
+    ),
+    "verdicts of its own": (
+        lambda r, t: (r / "verified.csv").write_text("suite,key\n"),
+        "results/verified.csv: changed; take the file of the base: the maintainers alone write it",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_change_of_what_was_there_is_refused(
+    what: str, base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "results", "--base", "base"]) == 0
+    assert capsys.readouterr().out == "results: results folder against base: 8 rows, 0 new: valid\n"
+    change, line = CHANGED[what]
+    change(results, tools)
+    assert main(["validate", "results", "--base", "base"]) == 1
+    assert any(line in said for said in capsys.readouterr().out.splitlines())
+
+
+def test_without_a_base_the_same_change_is_not_seen(
+    base: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / ROWS).write_bytes(b"".join([*lines(results / ROWS)[:1], *reversed(lines(results / ROWS)[1:])]))
+    assert main(["validate", "results"]) == 0
+
+
+def test_taking_in_a_submission_leaves_a_results_folder_that_validates(
+    submission: Path, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "packed", "--into", "results"]) == 0
+    assert "results: 4 rows added" in capsys.readouterr().out
+    assert main(["validate", "results", "--base", "base"]) == 0
+    assert capsys.readouterr().out == "results: results folder against base: 12 rows, 4 new (tiny 4): valid\n"
+    before = sorted(path.read_bytes() for path in results.rglob("*") if path.is_file())
+    assert main(["validate", "packed", "--into", "results"]) == 0  # once more: nothing is added twice
+    assert "results: 0 rows added" in capsys.readouterr().out
+    assert sorted(path.read_bytes() for path in results.rglob("*") if path.is_file()) == before
+
+
+def test_rows_of_strangers_need_metadata(
+    submission: Path, base: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "packed", "--into", "results"]) == 0
+    (results / "submissions" / "fedprox.yaml").unlink()
+    capsys.readouterr()
+    assert main(["validate", "results", "--base", "base"]) == 1
+    assert "new rows of 'fedprox' without submissions/fedprox.yaml" in capsys.readouterr().out
+
+
+def test_only_new_rows_can_make_a_pull_request_fail(
+    base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (base, results):
+        tools.edit(folder / ROWS, 2, git_dirty="True")
+    assert main(["validate", "results", "--base", "base"]) == 0
+    assert "warning: results/tiny/fedavg.csv:2: made from a checkout with" in capsys.readouterr().out
+    assert main(["validate", "results"]) == 1
+
+
+def test_a_score_that_moved_is_a_warning(
+    base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = results / ROWS
+    old = Store(results).rows("tiny")[0]
+    path.write_bytes(path.read_bytes() + lines(path)[1])
+    moved = "0.0" if (old.score or 0) > 0.5 else "1.0"
+    tools.edit(path, 6, score=moved, submitter="fglbench", peak_memory_mb="9.0")
+
+    def move(stored: dict) -> None:
+        stored["history"]["score"][(old.best_round or 1) - 1] = float(moved)
+
+    tools.edit_curves(curves(results, 2), move)
+    assert main(["validate", "results", "--base", "base"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        f"warning: results/tiny/fedavg.csv:6: the score of fedavg on csbm, seed 0 moved from {old.score:.4f} to" in said
+    )
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_base_may_be_a_commit(
+    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(here, "init", "-q")
+    git(here, "add", "results")
+    git(here, "commit", "-qm", "before")
+    assert main(["validate", "results", "--base", "HEAD"]) == 0
+    assert "against HEAD: 8 rows, 0 new: valid" in capsys.readouterr().out
+    tools.edit(results / ROWS, 3, score="0.99")
+    git(here, "commit", "-qam", "after")
+    assert main(["validate", "results", "--base", "HEAD~1"]) == 1
+    assert "was changed: score 0." in capsys.readouterr().out
+    assert main(["validate", "results", "--base", "HEAD"]) == 1  # the curves still say otherwise
+    assert "was changed" not in capsys.readouterr().out
+    assert main(["validate", "results", "--base", "nowhere"]) == 2
+    assert main(["validate", "results", "--base=--output=x"]) == 2
+    assert capsys.readouterr().err.count("is no folder, and no commit of a git repository around 'results'") == 2
+    assert not (here / "x").exists()
+
+
+def test_a_folder_that_was_not_there_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(here, "init", "-q")
+    git(here, "commit", "-qm", "empty", "--allow-empty")
+    assert main(["validate", "results", "--base", "HEAD"]) == 0
+    assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in capsys.readouterr().out

@@ -1,0 +1,106 @@
+"""A hostile submission from end to end: what validation lets pass is text, and the report shows it as text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.provenance import canonical
+from fglbench.benchmark.store import Store
+from fglbench.report import build, labels
+
+EVIL = (
+    "x|y <script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) **b** `c` $\\frac$ @me "
+    "http://evil.example www.evil.example ${{ secrets.TOKEN }} {{ 7*7 }} =cmd()"
+)
+
+
+class Page(HTMLParser):
+    """What acts in a page: its tags, links and event attributes, and the text between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acting: list[str] = []
+        self.scripts, self.inside = 0, ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside = tag
+        self.scripts += tag == "script"
+        self.acting += [f"{name}={value}" for name, value in attrs if name.startswith("on")]
+        self.acting += [
+            str(v) for n, v in attrs if n in ("href", "src") and not str(v).startswith(("#", "data:image/", "data:,"))
+        ]
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script" and "alert(" in data:
+            self.acting.append(data)
+
+
+@pytest.fixture
+def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The results folder after a submission with markup wherever a row, a machine or the metadata have free text."""
+    about = {"cpu": EVIL[:200], "system": "<b>Linux</b>", "python": "3.11", "packages": {"<i>torch": "`2`"}}
+    digest = hashlib.sha256(canonical(about).encode()).hexdigest()[:12]
+    (old,) = (submission / "environments").iterdir()
+    old.unlink()
+    (submission / "environments" / f"{digest}.json").write_text(json.dumps(about))
+    path = submission / "tiny/fedprox.csv"
+    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200], score_metric=EVIL[:200], source="<u>x")
+    lost = Store(submission).rows("tiny")[0].key
+    figures = ["score", "val", "macro_f1", "best_round", "score_metric"]
+    tools.edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
+    Store(submission).history_file("tiny", lost).unlink()
+    (submission / "submission.yaml").write_text(
+        json.dumps({**tools.meta, "method": "fedprox", "paper": EVIL[:300], "licence": "<script>alert(4)</script>"})
+    )
+    assert main(["validate", "packed", "--into", "results"]) == 0
+    return results
+
+
+def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) -> None:
+    (here / "README.md").write_text("<!-- leaderboard:begin -->\n<!-- leaderboard:end -->\n")
+    assert main(["report", "--results", "results", "--no-figures"]) == 0
+    texts = [path.read_text() for path in [here / "README.md", *hostile.rglob("*.md")]]
+    assert any("alert" in text for text in texts)  # it is shown
+    for text in texts:
+        for acting in (
+            "<script",
+            "<img",
+            "<b>",
+            "<i>",
+            "<u>",
+            "[a](",
+            "**b**",
+            "`c`",
+            "http://evil",
+            "www.evil",
+            "@me",
+        ):
+            assert acting not in text
+    for path in hostile.rglob("tables/*.csv"):
+        assert not re.search(r'(^|,)"?[=+@]', path.read_text(), re.MULTILINE)
+
+
+def test_text_of_a_submission_never_acts_in_the_page(hostile: Path, here: Path) -> None:
+    made = build.make(hostile, None, figures=False)
+    build.write(made)
+    clean = Page()
+    build.write_page(made, here / "page.html", {})
+    text = (here / "page.html").read_text()
+    clean.feed(text)
+    assert "alert" in text  # it is shown
+    assert clean.acting == []
+    assert clean.scripts <= 2  # the page's own
+    assert "Content-Security-Policy" in text
+
+
+def test_parameters_that_are_nested_forever_are_text() -> None:
+    assert labels.parse("[" * 100_000) is None
+    assert labels.parse('{"a":' * 100_000) is None

@@ -1,0 +1,304 @@
+"""A sound submission validates; one that was tampered with is refused, and the line says where and why."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fglbench.benchmark import store as stores
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.store import Store
+
+ROWS = "tiny/fedprox.csv"
+Tamper = Callable[[Path, SimpleNamespace], object]
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def curves(folder: Path) -> Path:
+    """The curves of the first row."""
+    return Store(folder).history_file("tiny", Store(folder).rows("tiny")[0].key)
+
+
+def write(path: Path, content: bytes | str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def test_a_sound_submission_validates(submission: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "packed"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["packed: submission against results: 4 rows (tiny 4): valid"]
+
+
+# What is done to the submission, and a pattern that the only lines about it must have.
+TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
+    "a better score": (
+        lambda f, t: t.edit(f / ROWS, 2, score="0.99"),
+        [r"packed/tiny/history/\w+\.json\.gz: score is 0\.99 in the row and 0\.\d+ in its curves; run the cell again"],
+    ),
+    "an impossible score": (
+        lambda f, t: t.edit(f / ROWS, 3, score="1.5"),
+        [r"fedprox\.csv:3: column 'score': Input should be less than or equal to 1, got '1\.5'", "curves of no row",
+         "missing: "],
+    ),
+    "not a number": (
+        lambda f, t: t.edit(f / ROWS, 2, train_seconds="nan"),
+        [r"fedprox\.csv:2: column 'train_seconds': nan is out of range"],
+    ),
+    "another key": (
+        lambda f, t: t.edit(f / ROWS, 2, key="0" * 16),
+        [r"fedprox\.csv:2: key 0{16} is not that of its cell, which is [0-9a-f]{16}", "are missing", "curves of no"],
+    ),
+    "another protocol": (
+        lambda f, t: t.edit(
+            f / ROWS, None, rekey=True,
+            training=Store(f).rows("tiny")[0].training.replace('"rounds":2', '"rounds":3'),
+        ),
+        [r"fedprox\.csv:[2-5]: not a cell of suite 'tiny': training\.rounds is 3, the suite has 2", "are missing",
+         "curves of no row"],
+    ),
+    "a dataset that the board lacks": (
+        lambda f, t: t.edit(f / ROWS, 2, rekey=True, dataset="cora", dataset_params='{"features":"raw"}'),
+        [r"fedprox\.csv:2: not a cell of suite 'tiny': it has no dataset 'cora'", "synthetic is True", "missing",
+         "curves of no row", "data fingerprint", "partition hashes of cora"],
+    ),
+    "a seed that is left out": (
+        lambda f, t: (write(f / ROWS, b"".join(lines(f / ROWS)[:3] + lines(f / ROWS)[4:])),),
+        [r"fedprox\.csv:\d: suite 'tiny' has more seeds of fedprox on csbm; missing: [01]; run them: fglbench run -s "
+         r"tiny -m fedprox -d csbm", "curves of no row"],
+    ),
+    "a seed too many": (
+        lambda f, t: t.edit(f / ROWS, 2, rekey=True, seed="7"),
+        [r"fedprox\.csv:2: seed 7 of csbm, fedprox is not a seed of suite 'tiny'", "missing", "curves of no row",
+         "partition hash"],
+    ),
+    "a row twice": (
+        lambda f, t: write(f / ROWS, (f / ROWS).read_bytes() + lines(f / ROWS)[1]),
+        [r"fedprox\.csv:6: the same row as in line 2; remove one of them"],
+    ),
+    "two results for a cell": (
+        lambda f, t: (
+            write(f / ROWS, (f / ROWS).read_bytes() + lines(f / ROWS)[1]),
+            t.edit(f / ROWS, 6, peak_memory_mb="1.0"),
+        ),
+        [r"fedprox\.csv:6: a second result for the cell of line 2"],
+    ),
+    "other data": (
+        lambda f, t: t.edit(f / ROWS, 2, dataset_fingerprint="0" * 64),
+        [r"fedprox\.csv:2: data fingerprint 0{16}… of csbm; it must be [0-9a-f]{16}…; get the registered"],
+    ),
+    "another partition": (
+        lambda f, t: t.edit(f / ROWS, 2, partition_hash="0" * 64),
+        [r"fedprox\.csv:2: partition hash 0{16}… of csbm, seed 0; others have [0-9a-f]{16}…; methods are compared"],
+    ),
+    "a method that nobody knows": (
+        lambda f, t: (
+            t.edit(f / ROWS, None, rekey=True, method="os.system", method_params="{}"),
+            (f / ROWS).rename(f / "tiny/os.system.csv"),
+        ),
+        [r"os\.system\.csv:[2-5]: unknown method 'os\.system'", "curves of no row", "are missing", "but there are"],
+    ),
+    "a suite that nobody knows": (
+        lambda f, t: (t.edit(f / ROWS, None, suite="huge"), (f / "tiny").rename(f / "huge")),
+        [r"huge/fedprox\.csv:[2-5]: unknown suite 'huge' \(known: tiny\)"],
+    ),
+    "changed settings": (
+        lambda f, t: (t.edit(f / ROWS, None, suite="custom"), (f / "tiny").rename(f / "custom")),
+        [r"custom/fedprox\.csv:[2-5]: a row with changed settings \(suite 'custom'\) is on no board"],
+    ),
+    "uncommitted code": (
+        lambda f, t: t.edit(f / ROWS, 2, git_dirty="True"),
+        [r"fedprox\.csv:2: made from a checkout with uncommitted changes \(git_dirty\); commit the code, then run"],
+    ),
+    "no commit": (
+        lambda f, t: t.edit(f / ROWS, 2, git_sha="main; rm -rf /"),
+        [r"fedprox\.csv:2: column 'git_sha': 'main; rm -rf /' is no commit"],
+    ),
+    "a column too few": (
+        lambda f, t: write(f / ROWS, (f / ROWS).read_bytes().replace(b",score,", b",", 1)),
+        [r"fedprox\.csv:1: the header is not that of result schema 1 \(missing 'score'\)", "curves of no row",
+         "environment of no row"],
+    ),
+    "a torn line": (
+        lambda f, t: write(f / ROWS, (f / ROWS).read_bytes()[:-30]),
+        [r"fedprox\.csv:5: not a complete row; remove the line", "curves of no row", "missing"],
+    ),
+    "numbers in another form": (
+        lambda f, t: t.edit(f / ROWS, 2, seed="0_0"),
+        [r"fedprox\.csv:2: the line is not as fglbench writes it", "curves of no row", "missing"],
+    ),
+    "parameters in another form": (
+        lambda f, t: t.edit(f / ROWS, 2, method_params='{"mu": 0.01}'),
+        [r"fedprox\.csv:2: column 'method_params' is not canonical JSON"],
+    ),
+    "parameters that are nested forever": (
+        lambda f, t: t.edit(f / ROWS, 2, method_params="[" * 3000),
+        [r"fedprox\.csv:2: column 'method_params' is not canonical JSON", "its columns name no cell", "missing"],
+    ),
+    "a long text": (
+        lambda f, t: t.edit(f / ROWS, 2, notes="x" * 5000),
+        [r"fedprox\.csv:2: column 'notes' has 5000 characters; at most 4000 are read"],
+    ),
+    "control characters": (
+        lambda f, t: t.edit(f / ROWS, 2, notes="\x1b[2Jgone\u202e"),
+        [r"fedprox\.csv:2: column 'notes' holds control or invisible characters"],
+    ),
+    "curves left out": (
+        lambda f, t: curves(f).unlink(),
+        [r"fedprox\.csv:2: its curves \(tiny/history/\w+\.json\.gz\) are missing"],
+    ),
+    "curves of another length": (
+        lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["val"].append(1.0)),
+        [r"\.json\.gz: has not one value of .* for each of 2 rounds"],
+    ),
+    "curves with text in them": (
+        lambda f, t: t.edit_curves(curves(f), lambda c: c["history"].update(note=["<b>", 1])),
+        [r"\.json\.gz: holds something else than lists of numbers"],
+    ),
+    "curves that fill the memory": (
+        lambda f, t: write(curves(f), gzip.compress(b"[" + b"1," * (stores.HISTORY_BYTES // 2) + b"1]")),
+        [r"\.json\.gz: cannot be read: more than 32 MiB unpacked"],
+    ),
+    "curves that are nested forever": (
+        lambda f, t: write(curves(f), gzip.compress(b"[" * 100_000)),
+        [r"\.json\.gz: cannot be read: nested too deeply"],
+    ),
+    "another machine": (
+        lambda f, t: write(next((f / "environments").iterdir()), '{"cpu": "faster"}'),
+        [r"environments/[0-9a-f]{12}\.json: not the environment that its name stands for"],
+    ),
+    "no machine": (
+        lambda f, t: next((f / "environments").iterdir()).unlink(),
+        [r"fedprox\.csv:[2-5]: environments/[0-9a-f]{12}\.json is missing"],
+    ),
+    "an unknown file": (
+        lambda f, t: write(f / "tiny/run.sh", "echo"),
+        [r"packed/tiny/run\.sh: unknown file; remove it"],
+    ),
+    "a hidden file": (lambda f, t: write(f / ".git/config", "x"), [r"packed/\.git/config: unknown file"]),
+    "verdicts of its own": (lambda f, t: write(f / "verified.csv", "suite"), [r"packed/verified\.csv: unknown file"]),
+    "a link": (
+        lambda f, t: os.symlink("/etc/passwd", f / "tiny/local.csv"),
+        [r"packed/tiny/local\.csv: a link or device, not a file"],
+    ),
+    "a link to a folder": (
+        lambda f, t: os.symlink("/etc", f / "leaderboard"),
+        [r"packed/leaderboard: a link or device, not a file"],
+    ),
+    "a row in the wrong file": (
+        lambda f, t: t.edit(f / ROWS, 2, method="local"),
+        [r"fedprox\.csv:2: a row of suite 'tiny' and method 'local'; it belongs in tiny/local\.csv", "missing",
+         "curves of no row"],
+    ),
+    "metadata without a licence": (
+        lambda f, t: write(f / "submission.yaml", "method: fedprox\npaper: none yet"),
+        [r"packed/submission\.yaml: the metadata lack code, licence, hardware, contact; correct the file"],
+    ),
+    "metadata of another method": (
+        lambda f, t: write(f / "submission.yaml", json.dumps({**t.meta, "method": "fedavg"})),
+        [r"packed/submission\.yaml: about 'fedavg', but there are rows of fedprox"],
+    ),
+    "metadata that run code": (
+        lambda f, t: write(f / "submission.yaml", "!!python/object/apply:os.system ['touch ran']"),
+        [r"packed/submission\.yaml: not valid YAML"],
+    ),
+    "metadata that explode": (
+        lambda f, t: write(f / "submission.yaml", "a: &a [x]\n" + "".join(f"b{i}: [*a, *a]\n" for i in range(9))),
+        [r"packed/submission\.yaml: YAML aliases"],
+    ),
+    "a script address": (
+        lambda f, t: write(
+            f / "submission.yaml", json.dumps({**t.meta, "method": "fedprox", "code": "javascript:alert(1)"})
+        ),
+        [r"packed/submission\.yaml: metadata: code: must be an https:// or http:// address, got 'javascript"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_tampered_submission_is_refused_with_the_reason(
+    what: str, submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    tamper, patterns = TAMPERED[what]
+    tamper(submission, tools)
+    assert main(["validate", "packed"]) == 1
+    *problems, summary = capsys.readouterr().out.splitlines()
+    assert "NOT valid" in summary
+    assert re.search(patterns[0], problems[0]) or any(re.search(patterns[0], line) for line in problems)
+    for line in problems:  # nothing is said that the change does not explain
+        assert any(re.search(pattern, line) for pattern in patterns), line
+        assert re.match(r"(warning: )?packed(/[^:]+(:\d+)?)?: .*; .+", line), line
+    assert not (submission.parent / "ran").exists()
+
+
+class Payload:
+    """Unpickling it leaves a file behind."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("unpickled",)
+
+
+def test_nothing_of_a_submission_is_executed_or_unpickled(
+    submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pickled = pickle.dumps(Payload())
+    curves(submission).write_bytes(gzip.compress(pickled))
+    write(submission / "tiny/embeddings/0123456789abcdef.npz", pickled)
+    for place in ("fedprox.py", "tiny/__init__.py", "conftest.py", "sitecustomize.py"):
+        write(submission / place, "import os; os.mkdir('imported')")
+    tools.edit(submission / ROWS, 2, method="packed.fedprox", source="__import__('os').mkdir('evaluated')")
+    assert main(["validate", "packed"]) == 1
+    assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
+    said = capsys.readouterr()
+    assert "look with `fglbench validate` first" in said.err
+    assert sorted(path.name for path in here.iterdir()) == ["mine", "packed", "results"]
+
+
+def test_all_problems_of_a_folder_are_told_at_once(
+    submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools.edit(submission / ROWS, 2, git_dirty="True")
+    tools.edit(submission / ROWS, 3, notes="\x07")
+    write(submission / "x.bin", "x")
+    assert main(["validate", "packed"]) == 1
+    assert capsys.readouterr().out.count("\n") == 4
+
+
+def test_hostile_names_cannot_speak_to_the_terminal_or_to_ci(
+    submission: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("::error::x", "a\nb", "\x1b[31mred", "a\u202eb"):
+        write(submission / name, "x")
+    assert main(["validate", "packed"]) == 1
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+    assert all(line.startswith("packed") for line in said.splitlines())
+
+
+def test_a_method_outside_the_package_is_known_by_its_plugin(
+    submission: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "packed", "--plugin", "nowhere.py"]) == 2
+    assert "nowhere.py" in capsys.readouterr().err
+
+
+def test_what_is_no_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "empty").mkdir()
+    assert main(["validate", "absent"]) == 2
+    assert main(["validate", "empty"]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("fglbench: nothing at 'absent'; give a results folder")
+    assert said.out.startswith("empty: no result rows; give a results folder")

@@ -1,0 +1,161 @@
+"""Embeddings that a run keeps: which rows of what, from which model, on which graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fglbench
+from fglbench.benchmark import embeddings
+from fglbench.benchmark.embeddings import collect
+from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.evaluate import Models
+from fglbench.benchmark.execute import FederationCache, execute
+from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.trial import trials
+from fglbench.methods import METHODS
+
+TRIALS = {trial.name: trial for trial in trials()}
+SUITE = """
+description: a tiny synthetic suite
+training: {rounds: 2, local_epochs: 1, data: global}
+cross:
+  datasets: {name: csbm, params: {nodes: 60, classes: 2, features: 8}}
+  partitions: {name: random-overlap, params: {proportions: [0.3, 0.5, 0.6]}}
+  clients: 3
+  splits: {name: per-class, params: {k: 5, val: 10, test: 20}}
+  backbones: {name: gcn, params: {hidden: 4}}
+  methods: fedavg
+"""
+
+
+def kept(method: str, trial: str = "one architecture", seed: int = 0, **params: object):
+    """(arrays, the best models) of a short run."""
+    own, models = TRIALS[trial], []
+    arrays: dict[str, np.ndarray] = {}
+
+    def keep(evaluator, best):
+        models.append(best)
+        arrays.update(collect(evaluator, best, seed))
+
+    train(own.federation, METHODS.build(method, params), own.backbones, own.config, seed, on_best=keep)
+    return arrays, models[0], own.federation
+
+
+def gcn_hidden(federation, weight, bias):
+    """relu(D^-1/2 (A + I) D^-1/2 X W + b) on the whole graph, dense and by the formula."""
+    graph, n = federation.whole.graph, federation.whole.graph.num_nodes()
+    a = torch.eye(n, dtype=torch.float64)
+    source, target = graph.edges()
+    a[target, source] = 1
+    d = a.sum(1) ** -0.5
+    x = federation.whole.feat.to_dense().double()
+    return torch.relu((d[:, None] * a * d) @ x @ weight.double() + bias.double()).numpy()
+
+
+def same_up_to_scale(found, expected):
+    np.testing.assert_allclose(np.abs(found).max(), 1)
+    np.testing.assert_allclose(found, expected / np.abs(expected).max(), atol=1e-3)  # half precision has 2^-11
+
+
+def test_the_global_and_the_clients_models_on_the_whole_graph():
+    found, models, federation = kept("fedavg")
+    test = federation.masks["test"].nonzero().squeeze(1).numpy()
+    node = found["node"]
+    assert sorted(node) == sorted(test)  # fewer than the bound: all, in another order
+    assert list(node) != sorted(node)
+    assert np.array_equal(found["label"], federation.whole.label.numpy()[node])
+    hidden = gcn_hidden(federation, models.server["0.weight"], models.server["0.bias"])
+    same_up_to_scale(found["global"], hidden[node])
+    (own,) = models.personal
+    for client in range(4):
+        hidden = gcn_hidden(federation, own["0.weight"][client], own["0.bias"][client])
+        same_up_to_scale(found[f"client_{client:03d}"], hidden[node])
+    assert sorted(found) == ["client_000", "client_001", "client_002", "client_003", "global", "label", "node", "note"]
+    assert found["note"] == ""
+    assert {value.dtype.kind for value in found.values()} == {"i", "f", "U"}  # nothing to unpickle
+
+
+def test_bounds_and_the_seed_decide_the_nodes(monkeypatch):
+    monkeypatch.setattr(embeddings, "NODES", 20)
+    monkeypatch.setattr(embeddings, "SHARED", 12)
+    monkeypatch.setattr(embeddings, "CLIENTS", 3)
+    found, _, _ = kept("fedavg")
+    assert len(found["node"]) == len(found["global"]) == len(set(found["node"])) == 20
+    assert [name for name in found if name.startswith("client")] == ["client_000", "client_001", "client_002"]
+    assert len(found["client_000"]) == 12
+    again, _, _ = kept("fedavg")
+    assert all(np.array_equal(found[name], again[name]) for name in found)
+    assert not np.array_equal(found["node"], kept("fedavg", seed=1)[0]["node"])
+
+
+def test_mixed_architectures_keep_their_own_order():
+    found, models, federation = kept("local", "several architectures")
+    assert found["note"] == "there is no global model"
+    own = {name: value for name, value in models.personal[0].items() if name.startswith("0:")}  # GCN: clients 0 and 3
+    for position, client in enumerate((0, 3)):
+        hidden = gcn_hidden(federation, own["0:0.weight"][position], own["0:0.bias"][position])
+        same_up_to_scale(found[f"client_{client:03d}"], hidden[found["node"]])
+
+
+@pytest.mark.parametrize(
+    ("method", "trial", "names", "note"),
+    [
+        ("global", "one architecture", {"global"}, ""),
+        ("fedproto", "one architecture", {"client"}, "there is no global model"),
+        ("adafgl", "one architecture", {"global"}, "clients' models are bound to their own graphs"),
+        ("fedlit", "one architecture", set(), "the method's prediction does not pass through a backbone"),
+        ("fedgl", "overlapping clients", {"global", "client"}, ""),
+        ("infograph-fedavg", "sets of graphs", {"global", "client"}, ""),
+    ],
+)
+def test_what_is_missing_has_its_reason(method, trial, names, note):
+    found, _, federation = kept(method, trial)
+    assert {name.split("_")[0] for name in found} - {"node", "label", "note"} == names
+    assert note in str(found["note"])
+    assert bool(note) == bool(str(found["note"]))
+    for name in set(found) - {"node", "label", "note"}:
+        assert found[name].shape[0] == len(found["node"])
+        assert np.isfinite(found[name]).all()
+    if trial == "sets of graphs":
+        assert sorted(found["node"]) == list(range(len(federation.whole.label)))
+
+
+def test_embeddings_of_zeros_stay_zeros(federation):
+    made = federation()
+    seen = []
+    config = TrainConfig(rounds=1, local_epochs=1)
+    gcn = [BACKBONES.build("gcn", {"hidden": 4})]
+    train(made, METHODS.build("fedavg"), gcn, config, 0, on_best=lambda *given: seen.append(given))
+    ((evaluator, models),) = seen
+    zero = Models({name: torch.zeros_like(value) for name, value in models.server.items()}, None)
+    found = collect(evaluator, zero, 0)
+    assert not found["global"].any()
+    assert found["note"] == "clients have no models of their own"
+
+
+def test_a_run_keeps_them_on_request_and_says_what_each_client_holds(tmp_path):
+    suite = tmp_path / "tiny.yaml"
+    suite.write_text(SUITE)
+    row = fglbench.run(suites=[str(suite)], results=tmp_path / "asked", jobs=1, embeddings=True).iloc[0]
+    store = Store(tmp_path / "asked")
+    assert store.embeddings("tiny", row.key)["global"].shape == (20, 4)
+    stored = store.history("tiny", row.key)
+    counts = np.array(stored["label_counts"])
+    assert counts.shape == (3, 2)
+    assert counts.sum(1).tolist() == [18, 30, 36]  # the proportions of 60 nodes
+    assert len(stored["per_client"]["score"]) == 1  # the whole graph is scored
+    for kind in ("global", "personal"):
+        own = stored["per_client"][f"{kind}_on_local"]
+        assert len(own) == 3
+        assert np.nanmean(np.array(own, dtype=float)) == pytest.approx(row[f"{kind}_on_local"])
+
+    ((name, cell),) = select(Request(suites=(str(suite),)))
+    plain = Store(tmp_path / "not asked")
+    again = execute(cell, name, plain, FederationCache(), {"environment": "e"})
+    assert (again.key, again.score) == (row.key, row.score)
+    assert plain.embeddings(name, again.key) is None
+    assert plain.history(name, again.key)["label_counts"] == stored["label_counts"]

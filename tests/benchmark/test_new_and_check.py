@@ -1,0 +1,222 @@
+"""`fglbench new method` writes a file that `fglbench check` passes; `check` says what is wrong with others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fglbench.benchmark import contract, datacontract, scaffold
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.trial import node_federation, trials
+from fglbench.datasets.csbm import CSBM
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg, Global
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """Methods that a test registers are gone after it."""
+    known, modules = dict(METHODS._classes), set(sys.modules)
+    yield
+    METHODS._classes = known
+    for name in set(sys.modules) - modules:
+        if name.startswith("fglbench_plugin_"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("forget")
+def test_the_template_passes_the_contract_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "method", "my-method"]) == 0
+    # what it prints is tried as it is printed
+    step = next(line for line in capsys.readouterr().out.splitlines() if "fglbench check" in line)
+    assert main(step.split("fglbench ")[1].split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines[:-1]] == [name.replace("_", " ") for name in contract.CHECKS]
+    assert all(line.endswith("  ok") for line in lines[:-1])
+    assert lines[-1].startswith(f"my-method holds to the contract ({len(contract.CHECKS)} checks, ")
+
+
+def test_the_template_is_well_kept(tmp_path: Path) -> None:
+    path = scaffold.new_method("fed-much-longer-name+", tmp_path)
+    assert path.name == "fed_much_longer_name_plus.py"
+    assert "class FedMuchLongerNamePlus(FedAvg)" in path.read_text()
+    for command in (["check", "--select", "E,F,W,I,B,UP"], ["format", "--check"]):
+        arguments = [sys.executable, "-m", "ruff", *command, "--line-length", "120", str(path)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout
+
+
+def test_in_the_package_it_imports_relatively_and_says_where_to_add_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scaffold, "METHODS_FOLDER", tmp_path)
+    assert main(["new", "method", "my-method", "--into", str(tmp_path)]) == 0
+    text = (tmp_path / "my_method.py").read_text()
+    assert "from ..benchmark.engine import METHODS" in text
+    assert "fglbench." not in text.split("class ")[0].split('"""')[2]
+    assert f"add `my_method` to the imports and to __all__ of {tmp_path / '__init__.py'}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("forget")
+def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
+    """The template's own claim, checked where its text promises it."""
+    import torch
+
+    from fglbench.benchmark.plugins import load_plugins
+    from fglbench.benchmark.trial import record
+
+    path = scaffold.new_method("switched-off", tmp_path)
+    load_plugins([str(path)])
+    trial = trials()[0]
+    plain = record(FedAvg(), trial)
+    off = record(METHODS.build("switched-off", {"smoothing": 0, "server_step": 1}), trial)
+    for (_, _, ours), (_, _, theirs) in zip(off.models, plain.models, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+    on = record(METHODS.build("switched-off"), trial)
+    assert any(not torch.allclose(a[2], b[2], atol=1e-4) for a, b in zip(on.models, plain.models, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["Mine"], "'Mine' is no name for a method: lower-case letters, digits and '-', as in my-method"),
+        (["../evil"], "'../evil' is no name for a method"),
+        (["a b"], "'a b' is no name"),
+        (["-"], "'-' is no name"),
+        (["fedprox"], "there is a method 'fedprox' already (fglbench show fedprox); choose another name"),
+        (["class"], "'class' is a word of Python"),
+        (["there"], "'there.py' exists already"),
+        (["mine", "--into", "absent"], "no folder 'absent'"),
+        ([], "Missing argument 'NAME'"),
+    ],
+)
+def test_mistakes_with_new_are_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.py").write_text("mine")
+    assert main(["new", "method", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"fglbench: {said}")
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["there.py"]
+    assert (tmp_path / "there.py").read_text() == "mine"
+
+
+class Deaf(FedAvg):
+    """Never trains."""
+
+    def client(self, cohort):
+        cohort.load(cohort.received["model"])
+        return {"model": cohort.params}
+
+
+class Wrecked(FedAvg):
+    """A bug in its first line."""
+
+    def client(self, cohort):
+        return {"model": 1 / 0}
+
+
+class Nowhere(FedAvg):
+    """Applies to nothing."""
+
+    def skip(self, federation, backbones):
+        return "needs a moon"
+
+
+def test_results_say_ok_failed_and_skipped_with_the_reason() -> None:
+    learns = list(contract.results(Deaf(), ["documented", "learns"]))
+    assert learns[0] == ("documented", "ok", "")
+    assert learns[1][:2] == ("learns", "failed")
+    assert learns[1][2].startswith("does not learn: score")
+    ((_, verdict, reason),) = contract.results(Wrecked(), ["uploads_finite_numbers"])
+    assert verdict == "failed"
+    assert reason.startswith("ZeroDivisionError: division by zero (test_new_and_check.py:")
+    pooled = ("stays_local", "skipped", "it pools the data of all clients, as a reference may")
+    assert list(contract.results(Global(), ["stays_local"])) == [pooled]
+    found = {name: verdict for name, verdict, _ in contract.results(Nowhere())}
+    assert found.pop("documented") == "ok"
+    assert found.pop("skips_with_a_reason") == "failed"
+    assert set(found.values()) == {"skipped"}
+    assert set(contract.check(Deaf(), ["documented", "learns"])) == {"learns"}
+
+
+def test_check_exits_with_1_and_names_the_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contract, "results", partial(contract.results, names=["documented"]))
+    monkeypatch.setitem(METHODS._classes, "bare", type("Bare", (FedAvg,), {"name": "bare"}))
+    assert main(["check", "bare"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split(maxsplit=2) == [
+        "documented",
+        "failed:",
+        "has no docstring: paper, objective, server rule, messages",
+    ]
+    assert lines[1].startswith("bare: 1 of 1 checks failed")
+    assert main(["check", "fedavgg"]) == 2
+    assert capsys.readouterr().err.startswith("fglbench: unknown method or dataset 'fedavgg'; did you mean 'fedavg'?")
+    assert main(["check", "fedprox", "--set", "mu=-1"]) == 2
+    assert "mu" in capsys.readouterr().err
+
+
+def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
+    import dgl
+    import torch
+
+    from fglbench.datasets import DATASETS
+
+    small = {"nodes": 40, "classes": 2, "features": 4}
+    verdicts = {name: verdict for name, verdict, _ in datacontract.results(DATASETS.build("csbm", small))}
+    assert verdicts == {
+        **dict.fromkeys(datacontract.CHECKS, "ok"),
+        "splits_apart": "skipped",
+        "is_registered": "skipped",
+    }
+
+    def broken(check: str, **changes: object) -> str:
+        """What is said of a dataset that loads other data than csbm does."""
+
+        class Broken(CSBM):
+            """Docstring."""
+
+            name = "csbm"
+
+            def load(self):
+                from dataclasses import replace
+
+                return replace(super().load(), **changes)
+
+        found = {name: (verdict, reason) for name, verdict, reason in datacontract.results(Broken(**small))}
+        assert found[check][0] == "failed"
+        return found[check][1]
+
+    loop = dgl.graph(([0, 0, 1], [0, 1, 0]), num_nodes=40)
+    assert "self-loop" in broken("holds_sound_graphs", graph=loop)
+    assert "twice" in broken("holds_sound_graphs", graph=dgl.graph(([0, 0, 1, 1], [1, 1, 0, 0]), num_nodes=40))
+    assert "other direction" in broken("holds_sound_graphs", graph=dgl.graph(([0], [1]), num_nodes=40))
+    assert "not finite" in broken("holds_sound_graphs", feat=torch.full((40, 4), float("nan")))
+    assert "not float32" in broken("holds_sound_graphs", feat=torch.zeros(40, 4, dtype=torch.float64))
+    assert "classes" in broken("holds_sound_graphs", num_classes=9)
+    assert "named 'other'" in broken("loads", name="other")
+    assert "no sha256" in broken("loads", fingerprint="x")
+    apart = {"train": torch.tensor([0, 1]), "val": torch.tensor([1]), "test": torch.tensor([2])}
+    assert "in two of them" in broken("splits_apart", fixed_split=apart)
+
+
+def test_the_trials_are_what_the_checks_run_on() -> None:
+    assert node_federation() is node_federation()
+    assert len({trial.name for trial in trials()}) == len(trials())

@@ -1,0 +1,184 @@
+"""Plug-ins: files, and distributions that announce methods and datasets by entry points. The latter are real ones, a
+module beside its dist-info folder on the path, seen by a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOOD = '''
+import fglbench.methods.fedavg as base
+from fglbench.methods import METHODS
+from pydantic import Field
+
+print("imported good", flush=True)
+
+
+@METHODS.register("good-avg")
+class GoodAvg(base.FedAvg):
+    """Someone, 2026: FedAvg under another name. Messages as FedAvg."""
+
+    extra: float = Field(0.0, description="nothing")
+'''
+DATA = '''
+from typing import ClassVar
+
+from fglbench.datasets import DATASETS
+from fglbench.datasets.csbm import CSBM
+
+
+@DATASETS.register("good-data")
+class GoodData(CSBM):
+    """A block model under another name."""
+'''
+TAKES = '''
+from fglbench.methods import METHODS
+from fglbench.methods import fedavg
+
+
+@METHODS.register("fedavg")
+class FedAvg(fedavg.Local):
+    """Takes the place of a built-in method, by its name and that of its class."""
+'''
+
+
+def distribution(
+    folder: Path, name: str, code: str, methods: dict[str, str] | None = None, datasets: dict[str, str] | None = None
+) -> None:
+    """A module and its dist-info, as pip would leave them."""
+    module = name.replace("-", "_")
+    folder.mkdir(exist_ok=True)
+    (folder / f"{module}.py").write_text(code)
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"{module}.py,,\n")
+    groups = {"fglbench.methods": methods or {}, "fglbench.datasets": datasets or {}}
+    (info / "entry_points.txt").write_text(
+        "".join(f"[{g}]\n" + "".join(f"{k} = {v}\n" for k, v in each.items()) for g, each in groups.items())
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sound and broken plug-in packages side by side."""
+    folder = tmp_path_factory.mktemp("site")
+    distribution(folder, "good-pack", GOOD, {"good-avg": "good_pack:GoodAvg"})
+    distribution(folder, "data-pack", DATA, datasets={"good-data": "data_pack"})
+    distribution(folder, "broken-pack", "import nowhere_at_all", {"broken": "broken_pack:Broken"})
+    distribution(folder, "exit-pack", "raise SystemExit(3)", {"leaves": "exit_pack"})
+    distribution(folder, "odd-pack", "x = 1", {"odd": "odd_pack:x", "odder": "odd_pack:absent"})
+    distribution(folder, "taking-pack", TAKES, {"fedavg": "taking_pack:FedAvg", "mine": "taking_pack:FedAvg"})
+    distribution(folder, "one-pack", "", {"same": "one_pack"})
+    distribution(folder, "two-pack", "", {"same": "two_pack"})
+    return folder
+
+
+RUNNER = """
+import contextlib, io, json, sys
+from fglbench.benchmark.cli import main
+
+found = []
+for arguments in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(arguments)
+    found.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(found))
+"""
+
+
+def fglbench(site: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
+    """(exit code, output, error output) of commands given one after the other in a process with `site` on its path."""
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", RUNNER, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=True)
+    return [tuple(each) for each in json.loads(done.stdout)]
+
+
+def test_installed_methods_and_datasets_are_listed_and_broken_ones_named(site: Path) -> None:
+    methods, datasets, shown, checked = fglbench(
+        site, ["list", "methods"], ["list", "datasets"], ["show", "good-avg"], ["check", "good-data"]
+    )
+    assert methods[0] == 0
+    assert "good-avg" in methods[1]
+    assert "(plug-in: good-pack)" in methods[1]
+    assert methods[2].splitlines() == [
+        "fglbench: method 'fedavg' of package 'taking-pack' is refused: a built-in method has this name",
+        "fglbench: method 'same' is refused: several packages have it (package 'one-pack', package 'two-pack'); "
+        "uninstall one",
+        "fglbench: method 'broken' of package 'broken-pack' cannot be imported: ModuleNotFoundError: No module named "
+        "'nowhere_at_all'",
+        "fglbench: method 'leaves' of package 'exit-pack' cannot be imported: SystemExit: 3",
+        "fglbench: method 'mine' of package 'taking-pack' registers method 'fedavg', which is built in; choose another "
+        "name",
+        "fglbench: method 'odd' of package 'odd-pack': odd_pack:x registers no method under the name of its entry "
+        "point",
+        "fglbench: method 'odder' of package 'odd-pack' cannot be imported: AttributeError: module 'odd_pack' has no "
+        "attribute 'absent'",
+    ]
+    assert (datasets[0], datasets[2]) == (0, "")
+    assert "(plug-in: data-pack)" in datasets[1]
+    assert "FedAvg under another name" in shown[1]
+    assert checked[0] == 0
+    assert "good-data holds to the contract" in checked[1]
+
+
+BAD = {
+    "broken": "method 'broken' of package 'broken-pack' cannot be imported: ModuleNotFoundError",
+    "same": "method 'same' is refused: several packages have it",
+    "god-avg": "unknown method 'god-avg'; did you mean 'good-avg'?",
+    "mine": "method 'mine' of package 'taking-pack' registers method 'fedavg', which is built in",
+}
+
+
+def test_no_command_imports_a_package_that_it_does_not_need(site: Path) -> None:
+    dry = ["run", "--quick", "-d", "cora", "--dry-run", "-m"]
+    sound = [["list", "suites"], ["show", "fedavg"], [*dry, "fedavg"]]
+    found = fglbench(site, *sound, *([*dry, name] for name in BAD), ["show", "fedavg"])
+    for code, out, err in found[:3]:
+        assert (code, err) == (0, "")
+        assert "imported good" not in out
+    for (code, _, err), said in zip(found[3:-1], BAD.values(), strict=True):  # asked for: one line
+        assert code == 2
+        assert err.startswith(f"fglbench: {said}")
+        assert err.count("\n") == 1
+    assert found[-1] == found[1]  # what is built in is what it was
+    assert "McMahan" in found[1][1]
+
+
+def test_a_cell_of_an_installed_method_and_dataset_runs_in_a_worker(site: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "tiny.yaml"
+    suite.write_text(
+        "description: tiny\ntraining: {rounds: 1, local_epochs: 1}\ncross: {datasets: {name: good-data, params: "
+        "{nodes: 40, classes: 2, features: 4}}, partitions: uniform, clients: 2, splits: ratio, backbones: "
+        "{name: gcn, params: {hidden: 4}}, methods: good-avg}\n"
+    )
+    ((code, out, err),) = fglbench(site, ["run", "-s", str(suite), "--results", str(tmp_path / "results"), "-j", "1"])
+    assert (code, err) == (0, "")
+    assert "1 ok" in out
+    assert (tmp_path / "results/tiny/good-avg.csv").is_file()
+
+
+def test_a_bad_plugin_file_is_one_line_and_built_in_methods_stay(tmp_path: Path) -> None:
+    codes = {
+        "missing": ("import nowhere_at_all", "cannot be imported: ModuleNotFoundError"),
+        "torn": ("1 +", "cannot be imported: SyntaxError"),
+        "taking": (TAKES, "registers method 'fedavg', which is built in; choose another name"),
+        "other": (TAKES.replace("class FedAvg", "class Other"), "method 'fedavg' is registered twice"),
+    }
+    paths = [tmp_path / f"{name}.py" for name in codes]
+    for path, (code, _) in zip(paths, codes.values(), strict=True):
+        path.write_text(code)
+    *bad, after = fglbench(tmp_path, *(["show", "fedavg", "--plugin", str(path)] for path in paths), ["show", "fedavg"])
+    for (code, _, err), path, (_, said) in zip(bad, paths, codes.values(), strict=True):
+        assert code == 2
+        assert err.startswith(f"fglbench: plug-in '{path}'")
+        assert said in err
+        assert err.count("\n") == 1
+    assert "McMahan" in after[1]

@@ -1,0 +1,145 @@
+"""The papers' suites against the papers' figures, and the command that runs them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+import pytest
+
+from fglbench.benchmark.cell import Cell
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suitefile import leaderboard_suites, load_suite, suite_names
+from fglbench.report.papers import printed, tables
+from fglbench.report.reproduction.match import Rows
+
+
+@cache
+def cells(name: str) -> list[Cell]:
+    return load_suite(name).cells()
+
+
+@pytest.mark.parametrize("name", tables())
+def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
+    paper, table = tables()[name]
+    suite = [cell.row(name, status="ok", started="2026", environment="e").model_dump() for cell in cells(name)]
+    rows = Rows(pd.DataFrame(suite))
+    used: set[str] = set()
+    for reading in paper.readings:
+        for figure in paper.rows(table, printed()):
+            for part in paper.components(table, figure):
+                found = rows.select(paper.where(table, part) | reading.where)
+                seeds = sorted(found["seed"])
+                assert len(seeds) >= 3, (figure, reading.name)
+                assert seeds == list(range(len(seeds))), (figure, reading.name)  # one cell a seed: not ambiguous
+                used |= set(found["key"])
+        for extra in table.extra:
+            used |= set(rows.select(extra.where | reading.where)["key"])
+    assert used == {row["key"] for row in suite}
+
+
+def test_suites_of_papers_are_no_boards():
+    assert set(tables()) <= set(suite_names())
+    assert not {suite.name for suite in leaderboard_suites()} & set(tables())
+    named = {name for name in suite_names() if name.split("-")[0] in {"fgssl", "fedgl", "fclg", "fedomd", "fedgkc"}}
+    assert named == set(tables())
+
+
+def test_protocols_hold_in_the_cells():
+    """What the papers state, read off the cells and not off the suite files."""
+    for cell in cells("fgssl-table1"):
+        training = cell.training
+        assert (training.rounds, training.local_epochs, training.momentum, training.data) == (200, 4, 0.9, "global")
+        if cell.method.name not in ("fedsage", "fedsage+"):
+            assert (cell.backbone, cell.backbones[0].params["hidden"]) == ("gat", 128)
+    for number in (2, 3, 4, 5, 6):
+        for cell in cells(f"fedgl-table{number}"):
+            training = cell.training
+            assert (training.rounds, training.local_epochs, training.patience, training.lr) == (300, 10, 30, 0.01)
+            assert (cell.backbones[0].params["hidden"], len(cell.partition.params["proportions"])) == (16, cell.clients)
+            if "threshold" in cell.method.params:
+                assert cell.method.params["threshold"] == (0.1 if cell.dataset.name == "wiki" else 0.5)
+            if cell.method.name == "fedgl":
+                assert cell.method.params["alpha"] == (0.1 if cell.dataset.name == "wiki" else 0.2)
+    for number in (4, 5, 6, 7):
+        for cell in cells(f"fedomd-table{number}"):
+            several = cell.method.name in ("scaffold-mlp", "fedprox-mlp")
+            training = cell.training
+            assert (training.rounds, training.patience, training.weight_decay) == (1000, 200, 1e-4)
+            assert training.local_epochs == (5 if several else 1)
+            assert cell.partition.params["resolution"] == (20 if cell.dataset.name.startswith("amazon") else 1)
+            assert cell.backbones[0].params["hidden"] == 64
+    for number in (2, 3, 4, 5):
+        for cell in cells(f"fedgkc-table{number}"):
+            assert (cell.training.rounds, cell.training.local_epochs) == (100, 3)
+            assert len(cell.backbones) == (1 if number == 4 else 5)
+    assert {cell.clients for cell in cells("fclg-table2")} == {6}
+    assert {round(6 * cell.training.participation) for cell in cells("fedgl-table4")} == {2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["fgssl-tabel1"], "unknown table 'fgssl-tabel1'; did you mean 'fgssl-table1'?"),
+        (["fgssl-table1", "--only", "coar"], "unknown dataset or method of fgssl-table1 'coar'; did you mean 'cora'?"),
+        (["fgssl-table1", "--only", "moon"], "unknown dataset or method of fgssl-table1 'moon'"),
+        (["fedgl-table2", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5), got 'x'"),
+        (["fedgl-table2", "-k", "x"], "numbers of clients are whole numbers"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, tmp_path, arguments, line):
+    assert main(["reproduce", *arguments, "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"fglbench: {line}")
+    assert said.err.count("\n") == 1
+
+
+def test_without_a_name_the_tables_are_listed(capsys):
+    assert main(["reproduce"]) == 0
+    said = capsys.readouterr().out
+    assert {line.split()[0] for line in said.splitlines() if line[:1] not in ("", " ")} == {"table", *tables()}
+
+
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        ("cora,FedGL", ["cora random-overlap x6 gcn fedgl"]),
+        ("Centralized,ACM", ["acm random-overlap x6 gcn global"]),
+        (
+            "wiki,fedgl-no-gpl,FEDERATED",
+            ["wiki random-overlap x6 gcn fedavg", "wiki random-overlap x6 gcn fedgl-no-gpl"],
+        ),
+    ],
+)
+def test_only_takes_our_names_and_the_papers(capsys, tmp_path, only, found):
+    assert (
+        main(["reproduce", "fedgl-table2", "--only", only, "--seeds", "1", "--dry-run", "--results", str(tmp_path)])
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [f"  fedgl-table2: {cell}, seeds 0" for cell in found]
+
+
+def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
+    store = Store(tmp_path)
+    own = [cell for cell in cells("fedgl-table2") if cell.dataset.name == "cora" and cell.seed == 0]
+    fedavg = next(cell for cell in own if cell.method.name == "fedavg")
+    fedgl = next(cell for cell in own if cell.method.name == "fedgl")
+    done = fedavg.row("overlap", status="ok", score=0.8, started="2026", environment="e", notes="a note")
+    failed = fedgl.row("overlap", status="failed", error="because", started="2026", environment="e")
+    stale = done.model_copy(update={"suite": "other", "method_version": "0" * 12, "score": 0.1})
+    for row in (done, failed, stale):
+        store.append(row)
+    store.write_history("overlap", fedavg.key, {"history": {"round": [1]}})
+    arguments = ["reproduce", "fedgl-table2", "--only", "cora,fedavg,fedgl", "--seeds", "1", "--results", str(tmp_path)]
+    assert main([*arguments, "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("1 of these would be taken over from overlap\n2 cells: 2 to run")
+    assert store.rows("fedgl-table2") == []
+    assert main([*arguments[:3], "cora,fedavg", *arguments[4:]]) == 0  # nothing is left to run
+    assert capsys.readouterr().out.startswith("1 taken over from overlap\n1 cell: 0 to run, 1 done")
+    (row,) = store.rows("fedgl-table2")
+    assert row == done.model_copy(update={"suite": "fedgl-table2", "notes": "a note; run for suite overlap"})
+    assert store.history("fedgl-table2", fedavg.key) == {"history": {"round": [1]}}
+    assert len(store.rows("overlap")) == 2

@@ -1,0 +1,142 @@
+"""t-SNE and CKA figures: which runs they show, what they refuse, and that the same arrays give the same picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fglbench.benchmark.store import Store
+from fglbench.report import build
+from fglbench.report.board import Board
+from fglbench.report.figures import PLOTS, cka, digest, tsne
+from fglbench.report.standings import Standings
+
+
+def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> dict[str, np.ndarray]:
+    """Three well-separated classes; the clients' embeddings are rotations of the global one with some noise."""
+    rng = np.random.default_rng(seed)
+    label = np.arange(nodes) % 3
+    rows = 10 * np.eye(3, width)[label] + rng.normal(size=(nodes, width))
+    found = {"node": np.arange(nodes), "label": label, "global": rows.astype(np.float16), "note": np.array("")}
+    for client in range(clients):
+        turned = rows @ np.linalg.qr(rng.normal(size=(width, width)))[0]
+        found[f"client_{client:03d}"] = turned.astype(np.float16)
+    return found
+
+
+def standings(made: SimpleNamespace, rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Standings:
+    """A board in which some rows have embeddings."""
+    stored = {rows[i].key: file for i, file in files.items()}
+    board = made.board(rows)
+    return Standings(Board(board.suite, board.rows, lambda key: None, stored.get))
+
+
+def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings(made: SimpleNamespace) -> None:
+    names = ["alpha", "beta", "gamma"]
+    rows = [
+        made.row("cora", name, seed, 0.5 + i / 10, global_on_global=0.25 + i / 10)
+        for seed in (0, 1)
+        for i, name in enumerate(names)
+    ]
+    rows.append(made.row("wiki", "alpha", 0, 0.4))
+    found = tsne.data(standings(made, rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
+    assert found is not None
+    (task,) = found["tasks"]
+    assert (task["task"], task["seed"]) == ("cora", 1)
+    board = standings(made, rows, {})
+    assert [run["name"] for run in task["runs"]] == [name for name in board.order if name != "beta"]
+    assert {run["name"]: run["accuracy"] for run in task["runs"]} == pytest.approx({"alpha": 0.25, "gamma": 0.45})
+    alpha = next(run for run in task["runs"] if run["name"] == "alpha")
+    assert np.array_equal(alpha["rows"], arrays(1)["global"])
+
+
+def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other(made: SimpleNamespace) -> None:
+    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
+    personal = {name: value for name, value in arrays().items() if name != "global"}
+    board = standings(made, rows, {0: arrays(clients=1), 1: personal})
+    shown = [[run["name"] for run in plot.data(board)["tasks"][0]["runs"]] for plot in (tsne, cka)]
+    assert shown == [["alpha"], ["beta"]]
+    assert tsne.data(standings(made, rows, {})) is None
+    assert cka.data(standings(made, rows, {})) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"global": np.full((24, 4), np.nan, np.float16)},
+        {"global": np.ones((24, 4), np.float16)},
+        {"global": np.zeros((24, 0), np.float16)},
+        {"global": np.arange(24.0)},
+        {"global": np.array([["x"] * 4] * 24)},
+        {"label": np.zeros(23, int)},
+        {"label": np.full(24, -1)},
+        {"label": np.zeros(24)},
+        {"label": np.zeros((24, 1), int)},
+    ],
+)
+def test_arrays_that_are_no_embeddings_are_not_drawn(made: SimpleNamespace, change: dict[str, np.ndarray]) -> None:
+    assert tsne.data(standings(made, [made.row("cora", "alpha", 0, 0.5)], {0: arrays() | change})) is None
+
+
+def test_clients_that_embed_other_nodes_are_not_compared(made: SimpleNamespace) -> None:
+    odd = arrays() | {"client_001": arrays()["client_001"][:20]}
+    assert cka.data(standings(made, [made.row("cora", "alpha", 0, 0.5)], {0: odd})) is None
+
+
+def test_titles_give_the_mean_over_pairs_of_clients(made: SimpleNamespace) -> None:
+    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
+    noise = {
+        f"client_{k:03d}": np.random.default_rng(k).normal(size=(24, 2)).astype(np.float16) * (1, 1e-2)
+        for k in range(2)
+    }
+    noise["client_001"] = noise["client_000"][::-1].copy()
+    found = cka.data(standings(made, rows, {0: arrays(), 1: arrays(clients=0) | noise}))
+    assert found is not None
+    titles = [axes.get_title() for axes in cka.draw(found).axes]
+    x, y = (noise[f"client_{k:03d}"][:, 0] for k in range(2))
+    assert titles[0] == "alpha (1.00)"
+    assert titles[1] == f"beta ({np.corrcoef(x, y)[0, 1] ** 2:.2f})"  # one dimension is all there is: CKA is r^2
+
+
+def test_tsne_keeps_far_classes_apart_and_repeats() -> None:
+    own = arrays(nodes=60)
+    place = tsne.project(own["global"])
+    assert np.array_equal(place, tsne.project(own["global"]))
+    centre = np.stack([place[own["label"] == label].mean(0) for label in range(3)])
+    nearest = np.linalg.norm(place[:, None] - centre, axis=2).argmin(1)
+    assert np.array_equal(nearest, own["label"])
+
+
+def test_one_bit_of_an_array_changes_the_digest() -> None:
+    own = arrays()["global"]
+    other = own.copy()
+    other.view(np.uint16)[3, 1] ^= 1
+    assert digest({"a": own}) == digest({"a": own.copy()})
+    assert len({digest({"a": value}) for value in (own, other, own.T, own.astype(np.float32))}) == 4
+
+
+def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path, made: SimpleNamespace) -> None:
+    rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
+    folder = made.write(tmp_path / "results", rows)
+    store = Store(folder)
+    for i, row in enumerate(rows):
+        store.write_embeddings("demo", row.key, arrays(i))
+    build.write(build.make(folder, None))
+    pictures = {name: (folder / "demo" / "figures" / name).read_bytes() for name in ("tsne.png", "cka.png")}
+    assert build.stale(build.make(folder, None)) == []
+    assert "demo/figures/cka.png" in (folder / "LEADERBOARD.md").read_text()
+    for plot in PLOTS:
+        if plot.file in pictures:
+            found = plot.data(build.make(folder, None).boards[0])
+            assert found is not None
+            assert plot.png(found) == pictures[plot.file]
+    store.write_embeddings("demo", rows[0].key, arrays(7))
+    assert [path.name for path in build.stale(build.make(folder, None))] == ["cka.png", "manifest.json", "tsne.png"]
+    for content in (b"", b"PK\x03\x04 cut", store.embeddings_file("demo", rows[1].key).read_bytes()[:900]):
+        for row in rows:  # a file that cannot be read costs its panel, not the report
+            store.embeddings_file("demo", row.key).write_bytes(content)
+        assert not {"tsne.png", "cka.png"} & {path.name for path in build.make(folder, None).figures}

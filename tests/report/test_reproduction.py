@@ -1,0 +1,259 @@
+"""Papers' tables beside ours: the facts, the layout by a hand-made case, the verdicts by hand, files that repeat."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fglbench.report import build
+from fglbench.report.papers import papers, printed, tables
+from fglbench.report.reproduction import views
+from fglbench.report.reproduction.claims import judge
+from fglbench.report.reproduction.match import Rows
+from fglbench.report.reproduction.page import signed
+
+COUNTS = {
+    ("FGSSL", "1"): 57, ("FGSSL", "2"): 24, ("FGSSL", "3"): 24,
+    ("FedGL", "2"): 20, ("FedGL", "3"): 60, ("FedGL", "4"): 32, ("FedGL", "5"): 32, ("FedGL", "6"): 60,
+    ("FCLG", "II"): 72,
+    ("FedOMD", "4"): 128, ("FedOMD", "5"): 16, ("FedOMD", "6"): 24, ("FedOMD", "7"): 48,
+    ("FedGKC", "II"): 192, ("FedGKC", "III"): 192, ("FedGKC", "IV"): 45, ("FedGKC", "V"): 48,
+}  # fmt: skip
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def lines(text: str, head: str) -> list[list[str]]:
+    """The table lines of a page that begin with `head`."""
+    return [cells(line) for line in text.splitlines() if line.startswith("|") and cells(line)[0] == head]
+
+
+def fedgl_rows(made: SimpleNamespace) -> list[Any]:
+    """FedGL's Table 2 on Cora: three seeds of Federated at 0.80, 0.81, 0.82; FedGL ten points above, exactly;
+    w/o GPG with one seed; w/o GPL failed; nothing else."""
+
+    def row(method: str, seed: int, score: float | None = None, **changes: Any) -> Any:
+        place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
+        return made.row("cora", method, seed, score, **(place | changes))
+
+    return [
+        *(row("fedavg", seed, 0.80 + 0.01 * seed) for seed in range(3)),
+        *(row("fedgl", seed, 0.90 + 0.01 * seed) for seed in range(3)),
+        row("fedgl-no-gpg", 1, 0.83),
+        row("fedgl-no-gpl", 0, error="out of | range"),
+    ]
+
+
+def test_every_figure_of_the_papers_is_there() -> None:
+    assert Counter((row.paper, row.table) for row in printed()) == COUNTS
+    assert sum(COUNTS.values()) == len(printed()) == 1074
+    assert {(paper.name, table.table) for paper, table in tables().values()} == set(COUNTS)
+    places = [(row.paper, row.table, *row.place.values()) for row in printed()]
+    assert len(set(places)) == len(places)
+    assert sum(row.mean is None for row in printed()) == 1  # FedOMD, Table 4: FedGCN, Citeseer, M=9
+    for row in printed():
+        if row.mean is not None:
+            assert 0 < row.mean < row.scale
+
+
+def test_a_known_figure_of_each_paper() -> None:
+    known = {
+        (r.paper, r.table, r.dataset, r.clients, r.method, r.variant, r.metric): (r.mean, r.std) for r in printed()
+    }
+    assert known["FGSSL", "1", "Pubmed", "10", "FGSSL", "", "accuracy_%"] == (87.60, 0.53)
+    assert known["FedGL", "2", "Wiki", "6", "Federated", "", "accuracy"] == (0.678, None)
+    assert known["FCLG", "II", "DHFR", "6", "FCLG-H", "", "f1_macro_%"] == (64.93, 0.90)
+    assert known["FedOMD", "4", "Computer", "5", "FedOMD", "", "accuracy_%"] == (71.40, 2.59)
+    assert known["FedGKC", "V", "Cora", "avg", "FedGKC", "SMKD=1;KAMA=1", "accuracy_%"] == (79.17, None)
+
+
+def test_claims_name_rows_of_their_table() -> None:
+    for paper in papers():
+        for table in paper.tables.values():
+            rows = {row.place[table.rows[0]] for row in paper.rows(table, printed())}
+            for claim in table.claims:
+                assert {claim.better, *claim.worse} <= rows, (paper.name, table.table, claim)
+            listed = [value for block in table.blocks for value in block]
+            if listed:
+                assert sorted(listed) == sorted({row.place[table.columns[0]] for row in paper.rows(table, printed())})
+
+
+def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
+    folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
+    build.write(build.make(folder, None, figures=False))
+    text = (folder / "fedgl-table2" / "REPRODUCTION.md").read_text()
+    assert "# FedGL, Table 2" in text
+    (head,) = lines(text, "")[:1]
+    assert head == ["", "Cora", "Citeseer", "ACM", "Wiki"]
+    assert lines(text, "Centralized") == [
+        ["Centralized", *(f"{figure}<br>*not run*" for figure in ("0.811", "0.705", "0.848", "0.619"))]
+    ]
+    (federated,) = lines(text, "Federated")
+    assert federated[1] == "0.810<br>*0.810 ± 0.010* (n=3)<br>**0.000**"
+    assert federated[2:] == [f"{figure}<br>*not run*" for figure in ("0.676", "0.855", "0.678")]
+    (without_graph,) = lines(text, "FedGL w/o GPG")
+    assert without_graph[1] == "0.828<br>*0.830* (n=1)<br>**+0.002**"
+    (without_labels,) = lines(text, "FedGL w/o GPL")
+    assert without_labels[1] == "0.812<br>*failed*"
+    assert "- FedGL w/o GPL, Cora: failed (seed 0): out of \\| range" in text
+    assert "- not run: 16 of 20 figures" in text
+    (own,) = lines(text, "FedGL")
+    assert own[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
+    assert lines(text, "FedGL > Federated") == [
+        ["FedGL > Federated", "**holds**<br>+0.100 (+0.100 to +0.100)", *["*not run*"] * 3]
+    ]
+    (contrast,) = lines(text, "FedGL > FedGL w/o GPG")
+    assert contrast == [
+        "FedGL > FedGL w/o GPG",
+        "cannot be told<br>+0.080, n=1",
+        "*not run*",
+        "*not claimed*",
+        "*not run*",
+    ]
+    assert "Early stopping after 30 rounds" in text  # a choice of ours
+
+
+def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) -> None:
+    folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
+    build.write(build.make(folder, None, figures=False))
+    text = (folder / "REPRODUCTION.md").read_text()
+    (line,) = (cells(line) for line in text.splitlines() if "fedgl-table2/REPRODUCTION.md" in line)
+    # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated holds, two claims have one seed.
+    assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2"]
+    assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
+
+
+def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) -> None:
+    rows = [made.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
+                     split="none") for s in range(2)]  # fmt: skip
+    (view,) = views("fclg-table2", Rows(pd.DataFrame([row.model_dump() for row in rows])))
+    found = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
+    assert found == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
+    accuracy, f1 = view.columns[2:4]
+    assert view.heading(accuracy) == "ENZYMES, accuracy"
+    assert view.heading(f1) == "ENZYMES, macro-F1"
+
+
+def test_a_mean_over_columns_is_taken_seed_by_seed(made: SimpleNamespace) -> None:
+    scores = {
+        "coauthor-cs": {0: 0.8, 1: 0.9},
+        "coauthor-physics": {0: 0.9},
+        "amazon-photo": {0: 0.7, 2: 0.1},
+        "amazon-computers": {0: 0.6},
+    }
+    rows = [
+        made.row(dataset, "moon", seed, score, suite="fedgkc-table4")
+        for dataset, own in scores.items()
+        for seed, score in own.items()
+    ]
+    (view,) = views("fedgkc-table4", Rows(pd.DataFrame([row.model_dump() for row in rows])))
+    (mean,) = (ours for figure, ours in view.ours.items() if (figure.method, figure.dataset) == ("MOON", "avg4"))
+    assert mean.seeds == {0: pytest.approx((0.8 + 0.9 + 0.7 + 0.6) / 4)}
+    assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # no claim is counted twice
+
+
+def test_each_reading_of_the_split_is_compared_with_its_own_rows(made: SimpleNamespace) -> None:
+    rows = [
+        made.row("cora", method, 0, score, suite="fgssl-table1", split=split, clients=5)
+        for split, method, score in (
+            ("fs-per-class", "fedavg", 0.8), ("ratio", "fedavg", 0.7), ("ratio", "global", 0.9),
+        )
+    ]  # fmt: skip
+    first, second = views("fgssl-table1", Rows(pd.DataFrame([row.model_dump() for row in rows])))
+    place = ("Cora", "5")
+    assert first.ours[first.figure("FedAvg", place)].seeds == {0: 0.8}
+    assert second.ours[second.figure("FedAvg", place)].seeds == {0: 0.7}
+    assert first.columns[0] == place and len(first.columns) == 9
+    for clients in ("5", "7", "10"):  # the whole graph's figure holds for every number of clients
+        assert second.ours[second.figure("Global", ("Cora", clients))].seeds == {0: 0.9}
+
+
+def test_of_two_settings_the_later_counts_and_the_page_says_so(made: SimpleNamespace, tmp_path: Path) -> None:
+    old = {"method_params": '{"alpha":0.9}', "started": "2020-01-01T00:00:00Z"}
+    place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
+    rows = [*fedgl_rows(made), made.row("cora", "fedavg", 0, 0.1, **(place | old))]
+    folder = made.write(tmp_path / "results", rows, curves=False)
+    build.write(build.make(folder, None, figures=False))
+    text = (folder / "fedgl-table2" / "REPRODUCTION.md").read_text()
+    assert lines(text, "Federated")[0][1] == "0.810<br>*0.810 ± 0.010* (n=3)<br>**0.000**"
+    assert "- Federated, Cora: rows of 2 different settings; for each seed the latest is shown" in text
+
+
+def test_verdicts_by_hand() -> None:
+    high, low = {0: 0.80, 1: 0.82, 2: 0.81}, {0: 0.70, 1: 0.71, 2: 0.72}
+    # Differences 0.10, 0.11, 0.09: mean 0.10, deviation 0.01, t of 2 degrees of freedom at 97.5% is 4.30265.
+    half = 4.30265 * 0.01 / 3**0.5
+    verdict, difference, n = judge(high, low)
+    assert (verdict, n) == ("holds", 3)
+    assert difference is not None
+    assert (difference.low, difference.high) == (
+        pytest.approx(0.1 - half, rel=1e-5),
+        pytest.approx(0.1 + half, rel=1e-5),
+    )
+    assert judge(low, high)[0] == "does not hold"
+    # Differences 0.10, -0.10, 0.02: the interval reaches to both sides of 0.
+    assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "cannot be told"
+    # Two seeds say nothing, however clear; nor do seeds that only one side has.
+    assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "cannot be told"
+    assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("cannot be told", 2)
+    assert judge(high, {7: 0.5}) == ("not run", None, 0)
+    assert judge({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.5, 1: 0.6, 2: 0.7})[0] == "does not hold"  # equal is not above
+
+
+def test_signs() -> None:
+    assert [signed(value, 2) for value in (1.234, -1.236, 0.001, -0.001)] == [
+        "+1.23",
+        "\N{MINUS SIGN}1.24",
+        "0.00",
+        "0.00",
+    ]
+
+
+def test_files_repeat_and_go_stale_with_the_rows(made: SimpleNamespace, tmp_path: Path) -> None:
+    rows = [*fedgl_rows(made), *made.demo()]
+    texts = []
+    for name, seed in (("one", None), ("two", 3)):
+        if seed is not None:
+            random.Random(seed).shuffle(rows)
+        folder = made.write(tmp_path / name / "results", rows, curves=False)
+        report = build.make(folder, None, figures=False)
+        build.write(report)
+        assert build.stale(build.make(folder, None, figures=False)) == []
+        texts.append({path.relative_to(folder).as_posix(): text for path, text in report.texts.items()})
+    assert texts[0] == texts[1]
+    assert {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"} <= set(texts[0])
+    assert "fedgl-table2" not in texts[0]["LEADERBOARD.md"]  # a paper's table is no board
+    place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
+    made.write(folder, [made.row("cora", "fedgl", 3, 0.5, **place)], curves=False)
+    stale = {path.relative_to(folder).as_posix() for path in build.stale(build.make(folder, None, figures=False))}
+    assert stale == {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"}
+
+
+def test_a_folder_with_papers_tables_only(made: SimpleNamespace, tmp_path: Path) -> None:
+    folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
+    left = folder / "fedgl-table2" / "tables" / "cora.md"
+    left.parent.mkdir()
+    left.write_text("a table that is no longer made")
+    report = build.make(folder, None, figures=False)
+    assert not report.boards
+    build.write(report)
+    assert not left.exists()
+    assert not (folder / "LEADERBOARD.md").exists()
+    with (folder / "fedgl-table2" / "tables" / "reproduction.csv").open(newline="") as stream:
+        found = {(line["method"], line["dataset"]): line for line in csv.DictReader(stream)}
+    assert len(found) == 20
+    assert found["FedGL", "Cora"] | {"reading": ""} == {
+        "dataset": "Cora", "partition": "random sampling p=[.3,.4,.5,.5,.6,.7]", "clients": "6",
+        "split": "fixed (Planetoid 20/class,500,1000)", "method": "FedGL", "variant": "", "metric": "accuracy",
+        "reading": "", "paper_mean": "0.83", "paper_std": "", "mean": "0.91", "std": "0.01", "difference": "0.08",
+        "n": "3", "seeds": "0-2",
+    }  # fmt: skip
