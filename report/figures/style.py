@@ -109,7 +109,10 @@ def cost_axis(axes: Axes, costs: Sequence[float], size: bool) -> None:
     else:
         axes.set_xscale("log")
         axes.set_xlim(low / 1.4, high * 1.4)
-    axes.set_xticks(([0.0] if free else []) + round_costs(low, high))
+    # The first label after zero needs room for both.
+    axes.set_xticks(
+        [0.0, *(cost for cost in round_costs(low, high) if cost > 3 * low)] if free else round_costs(low, high)
+    )
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda value, _: data_size(value).replace(".0 ", " ") if size else f"{value:g}")
     )

@@ -12,7 +12,10 @@ from ..standings import Standings
 from ..statistics import pareto_front
 from .style import cost_axis, facets, legend_below, looks, name_outer, short
 
-FRONT = " Ringed points and the line are the Pareto front: no method is both cheaper and better."
+FRONT = (
+    " Ringed points and the line are the Pareto front: no method is both cheaper and better. A score far below the"
+    " others stands at the lower edge with its value."
+)
 BYTES = "Score against traffic to the best round (all clients, up and down; 0: nothing is sent)." + FRONT
 SECONDS = "Score against training time of the whole run, evaluation excluded." + FRONT
 
@@ -33,6 +36,15 @@ def data(standings: Standings, cost: str) -> dict[str, Any] | None:
     return {"cost": cost, "entrants": board.entrants, "panels": panels} if panels else None
 
 
+def lowest(scores: list[float]) -> float:
+    """Where the axis ends: the lowest score that is no more than three interquartile ranges below the middle half.
+
+    One method that does not learn would otherwise press all others into one line.
+    """
+    first, third = np.quantile(scores, [0.25, 0.75])
+    return min(score for score in scores if score >= first - 3 * (third - first))
+
+
 def draw(found: dict[str, Any]) -> Figure:
     size = found["cost"] == "traffic"
     style = looks(found["entrants"])
@@ -41,24 +53,36 @@ def draw(found: dict[str, Any]) -> Figure:
     for axes, panel in zip(grid, found["panels"], strict=True):
         axes.set_title(short(panel["task"], 40))
         points = sorted(zip(panel["names"], panel["cost"], panel["score"], panel["front"], strict=True))
+        floor, top = 100 * lowest(panel["score"]), 100 * max(panel["score"])
+        edge, low = floor - 0.08 * (top - floor), 0
         front = sorted((cost, score) for _, cost, score, best in points if best)
         if front:
             cost, score = zip(*front, strict=True)
-            axes.step(cost, 100 * np.array(score), where="post", color="#999999", linewidth=1, zorder=1)
-        for name, cost, score, best in points:
+            heights = np.maximum(100 * np.array(score), edge)
+            axes.step(cost, heights, where="post", color="#999999", linewidth=1, zorder=1)
+        for name, cost, score, best in sorted(points, key=lambda point: point[1]):
             look = style[name]
             large = 9 if look["marker"] == "*" else 6  # a star looks small
+            place = 100 * score
+            if place < floor:
+                place, low = edge, low + 1
+                axes.annotate(  # neighbours on two lines, so that their values do not meet
+                    f"{100 * score:.0f}", (cost, place), xytext=(0, -22 + 9 * (low % 2)), textcoords="offset points",
+                    fontsize=8, ha="center",
+                )  # fmt: skip
             axes.plot(
-                cost, 100 * score, marker=look["marker"], color=look["color"], markersize=large, linestyle="none",
+                cost, place, marker=look["marker"], color=look["color"], markersize=large, linestyle="none",
                 markeredgecolor="white", markeredgewidth=0.5, zorder=3,
             )  # fmt: skip
             if best:
                 axes.plot(
-                    cost, 100 * score, marker="o", markersize=11, markerfacecolor="none", markeredgecolor="black",
+                    cost, place, marker="o", markersize=11, markerfacecolor="none", markeredgecolor="black",
                     markeredgewidth=0.9, zorder=2,
                 )  # fmt: skip
         cost_axis(axes, panel["cost"], size)
         axes.margins(y=0.12)
+        if low:
+            axes.set_ylim(bottom=edge - 0.35 * (top - edge))
         shown |= set(panel["names"])
     name_outer(figure, "traffic to the best round" if size else "training time, s", "test score, %")
     legend_below(
