@@ -1,7 +1,7 @@
 """Suites: named sets of cells, checked to the last name and parameter before anything runs.
 
-A suite has a `description`, `leaderboard` (whether `fglbench run --all` includes it), `order` (its place among the
-report's boards), a `training` section for all of it, and `cross`: one block or a list of blocks. A block crosses its
+A suite has a `description`, `leaderboard` (whether `fglbench run --all` includes it), `order` and `title` (of the board
+in the report), a `training` section for all of it, and `cross`: one block or a list of blocks. A block crosses its
 axes (`datasets`, `partitions`, `clients`, `splits`, `backbones`, `methods`, `seeds`); an axis with one value need not
 be a list, so a block of single values lists one cell.
 
@@ -190,6 +190,7 @@ class Suite(_Part):
     description: str
     leaderboard: bool = False
     order: int | None = None
+    title: str = ""
     training: Training = {}
     cross: Several[Block]
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..benchmark.boards import board_title
 from ..benchmark.verified import Verified
 from . import sweep
 from .labels import TASK_COLUMNS, entrant_labels, task_labels
@@ -64,6 +65,10 @@ class Board:
         place = ["task_label", "entrant", "seed"]
         rows = rows.sort_values([*place, "started", "key"], kind="stable").drop_duplicates(place, keep="last")
         return cls(suite, rows.reset_index(drop=True), histories, embeddings, verdicts)
+
+    @property
+    def title(self) -> str:
+        return board_title(self.suite)
 
     @cached_property
     def scored(self) -> pd.DataFrame:

@@ -43,20 +43,20 @@ def leaderboard(
     """The whole file. `figures` gives, for each suite, (file name, caption) of the figures that it has."""
     parts = [NOTICE, "# Leaderboard", ""]
     if len(boards) > 1:
-        parts += [f"- [{md(each.board.suite)}](#{anchor(each.board.suite)})" for each in boards] + [""]
+        parts += [f"- [{md(each.board.title)}](#{anchor(each.board.title)})" for each in boards] + [""]
     for each in boards:
         parts += [board_section(each, environments, figures.get(each.board.suite, []))]
     return "\n".join([*parts, METHOD_NOTE])
 
 
-def anchor(suite: str) -> str:
-    """GitHub's link target for the heading of a suite (suite names are folder names)."""
-    return "".join(c for c in suite.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+def anchor(title: str) -> str:
+    """GitHub's link target for the heading of a board."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 def board_section(standings: Standings, environments: dict[str, dict[str, Any]], figures: list[tuple[str, str]]) -> str:
     board = standings.board
-    parts = [f"## {md(board.suite)}", "", *provenance.settings(board), ""]
+    parts = [f"## {md(board.title)}", "", *provenance.settings(board), ""]
     parts += [outcome(standings), ""]
     if board.ranked:
         parts += [overall(standings), ""]
@@ -189,7 +189,7 @@ def readme_block(boards: list[Standings], leaderboard_link: str, top: int = 10) 
     own = [each for each in boards if is_board(each.board.suite)]
     for standings in own or [each for each in boards if each.board.suite != "quick"] or boards:
         board = standings.board
-        parts += [f"**{md(board.suite)}** ({count(len(board.tasks), 'task')})", ""]
+        parts += [f"**{md(board.title)}** ({count(len(board.tasks), 'task')})", ""]
         if not board.ranked:
             parts += ["No method is complete on this board yet.", ""]
             continue

@@ -16,7 +16,7 @@ def settings(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
     rows = board.rows
     lines = [
-        f"- {' and '.join(sorted(rows['task'].unique())).capitalize()} classification tasks: "
+        f"- Suite {md(board.suite)}. {' and '.join(sorted(rows['task'].unique())).capitalize()} classification tasks: "
         f"{len(board.tasks)} ({count(rows['dataset'].nunique(), 'dataset')}), {count(len(board.entrants), 'method')}, "
         f"seeds {spans(s for seeds in board.expected.values() for s in seeds) or 'none'}",
         f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",

@@ -35,6 +35,9 @@ class StackedOptimiser:
         active: positions of the clients that take the step; neither the parameters nor the state of the others move.
         """
         with section("optimiser"):
+            # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
+            # are used as one, would be misread without a word.
+            grads = {name: grad.contiguous() for name, grad in grads.items()}
             if self.config.grad_clip is not None:
                 grads = clip_per_client(grads, self.config.grad_clip)
             fresh = {name: grad for name, grad in grads.items() if name not in self.state}

@@ -32,7 +32,7 @@ class Place:
     """One entrant of the method on one board. best, equal: (task, score cell) where it leads, or is not told apart."""
 
     entrant: str
-    suite: str
+    board: str
     board_id: str
     standing: str
     mark: str
@@ -108,7 +108,7 @@ def _place(part: BoardPart, entrant: str) -> Place:
         troubles += [f"{md(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
     return Place(
         entrant=entrant,
-        suite=board.suite,
+        board=board.title,
         board_id=part.id,
         standing=part.standing(entrant),
         mark=mark(board, entrant),

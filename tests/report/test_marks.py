@@ -85,7 +85,13 @@ def test_boards_stand_in_the_order_of_their_suites(tmp_path: Path, made: SimpleN
     page.write_text(readme.BEGIN + readme.END)
     texts = build.make(folder, page, figures=False).texts
     headings = [line[3:] for line in texts[folder / "LEADERBOARD.md"].splitlines() if line.startswith("## ")]
-    official = ["leaderboard", "heterogeneous", "heterogeneous-depth", "overlap", "clustering"]
+    official = [
+        "Node classification",
+        "Node classification, mixed architectures",
+        "Node classification, mixed depths",
+        "Overlapping clients",
+        "Graph clustering",
+    ]
     assert headings[:-1] == [*official, "aaa", "zzz", "quick"]
     shown = [line.split("**")[1] for line in texts[page].splitlines() if line.startswith("**")]
     assert shown == official  # the benchmark's boards; the others are in the leaderboard
@@ -97,4 +103,5 @@ def test_every_leaderboard_suite_has_a_place_of_its_own() -> None:
     assert set(placed) == {suite.name for suite in suites if suite.leaderboard}
     assert len(set(placed.values())) == len(placed)
     assert all(boards.is_board(name) for name in placed)
+    assert all(boards.board_title(suite.name) == suite.title for suite in suites if suite.name in placed)
     assert sorted(placed, key=boards.board_order) == sorted(placed, key=lambda name: placed[name])

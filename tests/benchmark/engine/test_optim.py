@@ -63,6 +63,20 @@ def step(
     optimiser.step()
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_gradient_may_be_a_view_of_any_strides(case: dict[str, Any]) -> None:
+    torch.manual_seed(1)
+    config, start = TrainConfig(**case), torch.randn(3, 4, 2)
+    views = [torch.randn(3, 9, 2)[:, 2:6], torch.randn(3, 2, 4).transpose(1, 2), torch.randn(3, 1, 1).expand(3, 4, 2)]
+    assert not any(view.is_contiguous() for view in views)
+    strided, dense = {"w": start.clone()}, {"w": start.clone()}
+    mine, other = StackedOptimiser(config), StackedOptimiser(config)
+    for view in views:
+        mine.step(strided, {"w": view})
+        other.step(dense, {"w": torch.tensor(view.tolist())})
+        torch.testing.assert_close(strided["w"], dense["w"], rtol=0, atol=0)
+
+
 def test_reset_starts_anew() -> None:
     config = TrainConfig(optimiser="adam")
     params, grads = {"a": torch.zeros(1, 3)}, {"a": torch.ones(1, 3)}
