@@ -17,8 +17,8 @@ def settings(board: Board) -> list[str]:
     rows = board.rows
     lines = [
         f"- Suite {md(board.suite)}. {' and '.join(sorted(rows['task'].unique())).capitalize()} classification tasks: "
-        f"{len(board.tasks)} ({count(rows['dataset'].nunique(), 'dataset')}), {count(len(board.entrants), 'method')}, "
-        f"seeds {spans(s for seeds in board.expected.values() for s in seeds) or 'none'}",
+        f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "
+        f"{count(len(board.entrants), 'method')}, seeds {spans(s for seeds in board.expected.values() for s in seeds) or 'none'}",
         f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
         f"- Backbone: {_values(rows, 'backbone')}; training: {_training(rows)}",
     ]
