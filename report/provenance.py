@@ -15,10 +15,11 @@ from .text import count, md, spans, table
 def settings(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
     rows = board.rows
+    seeds = spans(seed for own in board.expected.values() for seed in own) or "none"
     lines = [
         f"- Suite {md(board.suite)}. {' and '.join(sorted(rows['task'].unique())).capitalize()} classification tasks: "
         f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "
-        f"{count(len(board.entrants), 'method')}, seeds {spans(s for seeds in board.expected.values() for s in seeds) or 'none'}",
+        f"{count(len(board.entrants), 'method')}, seeds {seeds}",
         f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
         f"- Backbone: {_values(rows, 'backbone')}; training: {_training(rows)}",
     ]
