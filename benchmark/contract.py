@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import torch
@@ -32,6 +32,10 @@ Verdict = Literal["ok", "failed", "skipped"]
 
 class ContractError(Exception):
     """A method breaks the contract; the message is one line."""
+
+
+class Inapplicable(Exception):
+    """A check has nothing to look at; the message is the reason."""
 
 
 def fitting(method: Method) -> list[Trial]:
@@ -246,14 +250,20 @@ def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str
         if reason is not None:
             yield name, "skipped", reason
             continue
-        try:
-            CHECKS[name](method)
-        except ContractError as error:
-            yield name, "failed", str(error)
-        except Exception as error:
-            yield name, "failed", explain(error)
-        else:
-            yield name, "ok", ""
+        yield name, *judge(partial(CHECKS[name], method))
+
+
+def judge(attempt: Callable[[], None]) -> tuple[Verdict, str]:
+    """Verdict and reason of one check: what it raises is what is wrong."""
+    try:
+        attempt()
+    except Inapplicable as reason:
+        return "skipped", str(reason)
+    except ContractError as error:
+        return "failed", str(error)
+    except Exception as error:
+        return "failed", explain(error)
+    return "ok", ""
 
 
 def _untried(method: Method, name: str) -> str | None:

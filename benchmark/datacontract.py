@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import dgl
 import torch
 
 from ..datasets import PARTITIONS, SPLITS, DatasetSpec, build_federation
 from ..datasets.federation import Data, NodeData
-from .contract import ContractError, Verdict
-from .execute import explain
+from .contract import ContractError, Inapplicable, Verdict, judge
 
 CLIENTS = 3
-
-
-class _Inapplicable(Exception):
-    """A check has nothing to look at; the message is the reason."""
 
 
 @lru_cache(maxsize=2)
@@ -95,7 +90,7 @@ def splits_apart(spec: DatasetSpec) -> None:
     """The split that comes with the dataset, if one does: nodes that exist and have a label, each in one part."""
     data = _loaded(spec)
     if not isinstance(data, NodeData) or not data.fixed_split:
-        raise _Inapplicable("no split comes with it")
+        raise Inapplicable("no split comes with it")
     ids = torch.cat(list(data.fixed_split.values()))
     if set(data.fixed_split) != {"train", "val", "test"} or len(ids.unique()) != len(ids):
         raise ContractError("its split has not the parts train, val and test, or a node in two of them")
@@ -112,7 +107,7 @@ def repeats_itself(spec: DatasetSpec) -> None:
 def is_registered(spec: DatasetSpec) -> None:
     """The fingerprint of its content is that of the class, so that everyone has the same data."""
     if spec.synthetic or not spec.routes:
-        raise _Inapplicable("it is generated, not fetched")
+        raise Inapplicable("it is generated, not fetched")
     if spec.fingerprint is None:
         found = _loaded(spec).fingerprint
         raise ContractError(f"registers no fingerprint; if the data are right: fingerprint = {found!r}")
@@ -140,13 +135,4 @@ CHECKS: dict[str, Callable[[DatasetSpec], None]] = {
 def results(spec: DatasetSpec) -> Iterator[tuple[str, Verdict, str]]:
     """(check, verdict, reason) one by one."""
     for name, function in CHECKS.items():
-        try:
-            function(spec)
-        except _Inapplicable as reason:
-            yield name, "skipped", str(reason)
-        except ContractError as error:
-            yield name, "failed", str(error)
-        except Exception as error:
-            yield name, "failed", explain(error)
-        else:
-            yield name, "ok", ""
+        yield name, *judge(partial(function, spec))

@@ -25,6 +25,11 @@ GROUPS: dict[str, Registry[Any]] = {"fglbench.methods": METHODS, "fglbench.datas
 PACKAGE = __name__.split(".")[0]
 
 
+def absolute(names: Iterable[str]) -> tuple[str, ...]:
+    """Plug-in names that mean the same in another working folder: files by their whole path, modules as they are."""
+    return tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in names)
+
+
 def load_plugins(names: Iterable[str]) -> None:
     """Import each plug-in, a `.py` file or a module name, once.
 

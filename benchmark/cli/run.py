@@ -58,13 +58,13 @@ def run(
     cells for the given methods and datasets are run. Changed settings are filed under the suite `custom`.
     """
     from ..plan import make_plan, with_data
-    from ..plugins import load_plugins
+    from ..plugins import absolute, load_plugins
     from ..runner import Options, record_missing, run_plan
     from ..selection import Request, select
     from ..store import Store
     from .progress import Display
 
-    plugins = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in plugin or ())
+    plugins = absolute(plugin or ())
     load_plugins(plugins)
     request = Request(
         suites=names(suite),

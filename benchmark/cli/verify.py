@@ -43,12 +43,12 @@ def verify(
     """
     from ...report.text import plain
     from .. import verified
-    from ..plugins import load_plugins
+    from ..plugins import absolute, load_plugins
     from ..provenance import environment, git_state, now
     from ..store import Store
     from ..submission import validate as checks, verify as again
 
-    plugins = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in plugin or ())
+    plugins = absolute(plugin or ())
     load_plugins(plugins)
     sha, dirty = git_state()
     if record is not None:
@@ -76,10 +76,10 @@ def verify(
         for problem in each.problems:
             typer.echo(f"{each.theirs.key}: {plain(problem)}")
     whole = again.together(found, spread)
-    if whole is not None:
-        word = "within" if abs(whole[0]) <= whole[1] else "NOT within"
-        typer.echo(f"mean difference of scores from another type of machine: {whole[0]:+.4f}, {word} {whole[1]:.4f}")
     sound = whole is None or abs(whole[0]) <= whole[1]
+    if whole is not None:
+        word = "within" if sound else "NOT within"
+        typer.echo(f"mean difference of scores from another type of machine: {whole[0]:+.4f}, {word} {whole[1]:.4f}")
     typer.echo(f"{sum(each.passed for each in found)} of {len(found)} rows passed (drawn with --seed {seed})")
     if record is not None:
         stamp = {"date": now(), "git_sha": sha, "environment": digest, "by": by}

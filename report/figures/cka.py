@@ -22,8 +22,7 @@ CAPTION = (
 
 def data(standings: Standings) -> dict[str, Any] | None:
     """The clients' embeddings in each run."""
-    tasks = shown(standings, _picked)
-    return {"tasks": tasks} if tasks else None
+    return shown(standings, _picked)
 
 
 def _picked(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:

@@ -12,8 +12,12 @@ from ..standings import Standings
 METHODS, TASKS = 6, 3  # panels in a row, and rows, of a figure that stays readable and small
 
 
-def shown(standings: Standings, pick: Callable[[dict[str, np.ndarray]], dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """The tasks that have embeddings, each with the seed that most entrants have (the lowest of equals) and `runs`.
+def shown(
+    standings: Standings, pick: Callable[[dict[str, np.ndarray]], dict[str, Any] | None]
+) -> dict[str, Any] | None:
+    """`tasks`: those with embeddings, each with the seed that most entrants have (the lowest of equals) and `runs`.
+
+    None where no task has any.
 
     pick: what a figure needs of a run's arrays, None where it is not there. A run is that, with the entrant's `name`
     and the `accuracy` of the global model (of a centralised run: its only one) on the whole graph, in [0, 1] or NaN;
@@ -34,7 +38,7 @@ def shown(standings: Standings, pick: Callable[[dict[str, np.ndarray]], dict[str
         if seeds:
             seed = max(sorted(seeds), key=lambda one: len(seeds[one]))
             tasks.append({"task": task, "seed": seed, "runs": seeds[seed][:METHODS]})
-    return tasks[:TASKS]
+    return {"tasks": tasks[:TASKS]} if tasks else None
 
 
 def sound(rows: np.ndarray | None) -> bool:

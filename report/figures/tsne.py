@@ -21,8 +21,7 @@ CAPTION = (
 
 def data(standings: Standings) -> dict[str, Any] | None:
     """Embeddings and labels of each run. The projection is left to `draw`: it is slow, and differs between machines."""
-    tasks = shown(standings, _picked)
-    return {"tasks": tasks} if tasks else None
+    return shown(standings, _picked)
 
 
 def _picked(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
