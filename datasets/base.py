@@ -57,7 +57,9 @@ DATASETS: Registry[DatasetSpec] = Registry("dataset")
 
 def preprocessing(default: Preprocessing) -> Any:
     """The `features` field of a node dataset."""
-    return Field(default, description="row: rows divided by their sums; binary: 1 where not 0; raw: as published")
+    return Field(
+        default, description="rows divided by their sums (row) or lengths (unit), 1 where not 0 (binary), as published"
+    )
 
 
 class NodeSpec(DatasetSpec):

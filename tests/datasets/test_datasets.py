@@ -211,9 +211,11 @@ def test_preprocessing(make: Callable[[np.ndarray], np.ndarray | sp.csr_matrix])
         return feat.toarray() if sp.issparse(feat) else feat
 
     np.testing.assert_allclose(dense(preprocess(make(DENSE), "row")), [[0.25, 0, 0.75], [0, 0, 0], [0, 1, 0]])
+    root = np.sqrt(10)
+    np.testing.assert_allclose(dense(preprocess(make(DENSE), "unit")), [[1 / root, 0, 3 / root], [0, 0, 0], [0, 1, 0]])
     np.testing.assert_array_equal(dense(preprocess(make(DENSE), "binary")), DENSE != 0)
     np.testing.assert_array_equal(dense(preprocess(make(DENSE), "raw")), DENSE)
-    for how in ("row", "binary", "raw"):
+    for how in ("row", "unit", "binary", "raw"):
         assert preprocess(make(DENSE), how).dtype == np.float32
 
 
