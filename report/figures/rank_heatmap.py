@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..standings import Standings
 from ..statistics import ranks
-from .style import short
+from .style import legible, short
 
 CAPTION = "Rank of each method on each dataset (1 is best); methods in order of their mean rank."
 
@@ -34,6 +34,7 @@ def draw(found: dict[str, Any]) -> Figure:
         linecolor="white", annot_kws={"fontsize": 8.5}, xticklabels=datasets, yticklabels=names,
         cbar_kws={"label": "rank", "ticks": MaxNLocator(integer=True)},
     )  # fmt: skip
+    legible(axes)
     axes.tick_params(axis="both", length=0, labelsize=9)
     axes.set_xticklabels(datasets, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticklabels(names, rotation=0)

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
+from seaborn.utils import relative_luminance
 
 from ..text import data_size, plain
 
@@ -117,6 +119,14 @@ def cost_axis(axes: Axes, costs: Sequence[float], size: bool) -> None:
         FuncFormatter(lambda value, _: data_size(value).replace(".0 ", " ") if size else f"{value:g}")
     )
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def legible(axes: Axes) -> None:
+    """Black or white for each figure on a heat map, whichever has more contrast with its cell (WCAG 2)."""
+    (mesh,) = (part for part in axes.collections if isinstance(part, QuadMesh))
+    shown = ~np.ma.getmaskarray(np.ma.asarray(mesh.get_array())).ravel()
+    for text, colour in zip(axes.texts, np.asarray(mesh.get_facecolor())[shown], strict=True):
+        text.set_color("black" if relative_luminance(colour) > 0.179 else "white")
 
 
 def round_costs(low: float, high: float) -> list[float]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ..standings import Standings
 from ..statistics import win_rates
-from .style import short
+from .style import legible, short
 
 CAPTION = (
     "Share of datasets on which the method of the row scores above the method of the column, in percent; a tie counts"
@@ -37,6 +37,7 @@ def draw(found: dict[str, Any]) -> Figure:
         linecolor="white", annot_kws={"fontsize": 8}, cbar_kws={"label": "row above column, %", "shrink": 0.6},
         xticklabels=names, yticklabels=names, mask=np.isnan(rates),
     )  # fmt: skip
+    legible(axes)
     axes.tick_params(axis="both", length=0, labelsize=9)
     axes.set_xticklabels(names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticklabels(names, rotation=0)
