@@ -6,6 +6,7 @@ The files are results/<suite>/REPRODUCTION.md, results/<suite>/tables/reproducti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from .. import provenance
 from ..board import Board
-from ..papers import Filter, Table, papers, printed, tables
-from ..text import ABSENT, finite, md, number, spans, table as markdown
+from ..papers import Table, papers, printed, tables
+from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
 from .match import Rows, difference
 from .page import MINUS, NOTICE, page, signed
 from .view import View, csv
@@ -57,25 +58,23 @@ def views(suite: str, rows: Rows) -> list[View]:
 
 
 def _extras(suite: str, rows: Rows) -> list[str]:
-    """Cells of the suite that stand for no figure of the table, one table for all, in percent."""
+    """Cells of the suite that stand for no figure of the table, a column for each dataset and number of clients."""
     paper, spec = tables()[suite]
-    lines = []
-    for extra in spec.extra:
-        for reading in paper.readings:
-            found = rows.select(extra.where | reading.where)
-            for row in (
-                found[["dataset", "clients"]].drop_duplicates().sort_values(["dataset", "clients"]).to_dict("records")
-            ):
-                place: Filter = {"dataset": str(row["dataset"]), "clients": int(row["clients"])}
-                ours = rows.ours(extra.where | reading.where | place, "score")
-                if ours.n:
-                    spread = f" ± {number(100 * ours.std)}" if finite(ours.std) else ""
-                    figure = f"{number(100 * ours.mean)}{spread}"
-                    lines.append(
-                        [md(extra.name), md(reading.name), md(row["dataset"]), str(row["clients"]), figure, str(ours.n)]
-                    )
-    headers = ["Method", "Reading", "Dataset", "Clients", "Ours, %", "n"]
-    return [markdown(lines, headers, "lllrrr")] if lines else []
+    lines: dict[tuple[str, str], dict[tuple[str, int], str]] = {}
+    for extra, reading in product(spec.extra, paper.readings):
+        where = extra.where | reading.where
+        for dataset, clients in rows.select(where)[["dataset", "clients"]].drop_duplicates().itertuples(index=False):
+            place = str(dataset), int(clients)
+            ours = rows.ours(where | {"dataset": place[0], "clients": place[1]}, "score")
+            if ours.n:
+                figure = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
+                lines.setdefault((extra.name, reading.name), {})[place] = figure
+    places = sorted({place for line in lines.values() for place in line})
+    headers = ["Ours, %", "Reading", *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
+    table = [[*map(md, names), *(line.get(place, ABSENT) for place in places)] for names, line in lines.items()]
+    if not any(reading for _, reading in lines):
+        headers, table = [headers[0], *headers[2:]], [[line[0], *line[2:]] for line in table]
+    return [markdown(table, headers, "l" * (len(headers) - len(places)) + "r" * len(places))] if lines else []
 
 
 def _index(made: Mapping[str, Sequence[View]]) -> str:

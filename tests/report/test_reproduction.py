@@ -87,6 +87,21 @@ def test_claims_name_rows_of_their_table() -> None:
                 assert sorted(listed) == sorted({row.place[table.columns[0]] for row in paper.rows(table, printed())})
 
 
+def test_cells_beside_the_table(made: SimpleNamespace, tmp_path: Path) -> None:
+    def row(dataset: str, clients: int, seed: int, score: float) -> Any:
+        place = {"suite": "fedomd-table4", "partition": "louvain", "split": "ratio", "clients": clients}
+        return made.row(dataset, "fedgcn", seed, score, dataset_params='{"features":"raw"}', **place)
+
+    rows = [row("cora", 5, 0, 0.5), row("cora", 5, 1, 0.7), row("cora", 3, 0, 0.4), row("citeseer", 9, 0, 0.3)]
+    folder = made.write(tmp_path / "results", rows, curves=False)
+    build.write(build.make(folder, None, figures=False))
+    beside = (folder / "fedomd-table4" / "REPRODUCTION.md").read_text().split("## Beside the table")[1]
+    assert lines(beside, "Ours, %") == [["Ours, %", "citeseer, 9 clients", "cora, 3 clients", "cora, 5 clients"]]
+    assert lines(beside, "FedGCN, features as published") == [
+        ["FedGCN, features as published", "30.00 (n=1)", "40.00 (n=1)", "60.00 ± 14.14 (n=2)"]
+    ]
+
+
 def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
     build.write(build.make(folder, None, figures=False))
