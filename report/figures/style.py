@@ -111,10 +111,7 @@ def cost_axis(axes: Axes, costs: Sequence[float], size: bool) -> None:
     else:
         axes.set_xscale("log")
         axes.set_xlim(low / 1.4, high * 1.4)
-    # The first label after zero needs room for both.
-    axes.set_xticks(
-        [0.0, *(cost for cost in round_costs(low, high) if cost > 3 * low)] if free else round_costs(low, high)
-    )
+    axes.set_xticks(_apart(axes, [0.0] * free + round_costs(low, high)))
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda value, _: data_size(value).replace(".0 ", " ") if size else f"{value:g}")
     )
@@ -129,11 +126,24 @@ def legible(axes: Axes) -> None:
         text.set_color("black" if relative_luminance(colour) > 0.179 else "white")
 
 
+def _apart(axes: Axes, ticks: Sequence[float]) -> list[float]:
+    """Those of ascending ticks that leave room for their labels: a fifth of the axis from one to the next."""
+    place = axes.xaxis.get_transform().transform(np.array([*axes.get_xlim(), *ticks]))
+    kept: list[float] = []
+    last = -math.inf
+    for tick, at in zip(ticks, place[2:] / (place[1] - place[0]), strict=True):
+        if at - last >= 1 / 5:
+            kept, last = [*kept, tick], at
+    return kept
+
+
 def round_costs(low: float, high: float) -> list[float]:
-    """At most four round numbers (1, 2 or 5 times a power of ten) that span from `low` to `high`."""
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    fine = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    for kind in (fine, fine[::3], fine[::6], fine[::9]):
+    """At most four round numbers that span from `low` to `high`, of one digit or 15, or 1, 2 and 5 times a power of
+    ten, or powers of ten alone, whichever are not too many; at least one."""
+    powers = [10.0**power for power in range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)]
+    many = [digit * power for power in powers for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+    fine = [digit * power for power in powers for digit in (1, 2, 5)]
+    for kind in (many, fine, powers, powers[::2], powers[::3]):
         inside = [value for value in kind if low / 1.4 <= value <= high * 1.4]
         if len(inside) <= 4:
             break

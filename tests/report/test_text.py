@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as some
 
 from fglbench.report import text
-from fglbench.report.figures.style import MARKERS, looks, round_costs
+from fglbench.report.figures.style import MARKERS, looks
 
 
 @given(some.text(max_size=60))
@@ -54,10 +54,3 @@ def test_spreadsheet_formulas_are_quoted() -> None:
 def test_every_method_of_a_large_board_looks_different() -> None:
     names = [str(i) for i in range(7 * len(MARKERS))]
     assert len({(look["color"], look["marker"]) for look in looks(names).values()}) == len(names)
-
-
-@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.0, 8.0), (2e4, 5e9), (9.9, 10.1), (0.01, 30.0)])
-def test_cost_ticks_are_few(low: float, high: float) -> None:
-    ticks = round_costs(low, high)
-    assert len(ticks) <= 5
-    assert all(low / 1.4 <= tick <= high * 1.4 for tick in ticks)

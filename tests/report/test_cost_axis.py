@@ -1,0 +1,33 @@
+"""The logarithmic axis of bytes and seconds: labels in every panel, and none over another."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from matplotlib import rc_context
+
+from fglbench.report.figures.style import RC, cost_axis, facets, round_costs
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.0, 8.0), (2e4, 5e9), (9.9, 10.1), (0.01, 30.0), (3.2, 3.2)])
+def test_cost_ticks_are_few(low: float, high: float) -> None:
+    ticks = round_costs(low, high)
+    assert 1 <= len(ticks) <= 5
+    assert all(low / 1.4 <= tick <= high * 1.4 for tick in ticks)
+
+
+@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize(
+    ("low", "high"), [(3.2e8, 3.2e8), (9e7, 2.3e8), (2.1e8, 3.4e8), (4e7, 9e8), (3e5, 3e11), (1.1e6, 1.2e6), (12, 900)]
+)
+def test_a_panel_has_labels_that_do_not_meet(low: float, high: float, free: bool) -> None:
+    with rc_context(RC):
+        figure, (axes, *_) = facets(3)
+        cost_axis(axes, [0.0] * free + [low, high], size=True)
+        figure.canvas.draw()
+        shown = [text for text in axes.get_xticklabels() if text.get_text()]
+        boxes = [text.get_window_extent() for text in shown]
+    assert len(shown) >= (2 if free else 1)
+    assert (shown[0].get_text() == "0 B") == free
+    assert all(first.x1 < second.x0 for first, second in pairwise(boxes))
