@@ -108,8 +108,8 @@ def test_without_a_name_the_tables_are_listed(capsys):
         ("cora,FedGL", ["cora random-overlap x6 gcn fedgl"]),
         ("Centralized,ACM", ["acm random-overlap x6 gcn global"]),
         (
-            "wiki,fedgl-no-gpl,FEDERATED",
-            ["wiki random-overlap x6 gcn fedavg", "wiki random-overlap x6 gcn fedgl-no-gpl"],
+            "citeseer,fedgl-no-gpl,FEDERATED",
+            ["citeseer random-overlap x6 gcn fedavg", "citeseer random-overlap x6 gcn fedgl-no-gpl"],
         ),
     ],
 )
