@@ -2,7 +2,7 @@
 
     results/LEADERBOARD.md
     results/<suite>/tables/<task>.md, .csv
-    results/<suite>/figures/<figure>.png, manifest.json    the digests of the data that each figure was drawn from
+    results/<suite>/figures/<figure>.png, manifest.json    digests of each figure's data and drawing code
     results/REPRODUCTION.md, results/<suite>/REPRODUCTION.md   papers' tables (see reproduction/)
     README.md                                              the block between the two markers
 
@@ -29,7 +29,7 @@ from ..benchmark.store import Store, load_results
 from ..registry import UserError
 from . import readme as readme_file, reproduction
 from .board import Board
-from .figures import Plot, digest, found_figures
+from .figures import Plot, found_figures
 from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
@@ -103,7 +103,7 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
         captions[standings.board.suite] = [(plot.file, plot.caption) for plot in drawn]
         if figures:
             report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
-            manifest = {plot.file: digest(found) for plot, found in drawn.items()}
+            manifest = {plot.file: plot.digest(found) for plot, found in drawn.items()}
             report.texts[suite / "figures" / "manifest.json"] = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
             report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
         tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
@@ -120,16 +120,16 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
 
 
 def stale(report: Report) -> list[Path]:
-    """Files whose text differs, that are missing, that are left over, or whose figure was drawn from other data."""
+    """Files whose text differs, that are missing, that are left over, or whose figure was drawn otherwise."""
     found = [path for path, text in report.texts.items() if not path.exists() or path.read_bytes() != text.encode()]
     for path, (plot, data) in report.figures.items():
-        if not path.exists() or _manifest(path.parent).get(plot.file) != digest(data):
+        if not path.exists() or _manifest(path.parent).get(plot.file) != plot.digest(data):
             found.append(path)
     return sorted({*found, *report.orphans})
 
 
 def write(report: Report, progress: Callable[[Path], None] = lambda path: None) -> list[Path]:
-    """Write what has changed, draw the figures whose data have, remove what is no longer made. Returns these paths."""
+    """Write and draw what has changed, remove what is no longer made. Returns these paths."""
     changed = stale(report)
     try:
         for path in changed:

@@ -1,13 +1,16 @@
 """The figures of a board. Each file has `data` (what is drawn, JSON-ready, or None where it does not apply) and `draw`.
 
-A figure is stale when its data have changed since it was drawn; the digests of the data lie beside the figures.
+A figure is stale when its data, or the code that draws them, have changed since it was drawn; the digests of both lie
+beside the figures.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +29,11 @@ from . import (
     per_client,
     rank_heatmap,
     sensitivity,
+    style,
     trade_off,
     tsne,
     win_rate,
 )
-from .style import RC
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,21 @@ class Plot:
 
     def png(self, found: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
-        with mpl.rc_context(RC):
+        with mpl.rc_context(style.RC):
             buffer = io.BytesIO()
             self.draw(found).savefig(buffer, format="png", metadata={"Software": None})
         return buffer.getvalue()
+
+    def digest(self, found: dict[str, Any]) -> str:
+        """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of
+        the module that draws them and of the style that all share."""
+        text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
+        code = _source(self.draw.__module__) + _source(style.__name__)
+        return hashlib.sha256((text + code).encode()).hexdigest()[:16]
+
+
+def _source(module: str) -> str:
+    return inspect.getsource(sys.modules[module])
 
 
 PLOTS = [
@@ -73,12 +87,6 @@ def found_figures(standings: Standings) -> dict[Plot, dict[str, Any]]:
     """The figures that a board has, with their data."""
     wanted = [plot for plot in PLOTS if not (plot.contest and standings.board.is_sweep)]
     return {plot: found for plot in wanted if (found := plot.data(standings)) is not None}
-
-
-def digest(found: dict[str, Any]) -> str:
-    """sha256 (16 hex) of a figure's data: floats to nine significant digits, stored arrays to the bit."""
-    text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _rounded(value: Any) -> Any:

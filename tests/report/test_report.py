@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import inspect
 import json
 import random
 from pathlib import Path
@@ -117,6 +118,22 @@ def test_a_changed_curve_makes_the_convergence_stale(results: Path) -> None:
     for content in (b"cut", whole[:40], whole[:20] + b"\xff\xff\xff" + whole[23:], *odd):
         path.write_bytes(content)  # an unreadable side file costs its curve, not the report
         assert "convergence.png" in [p.name for p in build.stale(build.make(results, None))]
+
+
+def test_changed_drawing_code_makes_its_figure_stale_and_a_changed_style_all(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build.write(build.make(results, None))
+    source, drawn = inspect.getsource, {path.name for path in (results / "demo" / "figures").glob("*.png")}
+
+    def stale(edited: str) -> set[str]:
+        monkeypatch.setattr(inspect, "getsource", lambda of: source(of) + "#" * (of.__name__.endswith(edited)))
+        return {path.name for path in build.stale(build.make(results, None))} - {"manifest.json"}
+
+    assert stale("figures.convergence") == {"convergence.png"}
+    assert stale("figures.trade_off") == {"score_vs_bytes.png", "score_vs_seconds.png"}
+    assert stale("figures.style") == drawn
+    assert stale("no such module") == set()
 
 
 def test_lost_and_left_over_files_are_stale(results: Path) -> None:
