@@ -139,11 +139,12 @@ def _apart(axes: Axes, ticks: Sequence[float]) -> list[float]:
 
 def round_costs(low: float, high: float) -> list[float]:
     """At most four round numbers that span from `low` to `high`, of one digit or 15, or 1, 2 and 5 times a power of
-    ten, or powers of ten alone, whichever are not too many; at least one."""
+    ten, or 1 and 3 times one, or powers of ten alone, whichever are not too many; at least one."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)]
     many = [digit * power for power in powers for digit in (1, 1.5, 2, 3, 4, 5, 6, 8)]
     fine = [digit * power for power in powers for digit in (1, 2, 5)]
-    for kind in (many, fine, powers, powers[::2], powers[::3]):
+    half = [digit * power for power in powers for digit in (1, 3)]
+    for kind in (many, fine, half, powers, powers[::2], powers[::3]):
         inside = [value for value in kind if low / 1.4 <= value <= high * 1.4]
         if len(inside) <= 4:
             break
