@@ -11,6 +11,7 @@ from ...benchmark.engine.batch import Batch, Features
 from ...benchmark.engine.ops import to_torch_csr
 from ...benchmark.engine.optim import Tensors
 from ...benchmark.engine.timing import section
+from .dense import product
 from .neighgen import NeighGen, linear
 
 
@@ -57,9 +58,9 @@ class Answer:
         self.made = [torch.tanh(linear(params, f"slot.{p}", x)) for p, x in enumerate(self.inputs)]
         self.slope = [self.scale * (1 - made.square()) for made in self.made]
         common = [slope * made for slope, made in zip(self.slope, self.made, strict=True)]
-        self.common_weight = [s.T @ x for s, x in zip(common, self.inputs, strict=True)]
+        self.common_weight = [product(s.T, x) for s, x in zip(common, self.inputs, strict=True)]
         self.common_bias = [s.sum(0) for s in common]
-        self.common_wide = [s @ shown[f"slot.{p}.weight"].detach() for p, s in enumerate(common)]
+        self.common_wide = [product(s, shown[f"slot.{p}.weight"].detach()) for p, s in enumerate(common)]
 
     def gradient(self, x: Features, targets: np.ndarray | None) -> Tensors:
         """By name, for targets in the given rows (len(self.rows), Q) of x; None: no target, zero.
@@ -86,9 +87,9 @@ class Answer:
             found[f"slot.{p}.bias"] = self.common_bias[p] - torch.as_tensor(np.asarray(towards.sum(0)).ravel())
             wide.index_add_(0, users, torch.addmm(self.common_wide[p], held, weight, alpha=-1))
         wide *= self.keep * (self.wide > 0)
-        narrow = (wide @ self.shown["grow.1.weight"].detach()) * (self.narrow > 0)
-        found |= {"grow.1.weight": wide.T @ self.narrow, "grow.1.bias": wide.sum(0)}
-        found |= {"grow.0.weight": narrow.T @ self.z, "grow.0.bias": narrow.sum(0)}
+        narrow = product(wide, self.shown["grow.1.weight"].detach()) * (self.narrow > 0)
+        found |= {"grow.1.weight": product(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
+        found |= {"grow.0.weight": product(narrow.T, self.z), "grow.0.bias": narrow.sum(0)}
         return found
 
 

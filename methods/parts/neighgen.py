@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import dgl
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from ...benchmark.engine.backbones import GraphSAGE, Params
 from ...benchmark.engine.batch import Batch
@@ -15,6 +14,7 @@ from ...benchmark.engine.ops import take_rows
 from ...benchmark.engine.random import Streams, rate
 from ...benchmark.engine.timing import section
 from ...datasets.federation import NodeClient
+from .dense import affine
 
 WIDTHS = (256, 2048)  # fGen's hidden layers
 
@@ -92,7 +92,7 @@ class NeighGen:
 def linear(params: Params, name: str, rows: torch.Tensor) -> torch.Tensor:
     """`rows` W^T + b of the only client."""
     with section("dense"):
-        return F.linear(rows, params[f"{name}.weight"][0], params[f"{name}.bias"][0])
+        return affine(rows, params[f"{name}.weight"].squeeze(0), params[f"{name}.bias"].squeeze(0))
 
 
 def match(made: torch.Tensor, parent: torch.Tensor, targets: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
