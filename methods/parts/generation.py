@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...benchmark.engine.backbones import GraphSAGE
 from ...benchmark.engine.batch import Batch, collate
@@ -19,6 +20,10 @@ from ...registry import Spec
 from .answer import Answer, random_neighbours
 from .mending import Mending
 from .neighgen import NeighGen, impair, match
+
+# The pass over a message's encodings, for as long as the message lives: each client makes the same one, and with wide
+# features a cohort is one client, so that it would be made again and again.
+PASSES = WeakIdKeyDictionary()
 
 
 class Generation(Spec):
@@ -74,9 +79,12 @@ class Generation(Spec):
         (n, latent) and the predicted numbers "missing" (n,).
         """
         encoding, missing = received["encoding"], received["missing"]
-        keep = self.shared_keep(cohort.streams.seed, owner, epoch, len(missing))
-        scale = self.feature_scale(cohort.features, len(missing))
-        answer = Answer(self.generator, received["generator"], encoding, self.number(missing), keep, scale)
+        if encoding not in PASSES:
+            keep = self.shared_keep(cohort.streams.seed, owner, epoch, len(missing))
+            scale = self.feature_scale(cohort.features, len(missing))
+            counts = self.number(missing)
+            PASSES[encoding] = Answer(self.generator, received["generator"], encoding, counts, keep, scale)
+        answer: Answer = PASSES[encoding]
         nodes, sources = len(answer.rows), cohort.streams("exchange")
         return [
             answer.gradient(cohort.batch.x, random_neighbours(cohort.batch, at, nodes, self.neighbours, sources[at]))

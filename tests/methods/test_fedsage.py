@@ -34,12 +34,16 @@ SMALL = {"neighbours": P, "latent": LATENT, "generator_hidden": 4, "generator_ep
 
 
 def exchange_of(
-    world: Federation, params: dict[str, Any] | None = None, name: str = "fedsage+", **config: Any
+    world: Federation,
+    params: dict[str, Any] | None = None,
+    name: str = "fedsage+",
+    cohort_size: int | None = None,
+    **config: Any,
 ) -> Exchange:
     method = METHODS.build(name, params if params is not None else SMALL)
     settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 2, **config}))
     backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8})])
-    return Exchange(method, method.arrange(world), backbones, settings, 5)
+    return Exchange(method, method.arrange(world), backbones, settings, 5, cohort_size)
 
 
 def generator() -> NeighGen:
@@ -307,6 +311,26 @@ def test_a_turn_ends_with_a_mended_graph_and_no_generator(federation: Make) -> N
     before = {n: v.clone() for n, v in exchange.server.initial_model().items()}
     torch.testing.assert_close({n: v[0] for n, v in exchange.cohorts[0].params.items()}, before)
     exchange.round(training, 1)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    made: list[torch.Tensor] = []
+
+    class Counted(Answer):
+        def __init__(self, *args: Any) -> None:
+            made.append(args[2])
+            super().__init__(*args)
+
+    monkeypatch.setattr(generation, "Answer", Counted)
+    exchange = exchange_of(federation((13, 30, 10)), cohort_size=size)
+    turns, training = exchange.method.phases(exchange.config)
+    for number in range(1, turns.length(exchange.server) + 1):
+        exchange.round(turns, number)
+    assert len({id(encoding) for encoding in made}) == len(made) == 3 * 2  # clients, exchange epochs
+    exchange.round(training, 1)
+    made.clear()
+    assert not generation.PASSES  # they went with the messages
 
 
 def model_after(
