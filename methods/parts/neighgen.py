@@ -14,7 +14,7 @@ from ...benchmark.engine.ops import take_rows
 from ...benchmark.engine.random import Streams, rate
 from ...benchmark.engine.timing import section
 from ...datasets.federation import NodeClient
-from .dense import affine
+from .dense import product
 
 WIDTHS = (256, 2048)  # fGen's hidden layers
 
@@ -92,7 +92,7 @@ class NeighGen:
 def linear(params: Params, name: str, rows: torch.Tensor) -> torch.Tensor:
     """`rows` W^T + b of the only client."""
     with section("dense"):
-        return affine(rows, params[f"{name}.weight"].squeeze(0), params[f"{name}.bias"].squeeze(0))
+        return product(rows, params[f"{name}.weight"].squeeze(0).T, params[f"{name}.bias"].squeeze(0))
 
 
 def match(made: torch.Tensor, parent: torch.Tensor, targets: torch.Tensor, held: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from fglbench.methods.parts import dense
 
@@ -19,27 +18,21 @@ def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(dense, "ONEDNN", dense.ONEDNN and request.param)
 
 
+@pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
-def test_a_product_is_torchs(rows: int, inputs: int, outputs: int) -> None:
+def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs: int, with_bias: bool) -> None:
     torch.manual_seed(0)
-    a, b, bias = torch.randn(inputs, rows).T, torch.randn(inputs, outputs), torch.randn(outputs)
-    close(dense.product(a, b), a @ b)
-    close(dense.product(a.contiguous(), b.T.contiguous().T, bias), a @ b + bias)
-
-
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
-def test_a_linear_map_and_its_gradients_are_torchs(rows: int, inputs: int, outputs: int) -> None:
-    torch.manual_seed(0)
-    operands = [torch.randn(*shape, requires_grad=True) for shape in ((rows, inputs), (outputs, inputs), (outputs,))]
+    a, b = torch.randn(inputs, rows).T.requires_grad_(), torch.randn(outputs, inputs).T.requires_grad_()
+    operands = [a, b, *[torch.randn(outputs, requires_grad=True)] * with_bias]
     grad = torch.randn(outputs, rows).T
-    ours, theirs = dense.affine(*operands), F.linear(*operands)
+    ours, theirs = dense.product(*operands), a @ b + sum(operands[2:])
     close(ours, theirs)
     found, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
     close(found, wanted)
 
 
 def test_what_needs_no_gradient_gets_none() -> None:
-    x, weight, bias = torch.randn(3, 4), torch.randn(2, 4, requires_grad=True), torch.randn(2)
-    dense.affine(x, weight, bias).sum().backward()
-    assert x.grad is None and bias.grad is None
-    close(weight.grad, x.sum(0).expand(2, 4))
+    a, b, bias = torch.randn(3, 4), torch.randn(4, 2, requires_grad=True), torch.randn(2)
+    dense.product(a, b, bias).sum().backward()
+    assert a.grad is None and bias.grad is None
+    close(b.grad, a.sum(0).unsqueeze(1).expand(4, 2))
