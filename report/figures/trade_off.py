@@ -72,12 +72,12 @@ def draw(found: dict[str, Any]) -> Figure:
                 )  # fmt: skip
             axes.plot(
                 cost, place, marker=look["marker"], color=look["color"], markersize=large, linestyle="none",
-                markeredgecolor="white", markeredgewidth=0.5, zorder=3,
+                markeredgecolor="white", markeredgewidth=0.5, zorder=3, clip_on=False,
             )  # fmt: skip
             if best:
                 axes.plot(
                     cost, place, marker="o", markersize=11, markerfacecolor="none", markeredgecolor="black",
-                    markeredgewidth=0.9, zorder=2,
+                    markeredgewidth=0.9, zorder=2, clip_on=False,
                 )  # fmt: skip
         cost_axis(axes, panel["cost"], size)
         axes.margins(y=0.12)
