@@ -18,6 +18,7 @@ FRONT = (
 )
 BYTES = "Score against traffic to the best round (all clients, up and down; 0: nothing is sent)." + FRONT
 SECONDS = "Score against training time of the whole run, evaluation excluded." + FRONT
+NEAR = 0.06  # a score within so much of the middle half is never cut off
 
 
 def data(standings: Standings, cost: str) -> dict[str, Any] | None:
@@ -39,10 +40,11 @@ def data(standings: Standings, cost: str) -> dict[str, Any] | None:
 def lowest(scores: list[float]) -> float:
     """Where the axis ends: the lowest score that is no more than three interquartile ranges below the middle half.
 
-    One method that does not learn would otherwise press all others into one line.
+    One method that does not learn would otherwise press all others into one line. Where the others agree, six points
+    are near enough: an axis of tenths of a point would show differences that mean nothing.
     """
     first, third = np.quantile(scores, [0.25, 0.75])
-    return min(score for score in scores if score >= first - 3 * (third - first))
+    return min(score for score in scores if score >= first - max(3 * (third - first), NEAR))
 
 
 def draw(found: dict[str, Any]) -> Figure:

@@ -1,4 +1,4 @@
-"""The logarithmic axis of bytes and seconds: labels in every panel, and none over another."""
+"""The axes of the cost figures: labels in every panel, none over another, and no score that hides the others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from matplotlib import rc_context
 
 from fglbench.report.figures.style import RC, cost_axis, facets, round_costs
+from fglbench.report.figures.trade_off import lowest
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.0, 8.0), (2e4, 5e9), (9.9, 10.1), (0.01, 30.0), (3.2, 3.2)])
@@ -32,3 +33,12 @@ def test_a_panel_has_labels_that_do_not_meet(low: float, high: float, free: bool
     assert len(shown) >= free + (1 if high < 5 * low else 2)  # one label alone gives no scale
     assert (shown[0].get_text() == "0 B") == free
     assert all(first.x1 < second.x0 for first, second in pairwise(boxes))
+
+
+def test_the_axis_of_scores_leaves_out_what_would_hide_the_others() -> None:
+    spread = [0.70, 0.74, 0.78, 0.82]  # a fifth below: the middle half is 0.70 to 0.78, three widths 0.24
+    assert lowest([*spread, 0.60]) == 0.60
+    assert lowest([*spread, 0.20]) == 0.70
+    level = [0.594, 0.594, 0.595, 0.595]  # all but equal: what is near stays, what is far does not
+    assert lowest([*level, 0.56]) == 0.56
+    assert lowest([*level, 0.50]) == 0.594
