@@ -10,7 +10,7 @@ from ...registry import UserError
 from ..cell import Cell
 from ..provenance import canonical
 from ..selection import CUSTOM, Request, select
-from ..suitefile import suite_names
+from ..suitefile import load_suite, suite_names
 from .findings import Findings
 from .lines import Line
 
@@ -67,21 +67,23 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
         else:
             what = f"not a cell of suite {suite!r}: {departure(cell, list(claimed.values()))}"
             findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)
+    board = load_suite(suite).leaderboard
     lacking: dict[tuple[bool, tuple[int, ...]], list[Line]] = {}
     for place, lines in present.items():
         new = any(line in fresh for line in lines.values())
         missing = tuple(sorted(set(claimed[place]) - set(lines)))
         if missing:
-            lacking.setdefault((new, missing), []).append(next(iter(lines.values())))
+            begun = not board and missing[0] > max(lines)  # as by `fglbench reproduce --seeds n`
+            lacking.setdefault((new and not begun, missing), []).append(next(iter(lines.values())))
         for seed in sorted(set(lines) - set(claimed[place])):
             what = f"seed {seed} of {lines[seed].row.dataset}, {method} is not a seed of suite {suite!r}"
             fix = "leave it out: on a board every method has the same seeds"
             findings.add(lines[seed].place, what, fix, warning=lines[seed] not in fresh)
-    for (new, missing), first in lacking.items():
+    for (wrong, missing), first in lacking.items():
         datasets = ",".join(dict.fromkeys(line.row.dataset for line in first))
         what = f"suite {suite!r} has more seeds of {method} on {datasets}; missing: {', '.join(map(str, missing))}"
         fix = f"run them: fglbench run -s {suite} -m {method} -d {datasets}"
-        findings.add(first[0].place, what, fix, warning=not new)
+        findings.add(first[0].place, what, fix, warning=not wrong)
 
 
 @cache

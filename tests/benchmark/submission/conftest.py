@@ -25,6 +25,7 @@ from fglbench.benchmark.submission import claims
 
 SUITE = """
 description: a tiny synthetic board
+leaderboard: true
 training: {rounds: 2, local_epochs: 1}
 cross:
   datasets:

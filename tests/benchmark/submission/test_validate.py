@@ -250,6 +250,26 @@ class Payload:
         return os.mkdir, ("unpickled",)
 
 
+@pytest.mark.parametrize(("seed", "valid"), [("1", True), ("0", False)])
+def test_off_the_boards_the_first_seeds_are_enough(
+    seed: str, valid: bool, submission: Path, suites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = suites / "tiny.yaml"
+    suite.write_text(suite.read_text().replace("leaderboard: true", "leaderboard: false"))
+    left_out = [row for row in Store(submission).rows("tiny") if row.seed == int(seed)]
+    for row in left_out:
+        Store(submission).history_file("tiny", row.key).unlink()
+    keys = [row.key.encode() for row in left_out]
+    kept = [line for line in lines(submission / ROWS) if not any(key in line for key in keys)]
+    write(submission / ROWS, b"".join(kept))
+    assert len(kept) == 3
+    assert main(["validate", "packed"]) == (0 if valid else 1)
+    missing = [line for line in capsys.readouterr().out.splitlines() if "has more seeds of fedprox on csbm" in line]
+    assert missing
+    assert all(f"missing: {seed}; run them" in line for line in missing)
+    assert all(line.startswith("warning: ") == valid for line in missing)
+
+
 def test_nothing_of_a_submission_is_executed_or_unpickled(
     submission: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
