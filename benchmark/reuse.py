@@ -9,10 +9,10 @@ from .store import Store
 
 
 def elsewhere(items: Iterable[Item], store: Store) -> dict[str, Item]:
-    """By key: for each of the items the finished one of another suite, unless made by other source code than now."""
+    """By key: the newest finished one of another suite for each of the items, if it was made by today's source code."""
     wanted = {item.cell.key: item for item in items}
     found: dict[str, Item] = {}
-    for row in store.rows(latest_only=True):
+    for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
         own = wanted.get(row.key)
         if own is None or row.suite == own.suite or row.status != "ok":
             continue

@@ -130,7 +130,8 @@ def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
     done = fedavg.row("overlap", status="ok", score=0.8, started="2026", environment="e", notes="a note")
     failed = fedgl.row("overlap", status="failed", error="because", started="2026", environment="e")
     stale = done.model_copy(update={"suite": "other", "method_version": "0" * 12, "score": 0.1})
-    for row in (done, failed, stale):
+    older = [done.model_copy(update={"suite": suite, "started": "2025", "score": 0.2}) for suite in ("early", "sweep")]
+    for row in (done, failed, stale, *older):
         store.append(row)
     store.write_history("overlap", fedavg.key, {"history": {"round": [1]}})
     arguments = ["reproduce", "fedgl-table2", "--only", "cora,fedavg,fedgl", "--seeds", "1", "--results", str(tmp_path)]
