@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .plan import Item
 from .store import Store
@@ -22,13 +22,11 @@ def elsewhere(items: Iterable[Item], store: Store) -> dict[str, Item]:
     return found
 
 
-def take_over(items: Iterable[Item], store: Store) -> int:
-    """File the rows of other suites, with their curves, under the items' own suite too; returns how many.
+def take_over(items: Iterable[Item], known: Mapping[str, Item], store: Store) -> None:
+    """File the rows of other suites, with their curves, under the items' own suite too. known: what `elsewhere` found.
 
     The copy says where it comes from; start, commit, machine and figures are those of the run.
     """
-    items = list(items)
-    known = elsewhere(items, store)
     for item in items:
         source = known.get(item.cell.key)
         if source is None or source.row is None:
@@ -39,4 +37,3 @@ def take_over(items: Iterable[Item], store: Store) -> int:
         origin = f"run for suite {source.suite}"
         notes = f"{source.row.notes}; {origin}" if source.row.notes else origin
         store.append(source.row.model_copy(update={"suite": item.suite, "notes": notes}))
-    return len(known)

@@ -128,4 +128,5 @@ def _reuse(request: Request, results: Path, dry_run: bool) -> None:
         console.print(f"{len(known)} of these would be taken over from {sources}")
         return
     store.prepare([table])
-    console.print(f"{take_over(todo, store)} taken over from {sources}")
+    take_over(todo, known, store)
+    console.print(f"{len(known)} taken over from {sources}")
