@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..methods import METHODS
 from ..registry import UserError
-from .plan import make_plan, with_data
 from .plugins import load_plugins
-from .rowfile import COLUMNS
-from .runner import Observer, Options, run_plan
-from .selection import Request, select
+from .runner.plan import make_plan, with_data
+from .runner.supervisor import Observer, Options, run_plan
 from .store import Store
+from .store.rowfile import COLUMNS
+from .suites.selection import Request, select
 
 if TYPE_CHECKING:
     import pandas as pd

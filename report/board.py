@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..benchmark.boards import board_title
-from ..benchmark.verified import Verified
+from ..benchmark.store.verified import Verified
+from ..benchmark.suites.headers import board_title
 from . import sweep
 from .labels import TASK_COLUMNS, entrant_labels, task_labels
 
@@ -31,7 +31,7 @@ MEASURES = [
 
 # key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
 Histories = Callable[[str], dict[str, Any] | None]
-Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/embeddings.py) or None
+Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/runner/embeddings.py) or None
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from ..benchmark.boards import board_order
 from ..benchmark.store import Store, load_results
+from ..benchmark.suites.headers import board_order
 from ..registry import UserError
 from . import readme as readme_file, reproduction
 from .board import Board

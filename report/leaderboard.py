@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from ..benchmark.boards import is_board
-from . import provenance
+from ..benchmark.suites.headers import is_board
+from . import origins as provenance
 from .board import Board
 from .standings import Standings
 from .tables import cell, legend

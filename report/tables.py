@@ -8,7 +8,7 @@ from functools import partial
 
 import pandas as pd
 
-from . import provenance
+from . import origins as provenance
 from .board import MEASURES, Board
 from .standings import Standings
 from .statistics import DECIMALS

@@ -38,7 +38,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
         sys.stderr.close()
         return 0
     except Exception:
-        from ..provenance import check_packages
+        from ..store.provenance import check_packages
 
         try:
             check_packages()

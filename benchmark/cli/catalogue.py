@@ -115,7 +115,7 @@ def _summary(cls: type) -> str:
 
 
 def _suites() -> list[tuple[str, str]]:
-    from ..suitefile import load_suite, suite_names
+    from ..suites.suitefile import load_suite, suite_names
 
     suites = [load_suite(name) for name in suite_names()]
     return [(s.name, f"{s.description} ({len(s.cells())} cells{', leaderboard' * s.leaderboard})") for s in suites]

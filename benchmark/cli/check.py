@@ -27,23 +27,23 @@ def check(
     from ...datasets import DATASETS
     from ...methods import METHODS
     from ...registry import did_you_mean
-    from .. import contract, datacontract
+    from ..contract import dataset_checks, method_checks
     from ..plugins import installed, load_plugins
-    from ..settings import parse_setting
+    from ..suites.settings import parse_setting
 
     load_plugins(plugin or ())
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
     methods, datasets = ({*one.names(), *installed(one)} for one in (METHODS, DATASETS))
     results: Iterator[tuple[str, str, str]]
     if name in methods:
-        results = contract.results(METHODS.build(name, params))
+        results = method_checks.results(METHODS.build(name, params))
     elif name in datasets or ":" in name:
-        results = datacontract.results(DATASETS.build(name, params))
+        results = dataset_checks.results(DATASETS.build(name, params))
     else:
         raise did_you_mean(name, methods | datasets, "method or dataset")
     failed = total = 0
     begun = time.monotonic()
-    width = max(map(len, [*contract.CHECKS, *datacontract.CHECKS]))
+    width = max(map(len, [*method_checks.CHECKS, *dataset_checks.CHECKS]))
     for what, verdict, reason in results:
         total += 1
         failed += verdict == "failed"

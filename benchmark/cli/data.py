@@ -144,7 +144,7 @@ def _print(description: Description) -> None:
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Sort `--set` values by owner: `owner.key=value`, or `key=value` for the first owner that has the key."""
     from ...registry import did_you_mean
-    from ..settings import parse_setting
+    from ..suites.settings import parse_setting
 
     params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}
     for text in settings or []:

@@ -16,10 +16,10 @@ def method(
     into: Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder for the file")] = Path(),
 ) -> None:
     """Write one file with a working method to start from, and say what comes next."""
-    from .. import scaffold
+    from ..contract import template
 
-    path = scaffold.new_method(name, into)
-    inside = scaffold.in_tree(into)
+    path = template.new_method(name, into)
+    inside = template.in_tree(into)
     plugin = "" if inside else f" --plugin {path}"
     steps = [f"add `{path.stem}` to the imports and to __all__ of {into / '__init__.py'}"] if inside else []
     steps += [

@@ -13,10 +13,10 @@ import typer
 from tabulate import tabulate
 
 from ...registry import UserError
-from ..provenance import now
+from ..store.provenance import now
 
 if TYPE_CHECKING:
-    from ..speed import Case, MethodTiming
+    from ..profile.speed import Case, MethodTiming
 
 CASES = ("cora:10", "cora:20", "cora:100", "pubmed:10")
 HEAD = """# Speed
@@ -41,7 +41,7 @@ def profile(
     output: Annotated[Path | None, typer.Option(help="also write the tables to this Markdown file")] = None,
 ) -> None:
     """Measure rounds of a cohort, of cohorts of one and of centralised training, side by side."""
-    from ..speed import measure_case, measure_methods
+    from ..profile.speed import measure_case, measure_methods
 
     wanted = [_parse(text) for text in (case or (() if all_methods else CASES))]
     parts: list[str] = []

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from ..plan import Item
-from ..runner import Observer
-from ..schema import Row
+from ..runner.plan import Item
+from ..runner.supervisor import Observer
+from ..store.schema import Row
 
 
 class Display(Observer):

@@ -15,8 +15,8 @@ from .options import Results, names, numbers, seeds as parse_seeds
 from .run import run
 
 if TYPE_CHECKING:
-    from ..selection import Request
-    from ..suite import Suite
+    from ..suites.selection import Request
+    from ..suites.suite import Suite
 
 Names = list[str] | None
 
@@ -51,8 +51,8 @@ def reproduce(
         return 0
     if table not in tables():
         raise did_you_mean(table, tables(), "table")
-    from ..selection import Request
-    from ..suitefile import load_suite
+    from ..suites.selection import Request
+    from ..suites.suitefile import load_suite
 
     datasets, methods = _narrowed(table, load_suite(table), names(only))
     if not names(rerun):  # what is to run again is not to be had from elsewhere
@@ -111,10 +111,10 @@ def _narrowed(table: str, suite: Suite, only: Iterable[str]) -> tuple[list[str],
 
 def _reuse(request: Request, results: Path, dry_run: bool) -> None:
     """Take finished cells over from other suites, so that the plan finds them done."""
-    from ..plan import make_plan
-    from ..reuse import elsewhere, take_over
-    from ..selection import select
+    from ..runner.plan import make_plan
+    from ..runner.reuse import elsewhere, take_over
     from ..store import Store
+    from ..suites.selection import select
 
     store = Store(results)
     (table,) = request.suites

@@ -16,8 +16,8 @@ from .options import Plugins, Results, names, numbers, seeds as parse_seeds
 from .status import why
 
 if TYPE_CHECKING:
-    from ..cell import Cell
-    from ..plan import Item, Plan
+    from ..runner.plan import Item, Plan
+    from ..suites.cell import Cell
 
 Names = list[str] | None
 
@@ -57,11 +57,11 @@ def run(
     -m, -d, -p, -k, -b, --split and --suite may be repeated or take a comma list. Without a suite, the leaderboard's
     cells for the given methods and datasets are run. Changed settings are filed under the suite `custom`.
     """
-    from ..plan import make_plan, with_data
     from ..plugins import absolute, load_plugins
-    from ..runner import Options, record_missing, run_plan
-    from ..selection import Request, select
+    from ..runner.plan import make_plan, with_data
+    from ..runner.supervisor import Options, record_missing, run_plan
     from ..store import Store
+    from ..suites.selection import Request, select
     from .progress import Display
 
     plugins = absolute(plugin or ())

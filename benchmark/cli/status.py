@@ -12,7 +12,7 @@ from rich.table import Table
 from .options import Plugins, Results, names
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..runner.plan import Plan
 
 COLUMNS = ("suite", "cells", "done", "failed", "skipped", "to do", "stale")
 
@@ -23,10 +23,10 @@ def status(
     plugin: Plugins = None,
 ) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons) and still to do."""
-    from ..plan import make_plan
     from ..plugins import load_plugins
+    from ..runner.plan import make_plan
     from ..store import Store
-    from ..suitefile import load_suite, suite_names
+    from ..suites.suitefile import load_suite, suite_names
 
     load_plugins(plugin or ())
     store = Store(results)

@@ -40,7 +40,7 @@ def submit(
     """
     from ..plugins import load_plugins
     from ..store import Store
-    from ..submission import metadata, pack, validate as checks
+    from ..submission import checks, metadata, pack
 
     load_plugins(plugin or ())
     given = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}

@@ -11,7 +11,7 @@ import typer
 from .options import Plugins
 
 if TYPE_CHECKING:
-    from ..submission.validate import Validation
+    from ..submission.checks import Validation
 
 SHOWN = 200  # lines of problems
 
@@ -36,7 +36,7 @@ def validate(
     """
     from ...registry import UserError
     from ..plugins import load_plugins
-    from ..submission import pack, validate as checks
+    from ..submission import checks, pack
 
     load_plugins(plugin or ())
     with checks.opened(path) as (root, archive):

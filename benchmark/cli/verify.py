@@ -16,8 +16,8 @@ from .options import Plugins, names
 from .validate import PathArgument
 
 if TYPE_CHECKING:
-    from ..schema import Row
-    from ..submission.verify import Comparison
+    from ..store.schema import Row
+    from ..submission.rerun import Comparison
 
 THREADS = 1  # a worker, as the benchmark's own runs
 
@@ -42,11 +42,10 @@ def verify(
     On the same type of machine figures must be equal to float32 rounding; elsewhere within 3 deviations over seeds.
     """
     from ...report.text import plain
-    from .. import verified
     from ..plugins import absolute, load_plugins
-    from ..provenance import environment, git_state, now
-    from ..store import Store
-    from ..submission import validate as checks, verify as again
+    from ..store import Store, verified
+    from ..store.provenance import environment, git_state, now
+    from ..submission import checks, rerun as again
 
     plugins = absolute(plugin or ())
     load_plugins(plugins)
@@ -104,10 +103,10 @@ Made = dict[tuple[str, str], "Row"]
 
 def _run(drawn: Sequence[Row], jobs: int | None, timeout: float, plugins: tuple[str, ...]) -> Made:
     """The rows made now, by suite and key, in a results folder that is thrown away."""
-    from ..cell import Cell
-    from ..plan import make_plan, with_data
-    from ..runner import Options, run_plan
+    from ..runner.plan import make_plan, with_data
+    from ..runner.supervisor import Options, run_plan
     from ..store import Store
+    from ..suites.cell import Cell
     from .progress import Display
 
     with tempfile.TemporaryDirectory() as folder:

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta, timezone
 from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError
-from ..cell import PARTS, Cell
-from ..provenance import canonical, source_version
-from ..schema import Row
-from ..suite import make_cell
+from ..store.provenance import canonical, source_version
+from ..store.schema import Row
+from ..suites.cell import PARTS, Cell
+from ..suites.suite import make_cell
 from .limits import TEXT, TEXTS
 
 RERUN = "rows are never edited: run the cell again"

@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 from ...registry import UserError
-from ..cell import Cell
-from ..provenance import canonical
-from ..selection import CUSTOM, Request, select
-from ..suitefile import load_suite, suite_names
+from ..store.provenance import canonical
+from ..suites.cell import Cell
+from ..suites.selection import CUSTOM, Request, select
+from ..suites.suitefile import load_suite, suite_names
 from .findings import Findings
 from .lines import Line
 

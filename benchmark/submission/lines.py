@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ...registry import UserError
-from .. import rowfile
-from ..schema import Row
-from ..store import safe_name
+from ..store import rowfile
+from ..store.folder import safe_name
+from ..store.schema import Row
 from .findings import Findings
 from .folder import Folder
 from .limits import ROWS

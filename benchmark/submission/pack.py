@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...registry import UserError, did_you_mean
-from .. import rowfile
-from ..schema import Row
-from ..selection import CUSTOM
-from ..store import Store, safe_name
+from ..store import rowfile
+from ..store.folder import Store, safe_name
+from ..store.schema import Row
+from ..suites.selection import CUSTOM
 from . import archive, metadata
+from .checks import Validation
 from .lines import standing
 from .metadata import Metadata
-from .validate import Validation
 
 RESULTS = Path("results")
 

@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...registry import UserError
-from ..provenance import canonical
-from ..schema import Row
-from ..store import Store, safe_name
+from ..store.folder import Store, safe_name
+from ..store.provenance import canonical
+from ..store.schema import Row
 from . import metadata
 from .findings import Findings
 from .folder import Folder

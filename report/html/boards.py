@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from .. import provenance
+from .. import origins as provenance
 from ..board import Board
 from ..leaderboard import RANK, mark, mean_rank, missing, outcome, reasons
 from ..standings import Standings

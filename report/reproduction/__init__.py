@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import provenance
+from .. import origins as provenance
 from ..board import Board
 from ..papers import Table, papers, printed, tables
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown

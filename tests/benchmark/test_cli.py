@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from fglbench.benchmark import provenance
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.selection import Request, select
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.store import Store, provenance
+from fglbench.benchmark.suites.selection import Request, select
 from fglbench.registry import UserError
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import fglbench
-from fglbench.benchmark import embeddings
-from fglbench.benchmark.embeddings import collect
+from fglbench.benchmark.contract.trial import trials
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models
-from fglbench.benchmark.execute import FederationCache, execute
-from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.runner import embeddings
+from fglbench.benchmark.runner.embeddings import collect
+from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.trial import trials
+from fglbench.benchmark.suites.selection import Request, select
 from fglbench.methods import METHODS
 
 TRIALS = {trial.name: trial for trial in trials()}

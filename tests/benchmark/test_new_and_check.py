@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fglbench.benchmark import contract, datacontract, scaffold
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.trial import node_federation, trials
+from fglbench.benchmark.contract import dataset_checks, method_checks, template
+from fglbench.benchmark.contract.trial import node_federation, trials
 from fglbench.datasets.csbm import CSBM
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg, Global
@@ -39,13 +39,13 @@ def test_the_template_passes_the_contract_as_it_is(
     step = next(line for line in capsys.readouterr().out.splitlines() if "fglbench check" in line)
     assert main(step.split("fglbench ")[1].split()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines[:-1]] == [name.replace("_", " ") for name in contract.CHECKS]
+    assert [line.split("  ")[0] for line in lines[:-1]] == [name.replace("_", " ") for name in method_checks.CHECKS]
     assert all(line.endswith("  ok") for line in lines[:-1])
-    assert lines[-1].startswith(f"my-method holds to the contract ({len(contract.CHECKS)} checks, ")
+    assert lines[-1].startswith(f"my-method holds to the contract ({len(method_checks.CHECKS)} checks, ")
 
 
 def test_the_template_is_well_kept(tmp_path: Path) -> None:
-    path = scaffold.new_method("fed-much-longer-name+", tmp_path)
+    path = template.new_method("fed-much-longer-name+", tmp_path)
     assert path.name == "fed_much_longer_name_plus.py"
     assert "class FedMuchLongerNamePlus(FedAvg)" in path.read_text()
     for command in (["check", "--select", "E,F,W,I,B,UP"], ["format", "--check"]):
@@ -57,7 +57,7 @@ def test_the_template_is_well_kept(tmp_path: Path) -> None:
 def test_in_the_package_it_imports_relatively_and_says_where_to_add_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(scaffold, "METHODS_FOLDER", tmp_path)
+    monkeypatch.setattr(template, "METHODS_FOLDER", tmp_path)
     assert main(["new", "method", "my-method", "--into", str(tmp_path)]) == 0
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS" in text
@@ -70,10 +70,10 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     """The template's own claim, checked where its text promises it."""
     import torch
 
+    from fglbench.benchmark.contract.trial import record
     from fglbench.benchmark.plugins import load_plugins
-    from fglbench.benchmark.trial import record
 
-    path = scaffold.new_method("switched-off", tmp_path)
+    path = template.new_method("switched-off", tmp_path)
     load_plugins([str(path)])
     trial = trials()[0]
     plain = record(FedAvg(), trial)
@@ -138,26 +138,26 @@ class Nowhere(FedAvg):
 
 
 def test_results_say_ok_failed_and_skipped_with_the_reason() -> None:
-    learns = list(contract.results(Deaf(), ["documented", "learns"]))
+    learns = list(method_checks.results(Deaf(), ["documented", "learns"]))
     assert learns[0] == ("documented", "ok", "")
     assert learns[1][:2] == ("learns", "failed")
     assert learns[1][2].startswith("does not learn: score")
-    ((_, verdict, reason),) = contract.results(Wrecked(), ["uploads_finite_numbers"])
+    ((_, verdict, reason),) = method_checks.results(Wrecked(), ["uploads_finite_numbers"])
     assert verdict == "failed"
     assert reason.startswith("ZeroDivisionError: division by zero (test_new_and_check.py:")
     pooled = ("stays_local", "skipped", "it pools the data of all clients, as a reference may")
-    assert list(contract.results(Global(), ["stays_local"])) == [pooled]
-    found = {name: verdict for name, verdict, _ in contract.results(Nowhere())}
+    assert list(method_checks.results(Global(), ["stays_local"])) == [pooled]
+    found = {name: verdict for name, verdict, _ in method_checks.results(Nowhere())}
     assert found.pop("documented") == "ok"
     assert found.pop("skips_with_a_reason") == "failed"
     assert set(found.values()) == {"skipped"}
-    assert set(contract.check(Deaf(), ["documented", "learns"])) == {"learns"}
+    assert set(method_checks.check(Deaf(), ["documented", "learns"])) == {"learns"}
 
 
 def test_check_exits_with_1_and_names_the_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(contract, "results", partial(contract.results, names=["documented"]))
+    monkeypatch.setattr(method_checks, "results", partial(method_checks.results, names=["documented"]))
     monkeypatch.setitem(METHODS._classes, "bare", type("Bare", (FedAvg,), {"name": "bare"}))
     assert main(["check", "bare"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -180,9 +180,9 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     from fglbench.datasets import DATASETS
 
     small = {"nodes": 40, "classes": 2, "features": 4}
-    verdicts = {name: verdict for name, verdict, _ in datacontract.results(DATASETS.build("csbm", small))}
+    verdicts = {name: verdict for name, verdict, _ in dataset_checks.results(DATASETS.build("csbm", small))}
     assert verdicts == {
-        **dict.fromkeys(datacontract.CHECKS, "ok"),
+        **dict.fromkeys(dataset_checks.CHECKS, "ok"),
         "splits_apart": "skipped",
         "is_registered": "skipped",
     }
@@ -200,7 +200,7 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
 
                 return replace(super().load(), **changes)
 
-        found = {name: (verdict, reason) for name, verdict, reason in datacontract.results(Broken(**small))}
+        found = {name: (verdict, reason) for name, verdict, reason in dataset_checks.results(Broken(**small))}
         assert found[check][0] == "failed"
         return found[check][1]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fglbench.benchmark.plan import make_plan
-from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.selection import Request, select
 from fglbench.registry import UserError
 
 STATUSES = ["ok", "ok", "failed", "timeout", "oom", "skipped"]

@@ -7,10 +7,10 @@ from functools import cache
 import pandas as pd
 import pytest
 
-from fglbench.benchmark.cell import Cell
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suitefile import leaderboard_suites, load_suite, suite_names
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite, suite_names
 from fglbench.report.papers import printed, tables
 from fglbench.report.reproduction.match import Rows
 

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 import fglbench
-from fglbench.benchmark.plan import make_plan, with_data
-from fglbench.benchmark.runner import Observer, record_missing
-from fglbench.benchmark.selection import Request, select
+from fglbench.benchmark.runner.plan import make_plan, with_data
+from fglbench.benchmark.runner.supervisor import Observer, record_missing
 from fglbench.benchmark.store import Store, load_results
+from fglbench.benchmark.suites.selection import Request, select
 from fglbench.datasets import DATASETS
 from fglbench.datasets.csbm import CSBM
 from fglbench.registry import UserError

@@ -13,9 +13,9 @@ import sys
 import numpy as np
 import pytest
 
-from fglbench.benchmark import rowfile, store as stores
-from fglbench.benchmark.schema import Row
-from fglbench.benchmark.store import Store, latest, load_results
+from fglbench.benchmark.store import folder as stores, rowfile
+from fglbench.benchmark.store.folder import Store, latest, load_results
+from fglbench.benchmark.store.schema import Row
 from fglbench.registry import UserError
 
 

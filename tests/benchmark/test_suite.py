@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fglbench.benchmark.cell import Cell
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.selection import Request, select
-from fglbench.benchmark.suitefile import load_suite, parse_suite, suite_names
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.suitefile import load_suite, parse_suite, suite_names
 from fglbench.registry import UserError
 
 TEXT = """\

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract import CHECKS, ContractError
+from fglbench.benchmark.contract.method_checks import CHECKS, ContractError
+from fglbench.benchmark.contract.trial import Trial, graph_federation, node_federation, overlapping_federation, record
 from fglbench.benchmark.engine import Method, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.cohort import Cohort
 from fglbench.benchmark.engine.messages import Tree
-from fglbench.benchmark.trial import Trial, graph_federation, node_federation, overlapping_federation, record
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 from fglbench.methods.fedopt import FedOpt

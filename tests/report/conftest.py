@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fglbench.benchmark.schema import Row
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.schema import Row
 from fglbench.report.board import Board
 
 ENVIRONMENT = "0123456789ab"

@@ -18,8 +18,8 @@ import typer
 from PIL import Image, ImageChops
 from typer.testing import CliRunner
 
-from fglbench.benchmark import verified
 from fglbench.benchmark.cli.report import report
+from fglbench.benchmark.store import verified
 from fglbench.registry import Parameter, UserError
 from fglbench.report import build
 from fglbench.report.html import Card, Picture, page, prose

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fglbench.benchmark import boards, suitefile, verified
-from fglbench.benchmark.store import Store
-from fglbench.benchmark.verified import Verified
+from fglbench.benchmark.store import Store, verified
+from fglbench.benchmark.store.verified import Verified
+from fglbench.benchmark.suites import headers, suitefile
 from fglbench.report import build, leaderboard, readme
 
 
@@ -102,6 +102,6 @@ def test_every_leaderboard_suite_has_a_place_of_its_own() -> None:
     placed = {suite.name: suite.order for suite in suites if suite.order is not None}
     assert set(placed) == {suite.name for suite in suites if suite.leaderboard}
     assert len(set(placed.values())) == len(placed)
-    assert all(boards.is_board(name) for name in placed)
-    assert all(boards.board_title(suite.name) == suite.title for suite in suites if suite.name in placed)
-    assert sorted(placed, key=boards.board_order) == sorted(placed, key=lambda name: placed[name])
+    assert all(headers.is_board(name) for name in placed)
+    assert all(headers.board_title(suite.name) == suite.title for suite in suites if suite.name in placed)
+    assert sorted(placed, key=headers.board_order) == sorted(placed, key=lambda name: placed[name])

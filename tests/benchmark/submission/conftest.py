@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from fglbench.benchmark import rowfile, suitefile
-from fglbench.benchmark.cell import Cell
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.execute import FederationCache, execute
-from fglbench.benchmark.provenance import environment
-from fglbench.benchmark.schema import Row
-from fglbench.benchmark.selection import Request, select
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.runner.execute import FederationCache, execute
+from fglbench.benchmark.store import Store, rowfile
+from fglbench.benchmark.store.provenance import environment
+from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import claims
+from fglbench.benchmark.suites import suitefile
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.selection import Request, select
 
 SUITE = """
 description: a tiny synthetic board

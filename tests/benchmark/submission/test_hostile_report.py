@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.provenance import canonical
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.provenance import canonical
 from fglbench.report import build, labels
 
 EVIL = (

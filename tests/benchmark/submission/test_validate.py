@@ -12,9 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fglbench.benchmark import store as stores
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.store import Store, folder as stores
 
 ROWS = "tiny/fedprox.csv"
 Tamper = Callable[[Path, SimpleNamespace], object]

@@ -26,12 +26,12 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS
-from ..methods import METHODS
-from ..registry import Registry, UserError, first_error
+from ...datasets import DATASETS, PARTITIONS, SPLITS
+from ...methods import METHODS
+from ...registry import Registry, UserError, first_error
+from ..engine.backbones import BACKBONES
+from ..engine.config import TrainConfig
 from .cell import Cell, Choice
-from .engine.backbones import BACKBONES
-from .engine.config import TrainConfig
 
 T = TypeVar("T")
 

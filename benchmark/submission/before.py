@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from ...registry import UserError
-from ..cell import Cell
-from ..schema import Row
+from ..store.schema import Row
+from ..suites.cell import Cell
 from . import metadata
 from .claims import seedless
 from .findings import Findings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ..registry import UserError
+from ...registry import UserError
 from .schema import SCHEMA_VERSION, Row
 
 COLUMNS = list(Row.model_fields)

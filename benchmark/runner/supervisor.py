@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
-from ..registry import UserError
+from ...registry import UserError
+from ..store import Store
+from ..store.provenance import environment, git_state, now
+from ..store.schema import Row
 from .plan import Item, Missing, Plan
-from .pool import Worker
-from .provenance import environment, git_state, now
-from .schema import Row
-from .store import Store
+from .process import Worker
 from .worker import BROKEN, DONE, READY, ROUND
 
 TICK = 0.2  # seconds between looks at clocks and memory

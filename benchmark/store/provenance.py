@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..registry import UserError
+from ...registry import UserError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOUNDATIONS = {"builtins", "abc", "typing", "pydantic"}
 PACKAGES = "fglbench torch dgl numpy scipy scikit-learn scikit-network networkx ogb pydantic".split()  # noqa: SIM905
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...registry import UserError
-from . import base as bases, cells, claims, data, sidefiles
+from . import before as bases, cells, claims, federations as data, sidefiles
 from .archive import unpack
 from .findings import Findings
 from .folder import Folder, look

@@ -14,11 +14,11 @@ from typing import Literal
 
 import torch
 
-from ..datasets.federation import NodeClient
-from .engine import Diverged, Method, Outcome, Skip, TrainConfig, train
-from .engine.clustering import ClusteringEvaluator
-from .engine.loop import Exchange
-from .execute import explain
+from ...datasets.federation import NodeClient
+from ..engine import Diverged, Method, Outcome, Skip, TrainConfig, train
+from ..engine.clustering import ClusteringEvaluator
+from ..engine.loop import Exchange
+from ..runner.execute import explain
 from .trial import Entry, Record, Trial, node_federation, perturbed, record, relabelled, trials
 
 LEARNING = {

@@ -9,9 +9,9 @@ from functools import lru_cache, partial
 import dgl
 import torch
 
-from ..datasets import PARTITIONS, SPLITS, DatasetSpec, build_federation
-from ..datasets.federation import Data, NodeData
-from .contract import ContractError, Inapplicable, Verdict, judge
+from ...datasets import PARTITIONS, SPLITS, DatasetSpec, build_federation
+from ...datasets.federation import Data, NodeData
+from .method_checks import ContractError, Inapplicable, Verdict, judge
 
 CLIENTS = 3
 

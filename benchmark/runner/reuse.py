@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..store import Store
 from .plan import Item
-from .store import Store
 
 
 def elsewhere(items: Iterable[Item], store: Store) -> dict[str, Item]:

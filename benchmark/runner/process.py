@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 from filelock import FileLock
 
+from ..store import Store
+from ..store.provenance import now
 from . import worker
 from .plan import Item
-from .provenance import now
-from .store import Store
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
-from ..datasets.federation import Data, Federation
-from ..methods import METHODS
-from ..registry import UserError
-from .cell import Cell
+from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
+from ...datasets.federation import Data, Federation
+from ...methods import METHODS
+from ...registry import UserError
+from ..engine import Diverged, Skip, train
+from ..engine.backbones import BACKBONES
+from ..engine.evaluate import Evaluator, Models
+from ..engine.outcome import Outcome
+from ..store import Store
+from ..store.provenance import now
+from ..store.schema import Row
+from ..suites.cell import Cell
 from .embeddings import collect
-from .engine import Diverged, Skip, train
-from .engine.backbones import BACKBONES
-from .engine.evaluate import Evaluator, Models
-from .engine.outcome import Outcome
-from .provenance import now
-from .schema import Row
-from .store import Store
 
 OnRound = Callable[[int, dict[str, Any]], None]
 FIGURES = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ..registry import UserError
+from ...registry import UserError
 from .cell import Cell
 from .settings import apply_settings, parse_setting
 from .suite import (

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS
-from ..methods import METHODS
-from ..registry import Registry, UserError, did_you_mean
+from ...datasets import DATASETS, PARTITIONS, SPLITS
+from ...methods import METHODS
+from ...registry import Registry, UserError, did_you_mean
+from ..engine.backbones import BACKBONES
+from ..engine.config import TrainConfig
 from .cell import Cell, Choice
-from .engine.backbones import BACKBONES
-from .engine.config import TrainConfig
 from .suite import make_cell, train_config
 
 REGISTRIES: dict[str, Registry[Any]] = {

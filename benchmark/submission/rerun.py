@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from ...registry import UserError
-from ..cell import Cell
-from ..schema import Row
-from ..verified import Verified
+from ..store.schema import Row
+from ..store.verified import Verified
+from ..suites.cell import Cell
 from .cells import problems as cell_problems
 from .claims import seedless
 

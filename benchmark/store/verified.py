@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..registry import UserError
+from ...registry import UserError
 from .rowfile import write_atomically
 
 FILE = "verified.csv"

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from ..datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
-from .engine import Method, Server, Step, TrainConfig
-from .engine.backbones import BACKBONES, Backbone
-from .engine.cohort import Cohort
-from .engine.loop import Exchange
-from .engine.messages import Download, Each, Tree, transform
+from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
+from ..engine import Method, Server, Step, TrainConfig
+from ..engine.backbones import BACKBONES, Backbone
+from ..engine.cohort import Cohort
+from ..engine.loop import Exchange
+from ..engine.messages import Download, Each, Tree, transform
 
 Entry = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from ..registry import UserError
+from ...registry import UserError
 from . import rowfile, verified
 from .schema import Row
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..datasets import DATASETS
-from ..methods import METHODS
-from ..registry import Registry
-from .engine.config import TrainConfig
-from .provenance import canonical, source_version
-from .schema import Row
+from ...datasets import DATASETS
+from ...methods import METHODS
+from ...registry import Registry
+from ..engine.config import TrainConfig
+from ..store.provenance import canonical, source_version
+from ..store.schema import Row
 
 PARTS = ("dataset", "partition", "split", "backbone", "method")  # a row has a name and parameters for each
 

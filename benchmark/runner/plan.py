@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from ..datasets import DATASETS
-from ..methods import METHODS
-from ..registry import UserError, did_you_mean
-from .cell import Cell
-from .provenance import source_version
-from .schema import Row
-from .store import Store
+from ...datasets import DATASETS
+from ...methods import METHODS
+from ...registry import UserError, did_you_mean
+from ..store import Store
+from ..store.provenance import source_version
+from ..store.schema import Row
+from ..suites.cell import Cell
 
 State = Literal["todo", "done", "failed", "skipped"]
 Rerun = Literal["failed", "timeout", "oom", "skipped", "stale", "all"]
@@ -109,7 +109,7 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
     """Load every dataset of the plan once, so that workers find it in the cache.
 
     Returns the plan without the cells whose data cannot be had (the data, not the method, is missing, so they have no
-    row unless `runner.record_missing` is asked to write one), and what is missing.
+    row unless `supervisor.record_missing` is asked to write one), and what is missing.
     """
     missing: dict[str, Missing] = {}
     for dataset in {item.cell.dataset.name: item.cell.dataset for item in plan.todo}.values():

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 from string import Template
 
-from ..registry import UserError
-from .rowfile import write_atomically
+from ...registry import UserError
+from ..store.rowfile import write_atomically
 
 TEMPLATE = Path(__file__).parent / "templates" / "method.txt"
-METHODS_FOLDER = Path(__file__).resolve().parents[1] / "methods"
+METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
 OUTSIDE = """from fglbench.benchmark.engine import METHODS, Server
 from fglbench.benchmark.engine.backbones import Params
 from fglbench.benchmark.engine.cohort import Cohort
@@ -28,7 +28,7 @@ def new_method(name: str, folder: Path) -> Path:
     In the package's own folder of methods it imports relatively. Raises UserError for a name that no method can have or
     that is taken, for a file that exists, and for a folder that is none or cannot be written.
     """
-    from .plugins import METHODS, installed
+    from ..plugins import METHODS, installed
 
     if not re.fullmatch(r"[a-z][a-z0-9]*([-+][a-z0-9]+)*\+?", name):
         raise UserError(f"{name!r} is no name for a method: lower-case letters, digits and '-', as in my-method")

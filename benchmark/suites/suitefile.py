@@ -7,10 +7,10 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ..registry import UserError, did_you_mean
+from ...registry import UserError, did_you_mean
 from .suite import Block, DatasetEntry, Entry, MethodEntry, Suite
 
-FOLDER = Path(__file__).parent / "suites"
+FOLDER = Path(__file__).parent
 
 
 def suite_names() -> list[str]:

@@ -12,18 +12,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from ..datasets.federation import Federation
-from ..methods import METHODS
-from .engine import Method, TrainConfig
-from .engine.backbones import BACKBONES, Backbone
-from .engine.batch import collate
-from .engine.loop import Exchange
-from .engine.network import initial
-from .engine.tasks import TASKS
-from .engine.timing import measure
-from .engine.views import whole_client
-from .execute import peak_memory, reset_peak_memory
+from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from ...datasets.federation import Federation
+from ...methods import METHODS
+from ..engine import Method, TrainConfig
+from ..engine.backbones import BACKBONES, Backbone
+from ..engine.batch import collate
+from ..engine.loop import Exchange
+from ..engine.network import initial
+from ..engine.tasks import TASKS
+from ..engine.timing import measure
+from ..engine.views import whole_client
+from ..runner.execute import peak_memory, reset_peak_memory
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from functools import cache
 from ...datasets import DATASETS
 from ...datasets.sources import cache_file
 from ...registry import UserError
-from ..cell import Cell
-from ..execute import FederationCache
-from ..schema import Row
+from ..runner.execute import FederationCache
+from ..store.schema import Row
+from ..suites.cell import Cell
 from .findings import Findings
 from .lines import Line
 

@@ -37,10 +37,10 @@ def main(
 
     import torch
 
-    from ..registry import UserError
+    from ...registry import UserError
+    from ..plugins import load_plugins
+    from ..store import Store
     from .execute import FederationCache, execute
-    from .plugins import load_plugins
-    from .store import Store
 
     torch.set_num_threads(threads)
     load_plugins(plugins)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parent / "suites"
+FOLDER = Path(__file__).parent
 
 
 class _Place(NamedTuple):

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from fglbench.benchmark import verified
 from fglbench.benchmark.cli import main, verify as command
-from fglbench.benchmark.schema import Row
-from fglbench.benchmark.store import Store
-from fglbench.benchmark.submission import verify
+from fglbench.benchmark.store import Store, verified
+from fglbench.benchmark.store.schema import Row
+from fglbench.benchmark.submission import rerun as verify
 from fglbench.registry import UserError
 
 
@@ -125,7 +124,7 @@ def test_rows_are_run_again_and_the_verdicts_recorded(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("fglbench.benchmark.provenance.git_state", lambda: ("b" * 40, False))
+    monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
     if not honest:
         tools.edit(results / "tiny/fedavg.csv", None, score="0.001")
     arguments = ["verify", "results", "--sample", "2", "--seed", "0", "-m", "fedavg", "-j", "1", "--record", "results"]

@@ -1,0 +1,1 @@
+"""What it costs: rounds measured beside each other."""
