@@ -26,6 +26,7 @@ from ..store import Store
 from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell
+from ..suites.registered import check_clients
 from .embeddings import collect
 
 OnRound = Callable[[int, dict[str, Any]], None]
@@ -50,7 +51,9 @@ class FederationCache:
     def _build(self, cell: Cell) -> Federation:
         data = _recall(self._data, str(cell.dataset), self._sizes[0], lambda: cell.dataset.build(DATASETS).load())
         partition, split = cell.partition.build(PARTITIONS), cell.split.build(SPLITS)
-        return build_federation(data, partition, split, cell.clients, cell.seed)
+        federation = build_federation(data, partition, split, cell.clients, cell.seed)
+        check_clients(cell, federation.partition_hash)
+        return federation
 
 
 def _recall(cache: OrderedDict[str, Any], key: str, size: int, make: Callable[[], Any]) -> Any:

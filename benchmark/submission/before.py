@@ -16,7 +16,6 @@ from ...registry import UserError
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import metadata
-from .claims import seedless
 from .findings import Findings
 from .folder import Folder, look
 from .limits import TOTAL_BYTES
@@ -182,7 +181,7 @@ def metadata_of_strangers(folder: Folder, fresh: set[Line], maintainers: str, fi
 
 def _place(row: Row) -> str:
     try:
-        return seedless(Cell.of(row))
+        return Cell.of(row).seedless
     except ValueError:
         return row.key
 

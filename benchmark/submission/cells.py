@@ -137,7 +137,7 @@ def _names(row: Row, cell: Cell) -> Iterator[Problem]:
         yield str(error), "give --plugin FILE for a method or dataset outside the package, or run the cell again"
         return
     if made.key != cell.key:
-        ours, theirs = made.model_dump(mode="json"), cell.model_dump(mode="json")
+        ours, theirs = made.identity, cell.identity
         parts = [name for name in ours if ours[name] != theirs[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run the cell again"
     cls = DATASETS.cls(row.dataset)

@@ -28,7 +28,6 @@ from ..store.schema import Row
 from ..store.verified import Verified
 from ..suites.cell import Cell
 from .cells import problems as cell_problems
-from .claims import seedless
 
 EXACT = 1e-6  # rounding of float32 in a mean over clients
 FLOORS = {"score": 0.01, "val": 0.01, "macro_f1": 0.03}
@@ -79,7 +78,7 @@ def _identity(row: Row) -> tuple[str, str]:
 
 def place(row: Row) -> str:
     """The cell of a row without its seed."""
-    return seedless(Cell.of(row))
+    return Cell.of(row).seedless
 
 
 def same_machine(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> bool:
