@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ...methods import METHODS
 from ..store import Store
 from .plan import Item
 
@@ -11,14 +12,13 @@ from .plan import Item
 def elsewhere(items: Iterable[Item], store: Store) -> dict[str, Item]:
     """By key: the newest finished one of another suite for each of the items, if it was made by today's source code."""
     wanted = {item.cell.key: item for item in items}
-    found: dict[str, Item] = {}
+    found, versions = dict[str, Item](), store.versions()
     for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
         own = wanted.get(row.key)
         if own is None or row.suite == own.suite or row.status != "ok":
             continue
-        candidate = Item(row.suite, own.cell, "done", row)
-        if not candidate.stale:
-            found[row.key] = candidate
+        if not versions.stale(row, METHODS.cls(row.method)):
+            found[row.key] = Item(row.suite, own.cell, "done", row)
     return found
 
 

@@ -6,6 +6,7 @@
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
+    results/versions.csv                        which versions of methods compute the same (versions.Equal)
     results/environments/<hash>.json            the machine and package versions that rows refer to
     results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
 
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ...registry import UserError
-from . import rowfile, verified
+from . import rowfile, verified, versions
 from .schema import Row
 
 if TYPE_CHECKING:
@@ -189,6 +190,10 @@ class Store:
     def verdicts(self) -> list[verified.Verified]:
         """On rows that the maintainers ran again, oldest first."""
         return verified.read(self.root)
+
+    def versions(self) -> versions.Versions:
+        """Which versions of methods stand for which."""
+        return versions.read(self.root)
 
     def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
         """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large

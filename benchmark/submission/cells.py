@@ -11,8 +11,9 @@ from datetime import datetime, timedelta, timezone
 from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError
-from ..store.provenance import canonical, source_version
+from ..store.provenance import canonical
 from ..store.schema import Row
+from ..store.versions import Versions
 from ..suites.cell import PARTS, Cell
 from ..suites.suite import make_cell
 from .limits import TEXT, TEXTS
@@ -53,10 +54,10 @@ def problems(row: Row) -> Iterator[Problem]:
         yield from _names(row, cell)
 
 
-def stale(row: Row) -> bool:
+def stale(row: Row, versions: Versions) -> bool:
     """Whether the row was made by other source code of its method than there is here."""
     try:
-        return source_version(METHODS.cls(row.method)) != row.method_version
+        return versions.stale(row, METHODS.cls(row.method))
     except UserError:
         return False
 

@@ -35,6 +35,7 @@ MORE: dict[str, tuple[str, int]] = {
     "metadata": (rf"{metadata.FOLDER}/{NAME}\.yaml", METADATA_BYTES),
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", EMBEDDINGS_BYTES),
     "verified": (r"verified\.csv", ROWS_BYTES),
+    "versions": (r"versions\.csv", ROWS_BYTES),
     "report": (rf"({NAME}/){{0,2}}{NAME}\.(md|html|png|svg)|{NAME}/tables/{NAME}\.csv", PAGE_BYTES),
     "manifest": (rf"({NAME}/)?figures/manifest\.json", ENVIRONMENT_BYTES),
     "damaged": (rf"{NAME}/{NAME}\.csv\.damaged", ROWS_BYTES),

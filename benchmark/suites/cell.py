@@ -14,8 +14,9 @@ from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
-from ..store.provenance import canonical, source_version
+from ..store.provenance import canonical
 from ..store.schema import Row
+from ..store.versions import source_version
 from .identity import TRAINING, identity
 
 REGISTRIES: dict[str, Registry[Any]] = {  # a row has a name and parameters for each
