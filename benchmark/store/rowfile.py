@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ... import files
 from ...registry import UserError
 from .schema import SCHEMA_VERSION, Row
 
@@ -23,8 +22,8 @@ def append(path: Path, row: Row) -> None:
     if path.exists() and path.stat().st_size:
         repair(path)
     if not path.exists() or not path.stat().st_size:
-        write_atomically(path, header())
-    append_bytes(path, line(row))
+        files.write_atomically(path, header())
+    files.append(path, line(row))
 
 
 def header() -> bytes:
@@ -122,52 +121,7 @@ def repair(path: Path) -> None:
     if not damaged:
         return
     aside = path.with_name(path.name + ".damaged")
-    append_bytes(aside, b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
+    files.append(aside, b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in damaged]
-    write_atomically(path, b"".join(kept))
+    files.write_atomically(path, b"".join(kept))
     warnings.warn(f"{path}: {len(damaged)} damaged line(s) moved to {aside.name}", stacklevel=3)
-
-
-def append_bytes(path: Path, data: bytes) -> None:
-    """Append all of `data` or nothing, and force it to disk."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(handle).st_size
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
-    finally:
-        os.close(handle)
-    if not size:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file so that a reader, a crash or a power cut sees the old content or the new one, nothing else."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)

@@ -13,7 +13,8 @@ import sys
 import numpy as np
 import pytest
 
-from fglbench.benchmark.store import folder as stores, rowfile
+from fglbench import files
+from fglbench.benchmark.store import folder as stores
 from fglbench.benchmark.store.folder import Store, latest, load_results
 from fglbench.benchmark.store.schema import Row
 from fglbench.registry import UserError
@@ -122,7 +123,7 @@ def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
             return write(handle, data[:40])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(rowfile.os, "write", half_then_full)
+    monkeypatch.setattr(files.os, "write", half_then_full)
     with pytest.raises(UserError, match=r"no space left for results in .*; every finished row is kept"):
         store.append(make_row("b", error="x" * 23))
     monkeypatch.undo()
