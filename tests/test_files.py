@@ -25,7 +25,7 @@ def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) 
 def test_what_fails_in_between_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file.txt"
     write_atomically(path, b"old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as stream:
+    with pytest.raises(KeyboardInterrupt), replacing(path) as stream:  # noqa: PT012
         stream.write(b"half")
         (unfinished,) = tmp_path.glob(".*.tmp")  # a sweep finds it by its name
         assert unfinished.name.startswith(".file.txt.")

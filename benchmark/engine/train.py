@@ -167,7 +167,7 @@ def _outcome(
         val=_none_if_nan(_mean(scored.val)),
         macro_f1=None if scored.predicted is None else _none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
         score_weighted=None if weighted is None else _none_if_nan(float(weighted)),
-        matrix=matrix,
+        **matrix,
         best_round=best.round,
         rounds=rounds,
         upload_bytes=upload,

@@ -18,7 +18,7 @@ from ..store.schema import Row
 from ..suites.selection import CUSTOM
 from . import archive, metadata
 from .checks import Validation
-from .lines import standing
+from .inbox import standing
 from .metadata import Metadata
 
 RESULTS = Path("results")

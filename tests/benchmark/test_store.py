@@ -100,10 +100,10 @@ def test_foreign_headers_and_schemas_are_refused_by_name(store):
     path = store.file("s", "fedavg")
     text = path.read_text()
     path.write_text(text.replace("schema_version,", "", 1))
-    with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema 1 \(missing 'schema_version'\)"):
+    with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema 2 \(missing 'schema_version'\)"):
         store.rows("s")
-    path.write_text(text.replace("\n1,", "\n99,"))
-    with pytest.raises(UserError, match=r"fedavg.csv:2: written in result schema 99; this fglbench reads 1"):
+    path.write_text(text.replace("\n2,", "\n99,"))
+    with pytest.raises(UserError, match=r"fedavg.csv:2: written in result schema 99; this fglbench reads 1 to 2"):
         store.rows("s")
     path.write_text(text.replace(",ok,", ",great,"))
     with pytest.raises(UserError, match=r"fedavg.csv:2: column 'status': Input should be .*, got 'great'"):
