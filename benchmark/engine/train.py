@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import torch
+from pydantic import Field, SkipValidation
 
 from ...datasets.federation import Federation
+from ...metrics import Metrics
 from .backbones import Backbone
 from .config import TrainConfig
 from .evaluate import Diverged, Evaluator, Models
@@ -22,35 +23,24 @@ OnRound = Callable[[int, dict[str, float]], None]
 OnBest = Callable[[Evaluator, Models], None]
 
 
-@dataclass
-class Outcome:
-    """The figures of one run. All metrics are fractions in [0, 1]; None where a metric does not exist for the run.
+class Outcome(Metrics):
+    """The figures of one run, and what lies behind them.
 
-    score is the primary test metric at the round that validation chose; score_metric says in words what it is.
-    matrix: the four model x data figures ("global_on_global", "global_on_local", "personal_on_global",
-    "personal_on_local"). history: per-round columns of equal length ("round", "val", "score", "val_loss",
-    "train_loss", "upload_bytes", "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one
-    entry where the whole graph or the union is scored), and on each client's own test nodes "global_on_local" and
-    "personal_on_local", where there are such models.
+    history: per-round columns of equal length ("round", "val", "score", "val_loss", "train_loss", "upload_bytes",
+    "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry where the whole graph or
+    the union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", where there are
+    such models. Neither is validated: bytes stay integers.
     """
 
-    score: float | None
-    score_metric: str
-    val: float | None
-    macro_f1: float | None
-    score_weighted: float | None
-    matrix: dict[str, float | None]
-    best_round: int
-    rounds: int
-    upload_bytes: int
-    download_bytes: int
-    upload_bytes_best: int
-    download_bytes_best: int
-    train_seconds: float
-    total_seconds: float
-    history: dict[str, list[float]] = field(default_factory=dict)
-    per_client: dict[str, list[float]] = field(default_factory=dict)
+    history: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
+    per_client: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def matrix(self) -> dict[str, float | None]:
+        """The four model x data figures."""
+        kinds = [f"{model}_on_{data}" for model in ("global", "personal") for data in ("global", "local")]
+        return {kind: getattr(self, kind) for kind in kinds}
 
 
 def train(
@@ -147,7 +137,7 @@ def _outcome(selection: Selection, model: str, evaluator: Evaluator, exchange: E
         val=_none_if_nan(best.figures["val"]),
         macro_f1=None if scored.predicted is None else _none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
         score_weighted=None if weighted is None else _none_if_nan(float(weighted)),
-        matrix=matrix,
+        **matrix,
         best_round=best.number,
         rounds=selection.rounds,
         upload_bytes=sum(exchange.upload_bytes),

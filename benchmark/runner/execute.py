@@ -17,6 +17,7 @@ import torch
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
 from ...datasets.federation import Data, Federation
 from ...methods import METHODS
+from ...metrics import METRICS
 from ...registry import UserError
 from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
@@ -29,10 +30,6 @@ from ..suites.registered import check_clients
 from .embeddings import collect
 
 OnRound = Callable[[int, dict[str, Any]], None]
-FIGURES = (
-    "score", "score_metric", "val", "macro_f1", "score_weighted", "best_round", "rounds", "upload_bytes",
-    "download_bytes", "upload_bytes_best", "download_bytes_best", "train_seconds", "total_seconds",
-)  # fmt: skip
 ALLOCATION = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "std::length_error")
 
 
@@ -133,7 +130,7 @@ def _describe(federation: Federation) -> dict[str, Any]:
 
 
 def _figures(outcome: Outcome) -> dict[str, Any]:
-    figures = {name: getattr(outcome, name) for name in FIGURES} | outcome.matrix
+    figures = {name: getattr(outcome, name) for name in METRICS}
     wild = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
     if wild:
         raise UserError(f"training diverged: {', '.join(wild)} is not finite")

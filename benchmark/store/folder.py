@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from ...files import write_atomically
 from ...registry import UserError
 from . import rowfile, verified, versions
 from .schema import Row
@@ -105,7 +106,7 @@ class Store:
         """Store a run's curves next to its row; the bytes depend on the content only."""
         data = json.dumps(history, separators=(",", ":")).encode()
         with _clear_errors(self.root):
-            rowfile.write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
+            write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
 
     def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
         """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
@@ -114,18 +115,18 @@ class Store:
         buffer, members = io.BytesIO(), dict[str, Any](arrays)
         np.savez_compressed(buffer, **members)
         with _clear_errors(self.root):
-            rowfile.write_atomically(self.embeddings_file(suite, key), buffer.getvalue())
+            write_atomically(self.embeddings_file(suite, key), buffer.getvalue())
 
     def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
         path = self.environment_file(digest)
         with _clear_errors(self.root):
             if not path.exists():
-                rowfile.write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
+                write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
 
     def write_log(self, key: str, text: str) -> None:
         """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
         with _clear_errors(self.root):
-            rowfile.write_atomically(self.log_file(key), text.encode())
+            write_atomically(self.log_file(key), text.encode())
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""

@@ -12,9 +12,7 @@ from ...registry import UserError
 from ..store import versions
 from . import before as bases, cells, claims, federations as data, sidefiles
 from .archive import unpack
-from .findings import Findings
-from .folder import Folder, look
-from .lines import Line, read
+from .inbox import Findings, Folder, Line, look, read
 
 MAINTAINERS = "fglbench"  # the submitter of the maintainers' own rows
 

@@ -10,8 +10,7 @@ from ...registry import UserError
 from ..suites.cell import Cell
 from ..suites.selection import CUSTOM, Request, select
 from ..suites.suitefile import load_suite, suite_names
-from .findings import Findings
-from .lines import Line
+from .inbox import Findings, Line
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
 

@@ -14,6 +14,7 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.schema import RULES
 from fglbench.benchmark.submission import archive, limits, metadata
 from fglbench.registry import UserError
 
@@ -184,6 +185,6 @@ def test_an_archive_without_metadata_is_a_submission_that_lacks_them(
 
 def test_limits_hold_for_what_a_board_needs() -> None:
     """Fifty datasets, ten seeds and rows of the largest size fit many times."""
-    widest = sum(limits.TEXTS.values()) + 60 * limits.TEXT
+    widest = sum(rule.longest for rule in RULES.values())
     assert 50 * 10 * widest < limits.TOTAL_BYTES
     assert limits.FILES > 50 * 10 * 2 + 10
