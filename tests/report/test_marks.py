@@ -12,7 +12,7 @@ import pytest
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.verified import Verified
 from fglbench.benchmark.suites import headers, suitefile
-from fglbench.report import build, leaderboard, readme
+from fglbench.report import build, readme, tables
 
 
 def verdict(row, passed: bool = True, **changes) -> Verified:
@@ -32,7 +32,7 @@ def rows(results: Path):
 
 def marks(results: Path) -> dict[str, str]:
     (board,) = build.load_boards(results)
-    return {name: leaderboard.mark(board, name) for name in board.entrants if leaderboard.mark(board, name)}
+    return {name: tables.mark(board, name) for name in board.entrants if tables.mark(board, name)}
 
 
 def test_a_mark_counts_the_rows_that_were_run_again(results: Path, rows) -> None:
