@@ -101,6 +101,19 @@ class Board:
         return set(self.rows.loc[self.rows["reference"].astype(bool), "entrant"])
 
     @cached_property
+    def scored_as(self) -> dict[str, str]:
+        """What each entrant's score is: whose model, on which nodes."""
+        kinds = self.scored.groupby("entrant")["score_metric"].unique()
+        return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
+
+    def standing(self, entrant: str) -> str:
+        if self.is_reference(entrant):
+            return "reference"
+        if entrant in self.ranked:
+            return "ranked"
+        return "complete" if entrant in self.complete else "incomplete"  # complete: a setting of a sweep
+
+    @cached_property
     def verified(self) -> dict[str, tuple[int, int]]:
         """For each entrant with rows that the maintainers ran again: how many of them passed, and how many there are.
 
@@ -160,6 +173,10 @@ class Board:
     def complete(self) -> list[str]:
         """Entrants with a score for every seed of every task."""
         return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
+
+    @property
+    def incomplete(self) -> list[str]:
+        return [name for name in self.entrants if self.tasks and name not in self.complete]
 
     @cached_property
     def sweeps(self) -> list[sweep.Sweep]:

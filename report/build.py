@@ -34,7 +34,7 @@ from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
 from .standings import Standings
-from .tables import task_csv, task_markdown
+from .task_page import task_csv, task_markdown
 from .text import slug
 
 

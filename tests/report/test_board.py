@@ -9,8 +9,9 @@ import pytest
 
 from fglbench.registry import UserError
 from fglbench.report.compare import compare, shown
-from fglbench.report.leaderboard import missing
+from fglbench.report.gaps import missing
 from fglbench.report.standings import Standings
+from fglbench.report.text import literal
 
 
 def test_the_demo_by_hand(made: SimpleNamespace) -> None:
@@ -31,7 +32,7 @@ def test_the_demo_by_hand(made: SimpleNamespace) -> None:
 
 
 def test_what_is_missing_is_said(made: SimpleNamespace) -> None:
-    lines = missing(made.board(made.demo()), "delta")
+    lines = [literal(line) for line in missing(made.board(made.demo()), "delta")]
     assert lines == ["cora: failed (seed 1): loss is nan \\| round 3", "wiki: skipped: needs features"]
 
 
