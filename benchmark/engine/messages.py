@@ -21,8 +21,9 @@ Tree: TypeAlias = dict[str, Any]  # nested dicts with leaves
 class Each:
     """A download with a value of its own for each client that gets it: leaves (K, ...) or lists of K tensors.
 
-    clients: the ids addressed, in the order of the leaves; None = the participants of the round. A method that allows
-    partial participation addresses all clients, since those of the next round are not known yet.
+    clients: the ids addressed, in the order of the leaves; None = those who took part in the step. Everyone who acts in
+    the next step must be among them; whoever else is gets nothing, now or later. So a method that allows partial
+    participation addresses all clients, since those of the next round are not known yet.
     """
 
     tree: Tree
@@ -101,7 +102,9 @@ def merge(trees: Sequence[Tree]) -> Tree:
     def joined(_: int | None, *column: Any) -> Leaf:
         return [entry for part in column for entry in part] if isinstance(column[0], list) else torch.cat(column)
 
-    merged: Tree = trees[0] if len(trees) == 1 else walk(joined, *trees)
+    if len(trees) < 2:
+        return trees[0] if trees else {}
+    merged: Tree = walk(joined, *trees)
     return merged
 
 
@@ -120,7 +123,7 @@ def tree_bytes(tree: Tree, clients: int) -> list[int]:
 
 
 def deliver(message: Download, clients: Sequence[int], participants: Sequence[int], *, partial: bool = False) -> Tree:
-    """What these clients receive: leaves with a leading axis for them. participants: of the round of the message.
+    """What these clients receive: leaves with a leading axis for them. participants: of the step of the message.
 
     A value that is the same for everyone is expanded, not copied (stride 0); the receiver must not write into it.
     RuntimeError when a personal download does not address one of the clients; with `partial`, an empty tree.
