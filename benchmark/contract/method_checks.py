@@ -16,8 +16,8 @@ import torch
 
 from ...datasets.federation import NodeClient
 from ..engine import Diverged, Method, Outcome, Skip, TrainConfig, train
-from ..engine.clustering import ClusteringEvaluator
-from ..engine.loop import Exchange
+from ..engine.exchange import Exchange
+from ..engine.graphs.clustering import ClusteringEvaluator
 from ..runner.execute import explain
 from .trial import Entry, Record, Trial, node_federation, perturbed, record, relabelled, trials
 

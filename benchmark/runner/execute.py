@@ -18,10 +18,9 @@ from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_co
 from ...datasets.federation import Data, Federation
 from ...methods import METHODS
 from ...registry import UserError
-from ..engine import Diverged, Skip, train
+from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
 from ..engine.evaluate import Evaluator, Models
-from ..engine.outcome import Outcome
 from ..store import Store
 from ..store.provenance import now
 from ..store.schema import Row

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.messages import Each
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS

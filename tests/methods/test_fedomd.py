@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.network import initial
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.messages import Tree, leaves
 from fglbench.benchmark.engine.method import Phase, Step
 from fglbench.benchmark.engine.random import stream

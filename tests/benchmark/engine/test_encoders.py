@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.encoders import GCNEncoder, GINEncoder, Head, is_statistic, named
-from fglbench.benchmark.engine.graphsets import GraphStack, neighbours, normalised
+from fglbench.benchmark.engine.graphs.encoders import GCNEncoder, GINEncoder, Head, named
+from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
 from fglbench.datasets.federation import Federation
 
 Make = Callable[..., Federation]

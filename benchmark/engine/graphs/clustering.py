@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 
-from ...datasets.federation import GraphSetData
-from .backbones import Params
-from .evaluate import Diverged, Evaluator, Models, Scored
+from ....datasets.federation import GraphSetData
+from ..backbones import Params
+from ..evaluate import Diverged, Evaluator, Models, Scored
+from ..network import Network
+from ..random import stream
+from ..targets import Target
 from .graphmethod import GraphMethod
 from .graphsets import GraphStack
-from .network import Network
-from .random import stream
-from .targets import Target
 
 CHUNK = 512  # graphs embedded at a time: scoring normalises nothing over a batch, so the cut changes no number
 

@@ -1,0 +1,112 @@
+"""What every backbone shares: stacked parameters, the loop over layers, and how a layer multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from ....registry import Registry, Spec
+from ..batch import Batch, Features
+from ..ops import dropout, segment_add, segment_product
+from ..random import Streams
+
+Params = dict[str, torch.Tensor]
+
+BACKBONES: Registry[Backbone] = Registry("backbone")
+
+
+@dataclass
+class Forward:
+    """What a pass over N rows leaves: logits (N, C), and `pre`, each hidden layer's output (N, h) before activation."""
+
+    logits: torch.Tensor
+    pre: list[torch.Tensor] = field(default_factory=list)
+    activate: Callable[[torch.Tensor], torch.Tensor] = torch.relu
+
+    @property
+    def hidden(self) -> list[torch.Tensor]:
+        """Each hidden layer's output after activation, before dropout."""
+        return [self.activate(z) for z in self.pre]
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        """The input of the last layer before dropout, (N, h); the logits where there is no hidden layer."""
+        return self.activate(self.pre[-1]) if self.pre else self.logits
+
+
+class Backbone(Spec):
+    """A model for K clients at once: parameters carry a leading client axis, (K, ...).
+
+    Subclasses give the parameters of one layer and its output for stacked rows.
+    """
+
+    hidden: int = Field(64, ge=1, description="hidden width h")
+    layers: int = Field(2, ge=1, description="number of layers, the output layer included")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every hidden activation")
+    input_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input features (Kipf's GCN: 0.5)")
+    linear_head: bool = Field(
+        False, description="all layers yield width h and a linear classifier follows, as methods that share heads need"
+    )
+
+    def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
+        """(in, out) of each layer, the linear head excluded."""
+        last = self.hidden if self.linear_head else classes
+        sizes = [features, *[self.hidden] * (self.layers - 1), last]
+        return list(pairwise(sizes))
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        """Fresh parameters of one client (no client axis): Glorot-uniform weights, zero biases, unless a layer says."""
+        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        params: Params = {}
+        widths = self.widths(features, classes)
+        for i, (n_in, n_out) in enumerate(widths):
+            hidden = self.linear_head or i < len(widths) - 1
+            layer = self.init_layer(n_in, n_out, source, hidden=hidden)
+            params |= {f"{i}.{name}": value for name, value in layer.items()}
+        if self.linear_head:
+            params["head.weight"] = glorot(self.hidden, classes, source)
+            params["head.bias"] = torch.zeros(classes)
+        return params
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        """Parameters of one layer, (in) -> (out); hidden: an activation follows."""
+        return {"weight": glorot(n_in, n_out, source), "bias": torch.zeros(n_out)}
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        """Layer i on stacked rows, before the activation: (N, out)."""
+        raise NotImplementedError
+
+    def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
+        """One pass over all rows of a batch. With `streams` it is a training pass: dropout, drawn from them."""
+        pre: list[torch.Tensor] = []
+        h: torch.Tensor | Features = batch.x
+        if streams is not None:
+            h = batch.x.dropout(self.input_dropout, streams)
+        for i in range(self.layers):
+            z = self.layer(params, i, h, batch)
+            if i == self.layers - 1 and not self.linear_head:
+                return Forward(z, pre)
+            pre.append(z)
+            h = torch.relu(z) if streams is None else dropout(z, self.dropout, streams, batch.sizes, relu=True)
+        return Forward(affine(params, "head", h, batch), pre)
+
+
+def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:
+    """(in, out) uniform in +-sqrt(6 / (in + out)) (Glorot & Bengio 2010)."""
+    bound = (6 / (n_in + n_out)) ** 0.5
+    return torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
+
+
+def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """(N, in) x (K, in, out) -> (N, out), sparse or dense rows."""
+    return h @ weight if isinstance(h, Features) else segment_product(h, weight, batch.sizes)
+
+
+def affine(params: Params, name: str, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+    """Each client's rows through its own linear layer `name`."""
+    return segment_add(product(h, params[f"{name}.weight"], batch), params[f"{name}.bias"], batch.sizes)
