@@ -5,11 +5,19 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server, TrainConfig, average
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Each, Tree, transform
-from ..benchmark.engine.ops import segment_product
+from ..benchmark.engine import (
+    METHODS,
+    Cohort,
+    Download,
+    Each,
+    Params,
+    Server,
+    TrainConfig,
+    Tree,
+    average,
+    segment_product,
+    transform,
+)
 from .parts.distill import Nodes, kl, rows_of
 from .parts.dual import DualModel, as_shared, shared_part
 from .parts.heads import CommonWidth

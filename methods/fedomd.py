@@ -8,10 +8,7 @@ from collections.abc import Sequence
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Phase, Server, Step, TrainConfig
-from ..benchmark.engine.backbones import BACKBONES, Backbone
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
+from ..benchmark.engine import BACKBONES, METHODS, Backbone, Cohort, Download, Phase, Server, Step, TrainConfig, Tree
 from .fedavg import FedAvg
 from .parts.moments import central_moments, moment_distance, moments_about, pooled
 

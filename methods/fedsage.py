@@ -8,11 +8,21 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Phase, Server, Step, TrainConfig
-from ..benchmark.engine.backbones import Backbone, Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Each, Tree, transform
-from ..benchmark.engine.random import Streams
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Cohort,
+    Download,
+    Each,
+    Params,
+    Phase,
+    Server,
+    Step,
+    Streams,
+    TrainConfig,
+    Tree,
+    transform,
+)
 from ..datasets.federation import Federation, NodeClient, NodeData
 from .fedavg import FedAvg
 from .parts.generation import Generation, Turn

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...benchmark.engine.backbones import Params
-from ...benchmark.engine.messages import Tree, transform
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import Params, Tree, section, transform
 
 
 def rank(values: torch.Tensor, energy: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.autograd import Function
 
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import section
 
 
 class _Moments(Function):

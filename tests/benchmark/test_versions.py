@@ -77,7 +77,7 @@ def test_a_changed_ancestor_changes_all_who_inherit(plain: dict[str, str | None]
     assert changed(plain, fedavg) == heirs
 
 
-def test_an_encoder_of_the_engine_belongs_to_the_papers_that_use_it(plain: dict[str, str | None]) -> None:
+def test_an_encoder_belongs_to_the_papers_that_use_it(plain: dict[str, str | None]) -> None:
     encoders = replaced("encoders", "class GINEncoder(Encoder):", "class GINEncoder(Encoder):\n    more = 1\n")
     assert changed(plain, encoders) == {
         "infograph-fedavg", "infograph-fedprox", "fclg", "fclg-h", "intra-fedavg", "intra-kl", "intra-mse",
