@@ -161,7 +161,7 @@ def record(
             out.messages.append(_copied_message(message))
             return _copied_message(message) if copies else message
 
-        return Step(client, server)
+        return replace(step, client=client, server=server)
 
     for p, phase in enumerate(method.phases(config)):
         out.lengths.append(replay.lengths[p] if replay else phase.length(exchange.server))

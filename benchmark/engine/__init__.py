@@ -2,8 +2,8 @@
 
 All that an author of a method needs is here; no other module of the engine has to be imported.
 
-- what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `average`,
-  `Arrangement`, `Skip`
+- what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
+  `average`, `Arrangement`, `Skip`
 - the client's side: `Cohort`, `GraphCohort`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
 - what crosses: `Tree`, `Download`, `Each`, `transform`; types of models: `Params`, `Tensors`, `Forward`
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs)
@@ -36,7 +36,7 @@ from .graphs.graphcohort import STATISTICS, GraphCohort, is_statistic
 from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
 from .messages import Download, Each, Leaf, Tree, transform
-from .method import METHODS, Arrangement, Method, Phase, Server, Skip, Step, average
+from .method import METHODS, Arrangement, Common, Method, Phase, Server, Skip, Step, average
 from .network import Network
 from .ops import (
     SparseMatrix,
@@ -58,9 +58,10 @@ from .wholes import union_client, whole_client
 
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
-    "Arrangement", "Backbone", "Batch", "Cohort", "Diverged", "Download", "Each", "Encoder", "Features", "Forward",
-    "GraphBatch", "GraphCohort", "GraphMethod", "GraphSAGE", "Leaf", "Method", "Network", "Operator", "OrthoGCN",
-    "Outcome", "Params", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors", "TrainConfig", "Tree",
+    "Arrangement", "Backbone", "Batch", "Cohort", "Common", "Diverged", "Download", "Each", "Encoder", "Features",
+    "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphSAGE", "Leaf", "Method", "Network", "Operator",
+    "OrthoGCN", "Outcome", "Params", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors",
+    "TrainConfig", "Tree",
     "affine", "average", "collate", "dropout", "encoder_of", "glorot", "is_statistic", "neighbours", "normalised",
     "owners", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows",
     "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",

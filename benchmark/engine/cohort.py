@@ -27,8 +27,8 @@ class Cohort:
 
     clients: ids in the federation. batch: all their data in client order; data: the same, one batch an architecture.
     params: the clients' models, (K, ...). state: whatever a method keeps at its clients between rounds; a tree whose
-    leaves have one entry a client. received: the last download, leaves (K, ...). cache: what follows from data and
-    state and can be made again at any time; a selection starts with an empty one.
+    leaves have one entry a client. received: the last download, leaves (K, ...); shared: what `Step.shared` made of it.
+    cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Cohort:
         self.params: Params = {}
         self.state: dict[str, Any] = {}
         self.received: Tree = {}
+        self.shared: Any = None
         self.cache: dict[str, Any] = {}
         self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
         self._optimisers: dict[str, StackedOptimiser] = {}

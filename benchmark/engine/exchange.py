@@ -7,13 +7,14 @@ import platform
 import time
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from .backbones import Backbone, Params
 from .cohort import Cohort
 from .config import TrainConfig
 from .evaluate import Models
-from .messages import Download, Seal, Tree, deliver, merge, tree_bytes
-from .method import Arrangement, Method, Phase, Server, Step
+from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
+from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
 from .random import Streams, stream
 from .tasks import TASKS
@@ -83,8 +84,13 @@ class Exchange:
         return sorted(self._draw.choice(clients, count, replace=False).tolist())
 
     def _step(self, step: Step, chosen: list[int]) -> None:
+        self.server.participants = chosen
+        if step.only is not None:
+            acting = set(step.only(self.server))
+            chosen = [client for client in chosen if client in acting]
         seal = Seal()
         seal.close(self._message, "a download")
+        shared = self._shared(step) if chosen else None
         uploads: list[Tree] = []
         for cohort in self.cohorts:
             positions = [p for p, client in enumerate(cohort.clients) if client in chosen]
@@ -94,7 +100,9 @@ class Exchange:
             active.round = self.server.round
             active.received = deliver(self._message, active.clients, self._addressed)
             self._count(self.download_bytes, active, active.received)
+            active.shared = shared
             upload = step.client(active)
+            active.shared = None
             self._count(self.upload_bytes, active, upload)
             seal.close(upload, "an upload")
             uploads.append(upload)
@@ -103,6 +111,15 @@ class Exchange:
         self.server.participants = chosen
         self._message, self._addressed = step.server(self.server, merge(uploads)), chosen
         seal.check()
+
+    def _shared(self, step: Step) -> Any:
+        if step.shared is None:
+            return None
+        if isinstance(self._message, Each):
+            raise RuntimeError("a step with `shared` needs a download that is the same for everyone, got Each")
+        server = self.server
+        common = Common(server.seed, server.round, server.features, server.classes, self.config)
+        return step.shared(self._message, common)
 
     @staticmethod
     def _count(ledger: list[int], cohort: Cohort, tree: Tree) -> None:

@@ -2,12 +2,12 @@
 
 A run is a list of phases, a phase repeats a round, a round is a list of steps. A step has a client half, which runs on
 a cohort and returns what is uploaded, and a server half, which gets the uploads of all participants and returns what is
-sent down; the clients find that in `cohort.received` at their next step. Nothing else crosses.
+sent down; those who act in the next step find it in `cohort.received`. Nothing else crosses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -71,11 +71,32 @@ def average(values: Tree, weights: torch.Tensor) -> Tree:
 
 
 @dataclass(frozen=True)
+class Common:
+    """What every client knows of a run besides its own data."""
+
+    seed: int
+    round: int
+    features: int
+    classes: int
+    config: TrainConfig
+
+
+@dataclass(frozen=True)
 class Step:
-    """One exchange: the clients' half, then the server's."""
+    """One exchange: the clients' half, then the server's.
+
+    only: the clients that act, where not all participants of the round do (others that it names are left out); told by
+    the round, not by what was uploaded. The server half is about them alone: uploads, `participants`, `weights`; where
+    nobody acts it gets {}. What it returns goes to those who act in the next step, once, and is kept for nobody else:
+    what is meant for later it holds back in `state`.
+    shared: what every client would compute alike from a download that is the same for everyone. Computed once, it is
+    `cohort.shared` in each client half, to be read only. It sees nothing but what all clients know.
+    """
 
     client: Callable[[Cohort], Tree]
     server: Callable[[Server, Tree], Download]
+    only: Callable[[Server], Iterable[int]] | None = None
+    shared: Callable[[Tree, Common], Any] | None = None
 
 
 @dataclass(frozen=True)
