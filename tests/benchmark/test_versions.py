@@ -64,7 +64,7 @@ def test_a_changed_helper_changes_exactly_its_users(plain: dict[str, str | None]
     """By hand: MOON's contrast is a function that MOON alone calls, FedOMD's moments serve FedOMD and its ablations."""
     contrast = replaced("parts.contrast", "def model_contrast(", "def model_contrast(unused=0, *, ")
     assert changed(plain, contrast) == {"moon"}
-    moments = replaced("moments", "span ** -torch", "span ** -2 * torch")
+    moments = replaced("methods.fedomd", "span ** -torch", "span ** -2 * torch")
     assert changed(plain, moments) == {"fedomd", "fedomd-cmd", "fedomd-ortho"} - {
         name for name in ("fedomd-cmd", "fedomd-ortho") if "fedomd" not in METHODS.cls(name).__module__
     }

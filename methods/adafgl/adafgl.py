@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import (
+from ...benchmark.engine import (
     METHODS,
     Backbone,
     Cohort,
@@ -24,10 +24,10 @@ from ..benchmark.engine import (
     segment_product,
     stream,
 )
-from ..datasets.federation import Federation, NodeClient
-from .fedavg import FedAvg
-from .parts.propagate import propagate_labels
-from .parts.topology import Topology, heads, prelu, signed_propagation
+from ...datasets.federation import Federation, NodeClient
+from ..fedavg import FedAvg
+from ..parts.propagate import propagate_labels
+from .topology import Topology, heads, prelu, signed_propagation
 
 LIMIT = 8 * 2**30  # bytes that a run may take
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import (
+from ...benchmark.engine import (
     METHODS,
     Backbone,
     Batch,
@@ -30,8 +30,8 @@ from ..benchmark.engine import (
     segment_product,
     stream,
 )
-from .fedavg import FedAvg
-from .parts.links import Links, Pairs
+from ..fedavg import FedAvg
+from .links import Links, Pairs
 
 
 @METHODS.register("fedlit")
