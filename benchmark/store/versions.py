@@ -22,7 +22,7 @@ from .schema import Row
 
 FILE = "versions.csv"
 PACKAGE = __name__.split(".")[0]
-OWN = (f"{PACKAGE}.methods", f"{PACKAGE}.benchmark.engine.encoders")  # of the package: what is a paper's own
+OWN = (f"{PACKAGE}.methods",)  # of the package: what is a paper's own
 UNKNOWN = "unknown"  # of a class without a source file, as one typed into a prompt
 
 

@@ -64,7 +64,7 @@ def test_a_changed_helper_changes_exactly_its_users(plain: dict[str, str | None]
     """By hand: MOON's contrast is a function that MOON alone calls, FedOMD's moments serve FedOMD and its ablations."""
     contrast = replaced("parts.contrast", "def model_contrast(", "def model_contrast(unused=0, *, ")
     assert changed(plain, contrast) == {"moon"}
-    moments = replaced("moments", "span ** -torch", "span ** -2 * torch")
+    moments = replaced("methods.fedomd", "span ** -torch", "span ** -2 * torch")
     assert changed(plain, moments) == {"fedomd", "fedomd-cmd", "fedomd-ortho"} - {
         name for name in ("fedomd-cmd", "fedomd-ortho") if "fedomd" not in METHODS.cls(name).__module__
     }
@@ -77,7 +77,7 @@ def test_a_changed_ancestor_changes_all_who_inherit(plain: dict[str, str | None]
     assert changed(plain, fedavg) == heirs
 
 
-def test_an_encoder_of_the_engine_belongs_to_the_papers_that_use_it(plain: dict[str, str | None]) -> None:
+def test_an_encoder_belongs_to_the_papers_that_use_it(plain: dict[str, str | None]) -> None:
     encoders = replaced("encoders", "class GINEncoder(Encoder):", "class GINEncoder(Encoder):\n    more = 1\n")
     assert changed(plain, encoders) == {
         "infograph-fedavg", "infograph-fedprox", "fclg", "fclg-h", "intra-fedavg", "intra-kl", "intra-mse",

@@ -12,11 +12,11 @@ import torch
 
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.encoders import Codes, GINEncoder
 from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
 from fglbench.benchmark.engine.graphs.graphsets import GraphBatch, GraphStack, neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
+from fglbench.methods.parts.encoders import Codes, GINEncoder
 from fglbench.methods.parts.mutual_information import between_views, to_global_from_previous
 
 Make = Callable[..., Federation]

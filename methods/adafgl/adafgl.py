@@ -9,16 +9,25 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Phase, Step, TrainConfig
-from ..benchmark.engine.backbones import Backbone, Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Tree
-from ..benchmark.engine.ops import dropout, segment_add, segment_product
-from ..benchmark.engine.random import Streams, stream
-from ..datasets.federation import Federation, NodeClient
-from .fedavg import FedAvg
-from .parts.propagate import propagate_labels
-from .parts.topology import Topology, heads, prelu, signed_propagation
+from ...benchmark.engine import (
+    METHODS,
+    Backbone,
+    Cohort,
+    Params,
+    Phase,
+    Step,
+    Streams,
+    TrainConfig,
+    Tree,
+    dropout,
+    segment_add,
+    segment_product,
+    stream,
+)
+from ...datasets.federation import Federation, NodeClient
+from ..fedavg import FedAvg
+from ..parts.propagate import propagate_labels
+from .topology import Topology, heads, prelu, signed_propagation
 
 LIMIT = 8 * 2**30  # bytes that a run may take
 

@@ -7,8 +7,7 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from ...benchmark.engine.batch import Batch
-from ...benchmark.engine.ops import SparseMatrix, segment_product
+from ...benchmark.engine import Batch, SparseMatrix, segment_product
 
 
 class Pairs:

@@ -9,17 +9,29 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server, TrainConfig, average
-from ..benchmark.engine.backbones import Backbone, Params
-from ..benchmark.engine.backbones.base import affine, glorot
-from ..benchmark.engine.batch import Batch
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Each, Tree
-from ..benchmark.engine.network import Network
-from ..benchmark.engine.ops import dropout, segment_add, segment_product
-from ..benchmark.engine.random import Streams, stream
-from .fedavg import FedAvg
-from .parts.links import Links, Pairs
+from ...benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    Cohort,
+    Download,
+    Each,
+    Network,
+    Params,
+    Server,
+    Streams,
+    TrainConfig,
+    Tree,
+    affine,
+    average,
+    dropout,
+    glorot,
+    segment_add,
+    segment_product,
+    stream,
+)
+from ..fedavg import FedAvg
+from .links import Links, Pairs
 
 
 @METHODS.register("fedlit")

@@ -6,11 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ...benchmark.engine.backbones import Params
-from ...benchmark.engine.batch import Batch, Features
-from ...benchmark.engine.ops import to_torch_csr
-from ...benchmark.engine.optim import Tensors
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import Batch, Features, Params, Tensors, section, to_torch_csr
 from .dense import product
 from .neighgen import NeighGen, linear
 

@@ -9,9 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ...benchmark.engine.backbones import Params
-from ...benchmark.engine.batch import Batch, Features
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import Batch, Features, Params, section
 
 DENSE = 3072  # columns of X~ up to which it is kept: a product with it then costs less than propagating h columns
 LARGE = 1000  # nodes of a client from which its similarities are not kept for the gradient

@@ -1,4 +1,4 @@
-"""FedSage and FedSage+: federated GraphSAGE, and a generator for the neighbours that the cut took away."""
+"""FedSage+: federated GraphSAGE, and a generator for the neighbours that the cut took away."""
 
 from __future__ import annotations
 
@@ -8,35 +8,29 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Phase, Server, Step, TrainConfig
-from ..benchmark.engine.backbones import Backbone, Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Each, Tree, transform
-from ..benchmark.engine.random import Streams
-from ..datasets.federation import Federation, NodeClient, NodeData
-from .fedavg import FedAvg
-from .parts.generation import Generation, Turn
-from .parts.mending import Mending
-from .parts.neighgen import WIDTHS
+from ...benchmark.engine import (
+    METHODS,
+    Backbone,
+    Cohort,
+    Download,
+    Each,
+    Params,
+    Phase,
+    Server,
+    Step,
+    Streams,
+    TrainConfig,
+    Tree,
+    transform,
+)
+from ...datasets.federation import Federation, NodeClient, NodeData
+from .fedsage import FedSage
+from .mending import Mending
+from .neighgen import WIDTHS
+from .turn import Generation, Turn
 
 NOTHING = torch.empty(0)
 LIMIT = 8 * 2**30  # bytes that a run may take
-
-
-@METHODS.register("fedsage")
-class FedSage(FedAvg):
-    """Zhang et al., NeurIPS 2021 (arXiv 2106.13430), without the generator: FedAvg of a GraphSAGE classifier.
-
-    Client and messages as FedAvg; server: the plain mean of the models, as the released code has it. Depth, width and
-    dropout are the cell's; the neighbourhood is complete where the released code samples 5 neighbours a layer.
-    """
-
-    fixed_backbone = "sage"
-
-    uniform: bool = Field(True, description="mean of the models (released code), or by the configuration's `weighting`")
-
-    def protocol(self, config: TrainConfig) -> TrainConfig:
-        return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
 
 @METHODS.register("fedsage+")

@@ -9,12 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ...benchmark.engine.backbones import GraphSAGE
-from ...benchmark.engine.batch import Batch, collate
-from ...benchmark.engine.cohort import Cohort
-from ...benchmark.engine.messages import Tree
-from ...benchmark.engine.optim import Tensors
-from ...benchmark.engine.random import Streams
+from ...benchmark.engine import Batch, Cohort, GraphSAGE, Streams, Tensors, Tree, collate
 from ...datasets.federation import NodeClient
 from ...registry import Spec
 from .answer import Answer, random_neighbours

@@ -13,9 +13,9 @@ from torch import nn
 
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.encoders import GCNEncoder, GINEncoder, Head, named
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
 from fglbench.datasets.federation import Federation
+from fglbench.methods.parts.encoders import GCNEncoder, GINEncoder, Head, named
 
 Make = Callable[..., Federation]
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]  # the second client sits out

@@ -8,11 +8,7 @@ import dgl
 import numpy as np
 import torch
 
-from ...benchmark.engine.backbones import GraphSAGE, Params
-from ...benchmark.engine.batch import Batch
-from ...benchmark.engine.ops import take_rows
-from ...benchmark.engine.random import Streams, rate
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import Batch, GraphSAGE, Params, Streams, rate, section, take_rows
 from ...datasets.federation import NodeClient
 from .dense import product
 

@@ -6,9 +6,7 @@ import dgl
 import numpy as np
 import torch
 
-from ...benchmark.engine.batch import Batch, Features
-from ...benchmark.engine.random import Streams, rate
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import Batch, Features, Streams, rate, section
 from .dense import product
 
 

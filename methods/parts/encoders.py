@@ -12,12 +12,18 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..backbones import Params, glorot
-from ..ops import owners, segment_add, segment_product
-from ..timing import section
-from .graphcohort import STATISTICS
-from .graphmethod import Encoder
-from .graphsets import GraphBatch, Operator
+from ...benchmark.engine import (
+    STATISTICS,
+    Encoder,
+    GraphBatch,
+    Operator,
+    Params,
+    glorot,
+    owners,
+    section,
+    segment_add,
+    segment_product,
+)
 
 Sizes = tuple[int, ...]
 

@@ -1,3 +1,0 @@
-"""Moved: see `backbone.py`. Here until methods/ imports the engine's face."""
-
-from .backbone import affine, glorot  # noqa: F401

@@ -1,3 +1,0 @@
-"""Moved: see `graphs/graphcohort.py`. Here until methods/ imports the engine's face."""
-
-from .graphs.graphcohort import GraphCohort  # noqa: F401

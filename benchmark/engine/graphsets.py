@@ -1,3 +1,0 @@
-"""Moved: see `graphs/graphsets.py`. Here until methods/ imports the engine's face."""
-
-from .graphs.graphsets import GraphBatch, neighbours, normalised  # noqa: F401
