@@ -34,7 +34,7 @@ from filelock import FileLock, Timeout
 from ...files import write_atomically
 from ...registry import UserError
 from . import rowfile, verified, versions
-from .schema import Row
+from .schema import COLUMNS, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,7 +223,8 @@ def load_results(results: str | os.PathLike[str] = "results", suite: str | None 
     if not Path(results).is_dir():
         raise UserError(f"no results folder at {str(results)!r}; run `fglbench run` first or give --results DIR")
     rows = Store(results).rows(suite, latest_only=True)
-    return pd.DataFrame([row.model_dump() for row in rows], columns=rowfile.COLUMNS)
+    frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
+    return frame
 
 
 def safe_name(name: str) -> str:

@@ -98,6 +98,14 @@ def test_references_neither_lead_nor_rank(made: SimpleNamespace) -> None:
     assert "global" not in equal
 
 
+def test_what_is_a_reference_is_said_by_its_rows(made: SimpleNamespace) -> None:
+    """By any of them: rows of an older schema know one reference only."""
+    rows = [made.row("cora", "central", s, 0.9, reference=s == 1) for s in (0, 1)]
+    board = made.board(made.demo() + rows)
+    assert board.references == {"central", "global"}
+    assert Standings(board).leaders["cora"][0] == {"alpha"}
+
+
 def test_compare_by_hand(made: SimpleNamespace) -> None:
     duel = compare(made.board(made.demo()), "gamma", "delta")
     assert duel is not None

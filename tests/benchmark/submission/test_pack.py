@@ -53,6 +53,23 @@ def test_a_zip_file_is_the_same_submission(
     assert content == {path.relative_to(submission).as_posix(): path.read_bytes() for path in files}
 
 
+def test_a_submission_of_an_older_version_is_taken_in_as_it_is(
+    submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows keep their bytes, in a file of their own and below the header of a newer one."""
+    new = (submission / "tiny/fedprox.csv").read_bytes()
+    tools.as_schema_1(submission / "tiny/fedprox.csv")
+    old = (submission / "tiny/fedprox.csv").read_bytes()
+    assert main(["validate", "packed", "--into", "results"]) == 0
+    assert "packed: submission against results: 4 rows (tiny 4): valid" in capsys.readouterr().out
+    theirs = (results / "tiny/fedprox.csv").read_bytes()
+    assert theirs.splitlines()[0] == new.splitlines()[0]
+    assert theirs.splitlines()[1:] == old.splitlines()[1:]
+    assert main(["validate", "results"]) == 0
+    assert main(["submit", "fedprox", "--results", "results", "--out", "again", *tools.options]) == 0
+    assert Path("again/tiny/fedprox.csv").read_bytes() == theirs
+
+
 def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
     here: Path, mine: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
