@@ -9,21 +9,11 @@ from typing import Any
 
 import yaml
 
-from ...datasets import DATASETS, PARTITIONS, SPLITS
-from ...methods import METHODS
-from ...registry import Registry, UserError, did_you_mean
-from ..engine.backbones import BACKBONES
+from ...registry import UserError, did_you_mean
 from ..engine.config import TrainConfig
+from ..plugins import REGISTRIES
 from .cell import Cell, Choice
 from .suite import make_cell, train_config
-
-REGISTRIES: dict[str, Registry[Any]] = {
-    "dataset": DATASETS,
-    "partition": PARTITIONS,
-    "split": SPLITS,
-    "backbone": BACKBONES,
-    "method": METHODS,
-}
 
 
 @dataclass(frozen=True)
