@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..methods import METHODS
-from ..registry import UserError
 from .plugins import load_plugins
-from .runner.plan import make_plan, with_data
-from .runner.supervisor import Observer, Options, run_plan
+from .runner.job import Job
+from .runner.supervisor import Observer
+from .runner.worker import Options
 from .store import Store
 from .store.rowfile import COLUMNS
-from .suites.selection import Request, select
+from .suites.selection import Request
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +33,7 @@ def register(name: str) -> Callable[[Any], Any]:
 def run(
     *,
     suites: Iterable[str] = (),
+    all_suites: bool = False,
     quick: bool = False,
     methods: Iterable[str] = (),
     datasets: Iterable[str] = (),
@@ -41,42 +44,37 @@ def run(
     seeds: Iterable[int] = (),
     settings: Iterable[str] = (),
     rerun: Iterable[str] = (),
+    missing_rows: bool = False,
     results: str | os.PathLike[str] = "results",
     jobs: int | None = None,
     threads: int = 1,
     timeout: float | None = 3600.0,
+    memory_limit: float | None = None,
+    submitter: str = "",
     plugins: Iterable[str] = (),
     embeddings: bool = False,
     observer: Observer | None = None,
 ) -> pd.DataFrame:
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
-    settings: "key=value" strings, as `--set` takes them. seeds: the seeds themselves. plugins: Python files or modules
-    that register methods or datasets; workers import them too. embeddings: keep those of the best round; a finished
-    cell without them runs again. One line a cell, in the order of the plan; a cell that failed has its row too. Raises
-    UserError for anything unknown, for data that cannot be had and for a results folder that cannot be written.
+    settings: "key=value" strings, as `--set` takes them. seeds: the seeds themselves. missing_rows: a cell whose data
+    cannot be had gets a row that says so. memory_limit: GiB a worker. plugins: Python files or modules that register
+    methods or datasets; workers import them too. embeddings: keep those of the best round; a finished cell without them
+    runs again. One line a cell, in the order of the plan; a cell that failed has its row too. Warns of each dataset
+    that cannot be had, and runs the other cells. Raises UserError for anything unknown, when nothing can be run, and
+    for a results folder that cannot be written.
     """
     import pandas as pd
 
-    plugins = tuple(plugins)
-    load_plugins(plugins)
+    files = load_plugins(plugins)
     request = Request(
-        suites=tuple(suites),
-        quick=quick,
-        methods=tuple(methods),
-        datasets=tuple(datasets),
-        partitions=tuple(partitions),
-        clients=tuple(clients),
-        splits=tuple(splits),
-        backbones=tuple(backbones),
-        seeds=tuple(seeds),
-        settings=tuple(settings),
-    )
-    store = Store(results)
-    plan, missing = with_data(make_plan(select(request), store, tuple(rerun), embeddings))
-    if missing:
-        raise UserError(str(missing[0]))
-    options = Options(jobs=jobs, threads=threads, timeout=timeout, plugins=plugins, embeddings=embeddings)
-    made = run_plan(plan, store, options, observer)
-    rows = [made.rows.get((item.suite, item.cell.key), item.row) for item in plan.items]
-    return pd.DataFrame([row.model_dump() for row in rows if row is not None], columns=COLUMNS)
+        suites=tuple(suites), all_suites=all_suites, quick=quick, methods=tuple(methods), datasets=tuple(datasets),
+        partitions=tuple(partitions), clients=tuple(clients), splits=tuple(splits), backbones=tuple(backbones),
+        seeds=tuple(seeds), settings=tuple(settings),
+    )  # fmt: skip
+    options = Options(jobs, threads, timeout, memory_limit, submitter, files, embeddings)
+    job = Job(request, Store(results), options, tuple(rerun), missing_rows)
+    plan = job.plan()
+    job.run(job.load(plan, partial(warnings.warn, stacklevel=3)), observer)
+    frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in job.rows(plan)], columns=COLUMNS)
+    return frame

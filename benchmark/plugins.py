@@ -17,27 +17,30 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from ..datasets import DATASETS
+from ..datasets import DATASETS, PARTITIONS, SPLITS
 from ..methods import METHODS
 from ..registry import Registry, UserError, did_you_mean
+from .engine.backbones import BACKBONES
 
-GROUPS: dict[str, Registry[Any]] = {"fglbench.methods": METHODS, "fglbench.datasets": DATASETS}
+REGISTRIES: dict[str, Registry[Any]] = {  # all that there is to choose from, by kind
+    registry.kind: registry for registry in (METHODS, DATASETS, PARTITIONS, SPLITS, BACKBONES)
+}
+OPEN = (METHODS, DATASETS)  # what installed packages may add to
 PACKAGE = __name__.split(".")[0]
 
 
-def absolute(names: Iterable[str]) -> tuple[str, ...]:
-    """Plug-in names that mean the same in another working folder: files by their whole path, modules as they are."""
-    return tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in names)
-
-
-def load_plugins(names: Iterable[str]) -> None:
-    """Import each plug-in, a `.py` file or a module name, once.
+def load_plugins(names: Iterable[str] | None) -> tuple[str, ...]:
+    """Import each plug-in, a `.py` file or a module name, once; returns names that mean the same in any folder.
 
     Raises UserError (one line) when it cannot be imported, or takes the name of something built in.
     """
-    for name in names:
+    found = []
+    for name in names or ():
+        path = Path(name).resolve() if name.endswith(".py") else None
         with _guarded(f"plug-in {name!r}"):
-            _load_file(Path(name).resolve()) if name.endswith(".py") else importlib.import_module(name)
+            _load_file(path) if path else importlib.import_module(name)
+        found.append(str(path or name))
+    return tuple(found)
 
 
 def installed(registry: Registry[Any]) -> dict[str, EntryPoint]:
@@ -61,9 +64,9 @@ def refused(registry: Registry[Any]) -> list[str]:
 
 
 def _announced(registry: Registry[Any]) -> dict[str, list[EntryPoint]]:
-    (group,) = (group for group, one in GROUPS.items() if one is registry)
     found: dict[str, list[EntryPoint]] = {}
-    for point in sorted(entry_points(group=group), key=lambda point: (point.name, _owner(point), point.value)):
+    points = entry_points(group=f"fglbench.{registry.kind}s") if registry in OPEN else ()
+    for point in sorted(points, key=lambda point: (point.name, _owner(point), point.value)):
         if all((point.value, _owner(point)) != (other.value, _owner(other)) for other in found.get(point.name, ())):
             found.setdefault(point.name, []).append(point)
     return found
@@ -101,14 +104,14 @@ def _resolver(registry: Registry[Any]) -> Any:
     return resolve
 
 
-for _registry in GROUPS.values():
+for _registry in OPEN:
     _registry.resolver(_resolver(_registry))
 
 
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
     """Around an import: whatever it raises is one line, and a built-in name that it took over is given back."""
-    before = [(one, name, one.cls(name)) for one in GROUPS.values() for name in one.names()]
+    before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names()]
     try:
         yield
     except UserError:

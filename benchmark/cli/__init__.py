@@ -17,12 +17,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
     if not (3, 10) <= sys.version_info[:2] < (3, 12):
         version = ".".join(map(str, sys.version_info[:2]))
         return _complain(f"Python {version} cannot work: DGL 1.1.3 has builds for Python 3.10 and 3.11 (`make run`)")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
+        warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
+        return _command(arguments)
+
+
+def _command(arguments: Sequence[str] | None) -> int:
     import typer
 
     from ...registry import UserError
 
-    warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
-    warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
     usage_error: Any = typer.BadParameter.__bases__[0]  # its place depends on typer's version, its relation does not
     try:
         from .app import app

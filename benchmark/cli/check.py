@@ -31,7 +31,7 @@ def check(
     from ..plugins import installed, load_plugins
     from ..suites.settings import parse_setting
 
-    load_plugins(plugin or ())
+    load_plugins(plugin)
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
     methods, datasets = ({*one.names(), *installed(one)} for one in (METHODS, DATASETS))
     results: Iterator[tuple[str, str, str]]

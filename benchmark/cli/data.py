@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
@@ -18,30 +18,19 @@ app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_a
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="an option, as in features=raw")]
 
 
-def _console() -> Console:
-    return Console(highlight=False, markup=False)
-
-
-def _table(*columns: str, numeric: bool = False) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if numeric and place else "left", no_wrap=numeric or not place)
-    return table
-
-
 @app.command("list")
 def list_datasets() -> None:
     """List the datasets, and which of them are in the cache."""
     from ...datasets import DATASETS
     from ...datasets.sources import cache_dir, cache_file
 
-    table = _table("name", "task", "in cache", "what")
+    table = plain_table("name", "task", "in cache", "what")
     for name in DATASETS.names():
         cls = DATASETS.cls(name)
         cached = "yes" if cache_file(name).is_file() else "" if cls.routes else "generated"
         table.add_row(name, cls.task, cached, _what(cls))
     table.add_row("tu:NAME", "graph", "", "Any other set of the TU collection, by its own name.")
-    console = _console()
+    console = plain_console()
     console.print(table)
     console.print(f"\ncache: {cache_dir()} (FGLBENCH_CACHE)", soft_wrap=True)
 
@@ -80,9 +69,8 @@ def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Set = None)
 
     spec = DATASETS.build(name, _section(set_, {"dataset": DATASETS.cls(name)})["dataset"])
     data = spec.load()
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = plain_table()
+    table.columns[1].overflow = "fold"
     rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
     rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
     rows |= {"citation": spec.about.citation, "licence": spec.about.licence, "home": spec.about.home}
@@ -91,7 +79,7 @@ def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Set = None)
     for key, value in rows.items():
         if value != "":
             table.add_row(key, _figure(value))
-    _console().print(table)
+    plain_console().print(table)
 
 
 @app.command()
@@ -125,12 +113,12 @@ def partition(
 
 def _print(description: Description) -> None:
     labels = description.labels
-    table = _table("client", *description.clients.columns, "labels (class:count)", numeric=True)
+    table = plain_table("client", *description.clients.columns, "labels (class:count)", numeric=True)
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     for (client, row), counts in zip(description.clients.iterrows(), labels, strict=True):
         held = " ".join(f"{c}:{count}" for c, count in enumerate(counts) if count)
         table.add_row(str(client), *(f"{v:.4f}" if key == "emd" else str(int(v)) for key, v in row.items()), held)
-    console = _console()
+    console = plain_console()
     console.print(table)
     lines = [f"EMD {description.emd:.4f} (label skew, weighted by size; 0 = as the whole)"]
     if description.lost_edges is not None and description.total_edges:
@@ -147,14 +135,14 @@ def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, di
     from ..suites.settings import parse_setting
 
     params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}
-    for text in settings or []:
-        setting = parse_setting(text)
-        having = [owner for owner, cls in owners.items() if setting.name in cls.model_fields]
-        if setting.section and setting.section not in owners:
-            raise did_you_mean(setting.section, owners, "section of --set")
-        if not setting.section and not having:
-            raise did_you_mean(setting.name, {key for cls in owners.values() for key in cls.model_fields}, "parameter")
-        params[setting.section or having[0]][setting.name] = setting.value
+    having = {key: owner for owner, cls in reversed(owners.items()) for key in cls.model_fields}
+    for setting in map(parse_setting, settings or ()):
+        owner = setting.section or having.get(setting.name)
+        if owner is None:
+            raise did_you_mean(setting.name, having, "parameter")
+        if owner not in owners:
+            raise did_you_mean(owner, owners, "section of --set")
+        params[owner][setting.name] = setting.value
     return params
 
 

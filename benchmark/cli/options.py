@@ -10,9 +10,26 @@ import typer
 
 from ...registry import UserError
 
+Names = list[str] | None
+Suites = Annotated[Names, typer.Option("-s", "--suite", help="only these suites")]
+Clients = Annotated[Names, typer.Option("-k", "--clients", help="only these numbers of clients")]
+Splits = Annotated[Names, typer.Option("--split", help="only these splits")]
+Seeds = Annotated[str | None, typer.Option("--seeds", help="a count (3), a list (0,4) or a range (3-5)")]
+Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="worker processes (one a core)")]
+Threads = Annotated[int, typer.Option(min=1, help="threads a worker")]
+Timeout = Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")]
+Memory = Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")]
+Rerun = Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="the results folder")]
+Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
+Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
+MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")]
+Embeddings = Annotated[
+    bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
+]
 Plugins = Annotated[
-    list[str] | None,
+    Names,
     typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers methods, datasets, ..."),
 ]
 
@@ -22,14 +39,14 @@ def names(values: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for value in values or () for part in value.split(",") if part.strip()))
 
 
-def numbers(values: Iterable[str] | None, what: str) -> tuple[int, ...]:
+def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
     try:
         return tuple(int(value) for value in names(values))
     except ValueError as error:
-        raise UserError(f"{what} are whole numbers, as in 5,10: {error}") from None
+        raise UserError(f"numbers of clients are whole numbers, as in 5,10: {error}") from None
 
 
-def seeds(text: str | None) -> tuple[int, ...]:
+def parse_seeds(text: str | None) -> tuple[int, ...]:
     """`3` is the first three seeds (0, 1, 2); `4,7` and `4-7` are these seeds."""
     if text is None:
         return ()

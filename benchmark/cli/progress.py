@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,13 +16,12 @@ from ..store.schema import Row
 
 
 class Display(Observer):
-    """A context manager. The unit of the bar is a round, so that the time left moves while long cells run."""
+    """The unit of the bar is a round, so that the time left moves while long cells run."""
 
-    def __init__(self, items: list[Item], console: Console) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.cells, self.count = len(items), Counter[str]()
+        self.cells, self.count = 0, Counter[str]()
         self.rounds: dict[str, int] = {}
-        self.score: dict[str, float] = {}
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=12, table_column=Column(min_width=12)),
@@ -34,16 +33,13 @@ class Display(Observer):
             expand=True,
             disable=not console.is_terminal,
         )
-        total = sum(item.cell.training.rounds for item in items)
+
+    def begun(self, items: Sequence[Item]) -> None:
+        self.cells, total = len(items), sum(item.cell.training.rounds for item in items)
         self.bar = self.progress.add_task(self._description(), total=total, now="starting workers")
-
-    def __enter__(self) -> Display:
         self.progress.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def ended(self) -> None:
         self.progress.stop()
 
     def started(self, item: Item) -> None:

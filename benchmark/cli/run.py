@@ -5,21 +5,23 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
-from ...registry import UserError
-from .options import Plugins, Results, names, numbers, seeds as parse_seeds
+from . import options as given
+from .options import Names
+from .output import complain, plain_console
 from .status import why
 
 if TYPE_CHECKING:
+    from ..runner.job import Job
     from ..runner.plan import Item, Plan
     from ..suites.cell import Cell
-
-Names = list[str] | None
 
 
 def run(
@@ -29,59 +31,47 @@ def run(
     method: Annotated[Names, typer.Option("-m", "--method", help="only these, or new to the suite")] = None,
     dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only these, or new to the suite")] = None,
     partition: Annotated[Names, typer.Option("-p", "--partition", help="only these partitions")] = None,
-    clients: Annotated[Names, typer.Option("-k", "--clients", help="only these numbers of clients")] = None,
-    split: Annotated[Names, typer.Option("--split", help="only these splits")] = None,
+    clients: given.Clients = None,
+    split: given.Splits = None,
     backbone: Annotated[Names, typer.Option("-b", "--backbone", help="only these; a+b: mixed")] = None,
-    seeds: Annotated[str | None, typer.Option("--seeds", help="a count (3), a list (0,4) or a range (3-5)")] = None,
-    set_: Annotated[
-        Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")
-    ] = None,
-    jobs: Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="worker processes (one a core)")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="threads a worker")] = 1,
-    timeout: Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")] = 3600,
-    memory_limit: Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")] = None,
-    rerun: Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")] = None,
-    missing_rows: Annotated[
-        bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")
-    ] = False,
-    embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")] = False,
-    results: Results = Path("results"),
-    submitter: Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")] = "",
-    plugin: Plugins = None,
+    seeds: given.Seeds = None,
+    set_: given.Settings = None,
+    jobs: given.Jobs = None,
+    threads: given.Threads = 1,
+    timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None,
+    rerun: given.Rerun = None,
+    missing_rows: given.MissingRows = False,
+    embeddings: given.Embeddings = False,
+    dry_run: given.DryRun = False,
+    results: given.Results = Path("results"),
+    submitter: given.Submitter = "",
+    plugin: given.Plugins = None,
 ) -> int:
     """Run cells of the benchmark; what is done already is not run again.
 
     -m, -d, -p, -k, -b, --split and --suite may be repeated or take a comma list. Without a suite, the leaderboard's
     cells for the given methods and datasets are run. Changed settings are filed under the suite `custom`.
     """
-    from ..plugins import absolute, load_plugins
-    from ..runner.plan import make_plan, with_data
-    from ..runner.supervisor import Options, record_missing, run_plan
-    from ..store import Store
-    from ..suites.selection import Request, select
+    from ..plugins import load_plugins
+    from ..runner.job import Job, Options, Request, Store
+
+    plugins = load_plugins(plugin)
+    request = Request(
+        suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
+        datasets=given.names(dataset), partitions=given.names(partition), clients=given.client_numbers(clients),
+        splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
+        settings=tuple(set_ or ()),
+    )  # fmt: skip
+    options = Options(jobs, threads, timeout, memory_limit, submitter, plugins, embeddings)
+    return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run)
+
+
+def carry_out(job: Job, dry_run: bool) -> int:
+    """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code."""
     from .progress import Display
 
-    plugins = absolute(plugin or ())
-    load_plugins(plugins)
-    request = Request(
-        suites=names(suite),
-        all_suites=all_suites,
-        quick=quick,
-        methods=names(method),
-        datasets=names(dataset),
-        partitions=names(partition),
-        clients=numbers(clients, "numbers of clients"),
-        splits=names(split),
-        backbones=names(backbone),
-        seeds=parse_seeds(seeds),
-        settings=tuple(set_ or ()),
-    )
-    console = Console(highlight=False, markup=False)
-    store = Store(results)
-    plan = make_plan(select(request), store, names(rerun), embeddings)
+    console, plan = plain_console(), job.plan()
     _tell_plan(plan, console)
     if dry_run:
         for line in outline(plan.todo):
@@ -89,28 +79,29 @@ def run(
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
-    store.prepare(item.suite for item in plan.todo)
-    plan, missing = with_data(plan)
-    for absent in missing:
-        Console(stderr=True, highlight=False, markup=False).print(f"fglbench: {absent}", soft_wrap=True)
-    memory = None if memory_limit is None else int(memory_limit * 2**30)
-    options = Options(jobs, threads, timeout or None, memory, submitter, plugins, embeddings)
-    if missing_rows:
-        record_missing(missing, store, options)
-    if not plan.todo:
-        raise UserError("nothing could be run: none of the datasets could be loaded (see above)")
-    workers = options.workers(len(plan.todo))
+    left = job.load(plan, complain)
+    workers, threads = job.options.workers(len(left.todo)), job.options.threads
     console.print(f"{workers} worker{'s' * (workers > 1)}, {threads} thread{'s' * (threads > 1)} each")
     begun = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)
-    with Display(plan.todo, console) as display:
-        summary = run_plan(plan, store, options, display)
-    _tell_end(summary.counts(), time.monotonic() - begun, {item.suite for item in plan.todo}, results, console)
-    return 0 if summary.ok and not missing and not plan.counts()["failed"] else 1
+    with _terminated_as_interrupted():
+        summary = job.run(left, Display(console))
+    _tell_end(summary.counts(), time.monotonic() - begun, sorted({i.suite for i in left.todo}), job.store.root, console)
+    complete = summary.ok and len(left.items) == len(plan.items)
+    return 0 if complete and not plan.counts()["failed"] else 1
 
 
-def _interrupt(*_: Any) -> NoReturn:
-    raise KeyboardInterrupt
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM stops a run as Ctrl-C does: workers end, what is finished is kept."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell_plan(plan: Plan, console: Console) -> None:
@@ -128,10 +119,10 @@ def _tell_plan(plan: Plan, console: Console) -> None:
         console.print(f"  {stale} done with other source code of the method than now: run again with --rerun stale")
 
 
-def _tell_end(count: Any, seconds: float, suites: set[str], results: Path, console: Console) -> None:
+def _tell_end(count: Counter[str], seconds: float, suites: list[str], results: Path, console: Console) -> None:
     parts = [f"{number} {status}" for status, number in count.most_common()]
     minutes, rest = divmod(round(seconds), 60)
-    places = ", ".join(str(results / suite) for suite in sorted(suites))
+    places = ", ".join(str(results / suite) for suite in suites)
     what = f"{', '.join(parts)} in {minutes}:{rest:02d}"
     console.print(f"{what}; rows in {places}; next: fglbench report", soft_wrap=True)
 

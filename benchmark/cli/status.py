@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
-from .options import Plugins, Results, names
+from .options import Plugins, Results, Suites, names
+from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
     from ..runner.plan import Plan
@@ -17,29 +14,23 @@ if TYPE_CHECKING:
 COLUMNS = ("suite", "cells", "done", "failed", "skipped", "to do", "stale")
 
 
-def status(
-    suite: Annotated[list[str] | None, typer.Option("-s", "--suite", help="only these suites")] = None,
-    results: Results = Path("results"),
-    plugin: Plugins = None,
-) -> None:
+def status(suite: Suites = None, results: Results = Path("results"), plugin: Plugins = None) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons) and still to do."""
     from ..plugins import load_plugins
     from ..runner.plan import make_plan
     from ..store import Store
     from ..suites.suitefile import load_suite, suite_names
 
-    load_plugins(plugin or ())
+    load_plugins(plugin)
     store = Store(results)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "suite" else "right")
+    table = plain_table(*COLUMNS, numeric=True)
     plans = {}
     for found in map(load_suite, names(suite) or suite_names()):
         plans[found.name] = plan = make_plan([(found.name, cell) for cell in found.cells()], store)
         count = plan.counts()
         figures = (len(plan.items), count["done"], count["failed"], count["skipped"], count["todo"], plan.stale())
         table.add_row(found.name, *map(str, figures))
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(table)
     for name, plan in plans.items():
         for line in why(plan):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Plugins, Results, names
+from .options import Plugins, Results, Suites, names
 from .validate import tell
 
 Text = str | None
@@ -18,7 +18,7 @@ def submit(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")
     ] = None,
-    suite: Annotated[list[str] | None, typer.Option("-s", "--suite", help="only the rows of these suites")] = None,
+    suite: Suites = None,
     results: Results = Path("results"),
     meta: Annotated[
         Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")
@@ -42,7 +42,7 @@ def submit(
     from ..store import Store
     from ..submission import checks, metadata, pack
 
-    load_plugins(plugin or ())
+    load_plugins(plugin)
     given = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}
     fields = metadata.read_fields(meta) if meta else {}
     about = metadata.metadata({**fields, **{key: value for key, value in given.items() if value}, "method": name})

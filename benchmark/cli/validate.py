@@ -38,7 +38,7 @@ def validate(
     from ..plugins import load_plugins
     from ..submission import checks, pack
 
-    load_plugins(plugin or ())
+    load_plugins(plugin)
     with checks.opened(path) as (root, archive):
         base = base or pack.default_base(root, into)
         found = checks.validate(root, str(path).rstrip("/"), base, archive=archive)

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 @dataclass
-class Task:
+class Assignment:
     """A cell that a worker has in hand."""
 
     item: Item
@@ -39,35 +39,27 @@ class Task:
         return time.monotonic() - self.since
 
 
-class Worker:
+class WorkerProcess:
     """A spawned process with a pipe to it. `task` is what it works on; `ready` once it has imported everything."""
 
-    def __init__(
-        self,
-        store: Store,
-        number: int,
-        threads: int,
-        stamp: dict[str, Any],
-        plugins: Sequence[str],
-        embeddings: bool = False,
-    ) -> None:
+    def __init__(self, store: Store, number: int, options: worker.Options, stamp: dict[str, Any]) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.log = store.log_file(f"worker-{os.getpid()}-{number}")
         self.process = context.Process(
             target=worker.main,
-            args=(theirs, str(store.root), str(self.log), threads, stamp, tuple(plugins), embeddings),
+            args=(theirs, str(store.root), str(self.log), options, stamp),
             daemon=True,
         )
-        with _thread_limit(threads):
+        with _thread_limit(options.threads):
             self.process.start()
         theirs.close()
         self.ready = False
-        self.task: Task | None = None
+        self.task: Assignment | None = None
         self.last_federation = ""
 
     def give(self, item: Item, claim: FileLock) -> None:
-        self.task = Task(item, claim, now(), time.monotonic(), _oom_kills())
+        self.task = Assignment(item, claim, now(), time.monotonic(), _oom_kills())
         self.last_federation = item.cell.federation_key
         self.pipe.send((item.suite, item.cell))
 

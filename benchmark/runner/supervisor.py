@@ -7,7 +7,6 @@ claimed, so it is not run twice. Interrupt a run as you like: what was finished 
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,38 +20,22 @@ from ..store import Store
 from ..store.provenance import environment, git_state, now
 from ..store.schema import Row
 from .plan import Item, Missing, Plan
-from .process import Worker
-from .worker import BROKEN, DONE, READY, ROUND
+from .process import WorkerProcess
+from .worker import BROKEN, DONE, READY, ROUND, Options
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers that may be killed from outside while they start, before the run gives up
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to run. jobs: worker processes (None: one a core). timeout: seconds a cell. memory_limit: bytes a worker.
-    embeddings: keep those of each cell's best round in a side file."""
-
-    jobs: int | None = None
-    threads: int = 1
-    timeout: float | None = 3600.0
-    memory_limit: int | None = None
-    submitter: str = ""
-    plugins: tuple[str, ...] = ()
-    embeddings: bool = False
-
-    def workers(self, cells: int) -> int:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, min(self.jobs or cores // self.threads, cells))
-
-
 class Observer:
-    """Told what happens; the command line's progress display is one."""
+    """Told what happens; the command line's progress display is one. `ended` follows `begun`, come what may."""
 
+    def begun(self, items: Sequence[Item]) -> None: ...
     def started(self, item: Item) -> None: ...
     def round(self, item: Item, number: int, figures: dict[str, Any]) -> None: ...
     def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None: ...
+    def ended(self) -> None: ...
 
 
 @dataclass
@@ -79,11 +62,14 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
     todo = plan.todo
     if not todo:
         return Summary()
-    run = _Run(todo, store, options or Options(), observer or Observer())
+    observer = observer or Observer()
+    run = _Run(todo, store, options or Options(), observer)
     try:
+        observer.begun(todo)
         return run.loop()
     finally:
         run.stop()
+        observer.ended()
 
 
 def record_missing(missing: Iterable[Missing], store: Store, options: Options | None = None) -> None:
@@ -137,14 +123,13 @@ class _Run:
             worker.kill()
             worker.discard_log()
 
-    def _spawn(self) -> Worker:
+    def _spawn(self) -> WorkerProcess:
         self.spawned += 1
-        options = self.options
-        return Worker(self.store, self.spawned, options.threads, self.stamp, options.plugins, options.embeddings)
+        return WorkerProcess(self.store, self.spawned, self.options, self.stamp)
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
-    def _assign(self, worker: Worker) -> None:
+    def _assign(self, worker: WorkerProcess) -> None:
         """Give an idle worker the next cell that nobody else runs or has run."""
         if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
@@ -164,7 +149,7 @@ class _Run:
             self.observer.started(item)
             return
 
-    def _best(self, worker: Worker) -> int:
+    def _best(self, worker: WorkerProcess) -> int:
         """Where in the queue the best cell for a worker is: one whose data it has, else one whose data nobody has."""
         keys = [item.cell.federation_key for item in self.queue]
         if worker.last_federation in keys:
@@ -179,12 +164,12 @@ class _Run:
         for worker in self.workers:
             self._hear(worker)
 
-    def _hear(self, worker: Worker) -> None:
+    def _hear(self, worker: WorkerProcess) -> None:
         with suppress(EOFError, OSError):  # a dying worker: `_ended` sees to it
             while worker.pipe.poll():
                 self._heard(worker, *worker.pipe.recv())
 
-    def _heard(self, worker: Worker, word: str, *values: Any) -> None:
+    def _heard(self, worker: WorkerProcess, word: str, *values: Any) -> None:
         if word == READY:
             worker.ready = True
         elif word == BROKEN:
@@ -195,34 +180,41 @@ class _Run:
         elif worker.task is not None and word == DONE:
             self._finish(worker, values[0])
 
-    def _ended(self, worker: Worker) -> bool:
+    def _ended(self, worker: WorkerProcess) -> bool:
         """Whether a worker is dead, or had to be killed; its cell then has its row."""
-        alive = worker.process.is_alive()
-        if not alive:
-            self._hear(worker)  # its last message may have come after the last look
-        task, timeout, limit = worker.task, self.options.timeout, self.options.memory_limit
-        if not alive:
-            status, reason = worker.ending()
-            self.stillborn += not worker.ready
-            if not worker.ready and (self.stillborn > STILLBORN or not worker.killed):
-                raise UserError(f"a worker process cannot start: {reason}")
-        elif task is not None and timeout is not None and task.seconds > timeout:
-            rounds = task.item.cell.training.rounds
-            status, reason = "timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})"
-        elif task is not None and limit is not None and worker.memory() > limit:
-            status, reason = "oom", f"the worker took more than the --memory-limit of {limit / 2**30:g} GiB"
-        else:
+        ending = self._overdue(worker) if worker.process.is_alive() else self._died(worker)
+        if ending is None:
             return False
         worker.kill()
         worker.discard_log()
-        if task is not None:
-            cell = task.item.cell
-            self._finish(
-                worker, cell.row(task.item.suite, status=status, error=reason, started=task.started, **self.stamp)
-            )
+        if worker.task is not None:
+            item, (status, reason) = worker.task.item, ending
+            values = {"status": status, "error": reason, "started": worker.task.started, **self.stamp}
+            self._finish(worker, item.cell.row(item.suite, **values))
         return True
 
-    def _finish(self, worker: Worker, row: Row) -> None:
+    def _died(self, worker: WorkerProcess) -> tuple[str, str]:
+        """(status, reason) of a worker that is dead."""
+        self._hear(worker)  # its last message may have come after the last look
+        status, reason = worker.ending()
+        self.stillborn += not worker.ready
+        if not worker.ready and (self.stillborn > STILLBORN or not worker.killed):
+            raise UserError(f"a worker process cannot start: {reason}")
+        return status, reason
+
+    def _overdue(self, worker: WorkerProcess) -> tuple[str, str] | None:
+        """(status, reason) of a worker that is to be killed, or None."""
+        task, timeout, limit = worker.task, self.options.timeout, self.options.memory_limit
+        if task is None:
+            return None
+        if timeout and task.seconds > timeout:
+            rounds = task.item.cell.training.rounds
+            return "timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})"
+        if limit is not None and worker.memory() > limit * 2**30:
+            return "oom", f"the worker took more than the --memory-limit of {limit:g} GiB"
+        return None
+
+    def _finish(self, worker: WorkerProcess, row: Row) -> None:
         task, worker.task = worker.task, None
         assert task is not None
         self.store.append(row)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -16,15 +16,26 @@ from typing import Any
 READY, ROUND, DONE, BROKEN = "ready", "round", "done", "broken"
 
 
-def main(
-    pipe: Connection,
-    results: str,
-    log: str,
-    threads: int,
-    stamp: dict[str, Any],
-    plugins: Sequence[str],
-    embeddings: bool = False,
-) -> None:
+@dataclass(frozen=True)
+class Options:
+    """How to run. jobs: worker processes (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit:
+    GiB a worker. embeddings: keep those of each cell's best round in a side file. A worker is handed them before it
+    has imported anything, so they are defined here."""
+
+    jobs: int | None = None
+    threads: int = 1
+    timeout: float | None = 3600.0
+    memory_limit: float | None = None
+    submitter: str = ""
+    plugins: tuple[str, ...] = ()
+    embeddings: bool = False
+
+    def workers(self, cells: int) -> int:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(self.jobs or cores // self.threads, cells))
+
+
+def main(pipe: Connection, results: str, log: str, options: Options, stamp: dict[str, Any]) -> None:
     """Answer each (suite, cell) that comes through `pipe` with a row; ("round", n, figures) tells of the progress.
 
     A results folder that fails (full, gone) is ("broken", one line): the row cannot be kept, so the run must stop.
@@ -42,8 +53,8 @@ def main(
     from ..store import Store
     from .execute import FederationCache, execute
 
-    torch.set_num_threads(threads)
-    load_plugins(plugins)
+    torch.set_num_threads(options.threads)
+    load_plugins(options.plugins)
     store, federations = Store(results), FederationCache()
 
     def tell(number: int, figures: dict[str, Any]) -> None:
@@ -56,7 +67,7 @@ def main(
         except EOFError:
             return
         try:
-            pipe.send((DONE, execute(cell, suite, store, federations, stamp, tell, embeddings)))
+            pipe.send((DONE, execute(cell, suite, store, federations, stamp, tell, options.embeddings)))
         except UserError as error:
             pipe.send((BROKEN, str(error)))
 

@@ -17,14 +17,19 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...metrics import METRICS
 from ...registry import UserError
+from ..runner.job import Job, Options
+from ..runner.supervisor import Observer
+from ..store import Store, provenance, verified
 from ..store.schema import Row
 from ..store.verified import Verified
 from ..suites.cell import Cell
@@ -36,6 +41,15 @@ TOGETHER, TRAFFIC, DEVIATIONS = 0.005, 0.02, 3.0
 COMPUTING = ("torch", "dgl", "numpy", "scipy", "scikit-network", "networkx")  # packages on which numbers depend
 COUNTS = [name for name, column in METRICS.items() if column.exact]
 Deviations = Mapping[str, float]  # of a cell's figures over seeds
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows to run again, and what their second run is judged by. machines: environments by hash, None if unknown."""
+
+    rows: list[Row]
+    spread: Mapping[str, Deviations]
+    machines: Mapping[str, Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,70 @@ class Comparison:
         """Ours minus theirs, where both exist."""
         ours, theirs = (getattr(row, figure, None) for row in (self.ours, self.theirs))
         return None if ours is None or theirs is None else float(ours - theirs)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Rows and their second runs. whole: what `together` says. environment: (hash, description) of this machine."""
+
+    found: list[Comparison]
+    whole: tuple[float, float] | None
+    environment: tuple[str, dict[str, Any]]
+
+    @property
+    def sound(self) -> bool:
+        """Whether the sample as such passed, whatever its single rows did."""
+        return self.whole is None or abs(self.whole[0]) <= self.whole[1]
+
+    @property
+    def passed(self) -> bool:
+        return self.sound and all(each.passed for each in self.found)
+
+
+def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> Drawn:
+    """A sample of the standing rows that have one of the values of each column in `only`; no values: any will do.
+
+    UserError as `sample`, and when there is no such row in the store, which the user has `called` so.
+    """
+    rows = store.rows(latest_only=True)
+    chosen = [row for row in rows if all(getattr(row, column) in some for column, some in only.items() if some)]
+    if not chosen:
+        raise UserError(f"no rows under {called!r}" + (" for these options" if any(only.values()) else ""))
+    drawn = sample(chosen, number, seed)
+    return Drawn(drawn, deviations(rows), {row.environment: store.environment(row.environment) for row in drawn})
+
+
+def run_again(drawn: Drawn, options: Options, tell: Callable[[str], object], observer: Observer) -> Verification:
+    """Run the rows in a results folder that is thrown away, and compare. Raises what the steps of a `Job` raise."""
+    environment = provenance.environment(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job([(row.suite, Cell.of(row)) for row in drawn.rows], Store(folder), options)
+        made = job.run(job.load(job.plan(), tell), observer).rows
+    found = []
+    for row in drawn.rows:
+        ours, spread = made.get(_identity(row)), drawn.spread.get(place(row), {})
+        exact = same_machine(environment[1], drawn.machines[row.environment])
+        found.append(compare(row, ours, spread, exact=exact))
+    return Verification(found, together(found, drawn.spread), environment)
+
+
+def may_record(results: Path, by: str, dirty: bool | None) -> None:
+    """UserError unless verdicts on a results folder can be recorded. dirty: the state of the checkout."""
+    if not results.is_dir():
+        raise UserError(f"no results folder at {str(results)!r}; --record takes the one whose rows are verified")
+    if not by:
+        raise UserError("--record needs --by NAME (or FGLBENCH_SUBMITTER): who verifies")
+    if dirty is not False:
+        raise UserError("--record needs a clean checkout, so that the commit says what code ran; commit first")
+
+
+def record(run: Verification, results: Path, by: str) -> None:
+    """Write the verdicts to the results folder's `verified.csv`, and this machine beside them."""
+    digest, about = run.environment
+    stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "environment": digest, "by": by}
+    verdicts = [verdict(each, whole=run.sound, **stamp) for each in run.found]
+    verified.add(results, [each for each in verdicts if each is not None])
+    Store(results).write_environment(digest, about)
 
 
 def sample(rows: Sequence[Row], number: int, seed: int) -> list[Row]:

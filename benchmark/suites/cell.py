@@ -9,24 +9,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ...datasets import DATASETS, PARTITIONS, SPLITS
+from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import Registry, UserError
-from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
+from ..plugins import REGISTRIES
 from ..store.provenance import canonical
 from ..store.schema import Row
 from ..store.versions import source_version
 from .identity import TRAINING, identity
 
-REGISTRIES: dict[str, Registry[Any]] = {  # a row has a name and parameters for each
-    "dataset": DATASETS,
-    "partition": PARTITIONS,
-    "split": SPLITS,
-    "backbone": BACKBONES,
-    "method": METHODS,
-}
-PARTS = tuple(REGISTRIES)
+PARTS = tuple(REGISTRIES)  # a row has a name and parameters for each
 FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation
 
 

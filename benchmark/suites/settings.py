@@ -11,7 +11,8 @@ import yaml
 
 from ...registry import UserError, did_you_mean
 from ..engine.config import TrainConfig
-from .cell import REGISTRIES, Cell, Choice
+from ..plugins import REGISTRIES
+from .cell import Cell, Choice
 from .suite import make_cell, train_config
 
 

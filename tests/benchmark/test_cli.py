@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
+import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, provenance
 from fglbench.benchmark.store.versions import source_version
@@ -150,15 +153,75 @@ def test_bugs_are_not_hidden(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fglbench.benchmark.cli.options.seeds", broken)
-    monkeypatch.setattr("fglbench.benchmark.cli.run.parse_seeds", broken)
+    monkeypatch.setattr("fglbench.benchmark.cli.options.parse_seeds", broken)
     with pytest.raises(ZeroDivisionError):
         main(["run", "--quick", "--dry-run"])
 
 
-def test_the_public_face():
-    import fglbench
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--all", "-m", "fedavg,local", "--seeds", "2"],
+            {"all_suites": True, "methods": ["fedavg", "local"], "seeds": [0, 1]},
+        ),
+        (
+            ["--quick", "-d", "cora", "-d", "pubmed", "-m", "fedavg", "-k", "5,10", "--set", "training.lr=0.1",
+             "--rerun", "stale,oom"],
+            {
+                "quick": True, "datasets": ["cora", "pubmed"], "methods": ["fedavg"], "clients": [5, 10],
+                "settings": ["training.lr=0.1"], "rerun": ["stale", "oom"],
+            },
+        ),
+        (
+            ["-s", "overlap,leaderboard", "-m", "fedavg", "-d", "cora", "-p", "metis", "--split", "ratio",
+             "-b", "gcn+gat"],
+            {
+                "suites": ["overlap", "leaderboard"], "methods": ["fedavg"], "datasets": ["cora"],
+                "partitions": ["metis"], "splits": ["ratio"], "backbones": ["gcn+gat"],
+            },
+        ),
+        (
+            ["--quick", "-m", "fedavg", "-j", "3", "--threads", "2", "--timeout", "9", "--memory-limit", "1.5",
+             "--submitter", "me", "--record-missing", "--embeddings"],
+            {
+                "quick": True, "methods": ["fedavg"], "jobs": 3, "threads": 2, "timeout": 9, "memory_limit": 1.5,
+                "submitter": "me", "missing_rows": True, "embeddings": True,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_and_the_python_interface_make_the_same_job(tmp_path, monkeypatch, arguments, words):
+    def stop(job, *_):
+        found.append((job.what, job.options, job.rerun, job.missing_rows, job.store.root, job.plan()))
+        raise KeyboardInterrupt
 
+    found = []
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", stop)
+    assert main(["run", *arguments, "--results", str(tmp_path)]) == 130
+    with pytest.raises(KeyboardInterrupt):
+        fglbench.run(**words, results=tmp_path)
+    command, python = found
+    assert command == python
+    assert command[-1].todo
+
+
+def test_the_command_line_leaves_warnings_and_signals_as_they_were(tmp_path, monkeypatch):
+    def stop(*_):
+        during.append((warnings.showwarning, signal.getsignal(signal.SIGTERM)))
+        raise KeyboardInterrupt
+
+    during = []
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: plan)
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.run", stop)
+    before = (warnings.showwarning, signal.getsignal(signal.SIGTERM))
+    assert main(["run", "--quick", "-m", "fedavg", "-d", "cora", "--results", str(tmp_path)]) == 130
+    assert (warnings.showwarning, signal.getsignal(signal.SIGTERM)) == before
+    assert during[0][0] != before[0]
+    assert during[0][1] != before[1]
+
+
+def test_the_public_face():
     assert {"run", "register", "load_results"} <= set(dir(fglbench))
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         fglbench.rum  # noqa: B018

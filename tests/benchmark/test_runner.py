@@ -186,6 +186,38 @@ def test_missing_data_leaves_no_row_unless_asked(tmp_path, monkeypatch):
     assert make_plan(select(request), store).counts() == {"todo": 4, "skipped": 4}
 
 
+def test_the_python_interface_goes_on_where_data_are_missing(tmp_path, monkeypatch):
+    class Nowhere(CSBM):
+        name = "nowhere"
+        synthetic = False
+
+        def content(self):
+            raise UserError("dataset 'nowhere' cannot be had")
+
+    monkeypatch.setitem(DATASETS._classes, "nowhere", Nowhere)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE.replace("{name: csbm, params: {nodes: 60, classes: 2, features: 8}}", "[nowhere, csbm]"))
+    store = Store(tmp_path / "results")
+    for _, cell in select(Request(suites=(str(path),), datasets=("csbm",))):
+        store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
+    options = {"suites": [str(path)], "results": store.root}
+    with (
+        pytest.warns(UserWarning, match=r"'nowhere' cannot be had \(4 cells left out\)") as told,
+        pytest.raises(UserError, match="nothing could be run: none of the datasets could be loaded"),
+    ):
+        fglbench.run(**options)
+    assert [warning.filename for warning in told] == [__file__]
+    assert len(store.rows()) == 4
+    with pytest.warns(UserWarning, match="cannot be had"):
+        frame = fglbench.run(**options, rerun=["all"], missing_rows=True, jobs=1, submitter="me", memory_limit=8)
+    assert set(zip(frame["dataset"], frame["status"], frame["submitter"], strict=True)) == {
+        ("nowhere", "skipped", "me"), ("csbm", "ok", "me"),
+    }  # fmt: skip
+    assert len(frame) == 8
+    with pytest.warns(UserWarning, match="cannot be had"):
+        assert len(fglbench.run(**options, seeds=[5, 6], jobs=1)) == 4  # no row where data are missing, unless asked
+
+
 def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):
     store = Store(tmp_path)
     (name, cell), *_ = select(Request(suites=(suite,), methods=("fedavg",), seeds=(0,)))

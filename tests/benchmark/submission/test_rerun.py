@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fglbench.benchmark.cli import main, verify as command
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import rerun as verify
@@ -151,9 +151,9 @@ def test_rows_are_run_again_and_the_verdicts_recorded(
 def test_only_a_clean_checkout_may_record(here: Path, results: Path) -> None:
     for dirty in (True, None):
         with pytest.raises(UserError, match="needs a clean checkout"):
-            command._may_record(results, "me", dirty)
+            verify.may_record(results, "me", dirty)
     with pytest.raises(UserError, match="no results folder"):
-        command._may_record(here / "absent", "me", False)
+        verify.may_record(here / "absent", "me", False)
 
 
 def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
