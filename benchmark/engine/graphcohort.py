@@ -1,3 +1,3 @@
 """Moved: see `graphs/graphcohort.py`. Here until methods/ imports the engine's face."""
 
-from .graphs.graphcohort import GraphCohort  # noqa: F401
+from .graphs.graphcohort import GraphCohort as GraphCohort

@@ -1,3 +1,3 @@
 """Moved: see `graphs/graphmethod.py`. Here until methods/ imports the engine's face."""
 
-from .graphs.graphmethod import GraphMethod  # noqa: F401
+from .graphs.graphmethod import GraphMethod as GraphMethod

@@ -1,3 +1,3 @@
 """Moved: see `wholes.py`. Here until methods/ imports the engine's face."""
 
-from .wholes import union_client, whole_client  # noqa: F401
+from .wholes import union_client as union_client, whole_client as whole_client

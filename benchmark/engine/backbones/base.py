@@ -1,3 +1,3 @@
 """Moved: see `backbone.py`. Here until methods/ imports the engine's face."""
 
-from .backbone import affine, glorot  # noqa: F401
+from .backbone import affine as affine, glorot as glorot
