@@ -145,7 +145,7 @@ def normalise(
     """BatchNorm over each client's rows; a client with a single row has no variance and keeps the running one."""
     with section("batch norm"):
         out = []
-        for k, own in enumerate(rows.split(sizes)):
+        for k, own in enumerate(rows.split_with_sizes(sizes)):
             affine = params[f"{name}.weight"][k], params[f"{name}.bias"][k]
             mean, var = (params[f"{name}.{statistic}"].detach()[k] for statistic in STATISTICS)
             if training and len(own) > 1:
