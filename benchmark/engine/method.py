@@ -138,6 +138,7 @@ class Method(Spec):
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
+    reference: ClassVar[bool] = False  # trains on what no federation has in one place: shown, never ranked
 
     # -- where it applies -------------------------------------------------------------------------------------------
 
