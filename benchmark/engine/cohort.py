@@ -112,10 +112,10 @@ class Cohort:
         streams = self.streams if training else None
         return self.network.forward(self.params if params is None else params, self.data, streams)
 
+    @section("aggregation")
     def load(self, values: Params) -> None:
         """Replace parameters by copies of `values` (all or some names)."""
-        with section("aggregation"):
-            self.params = self.params | {name: value.clone() for name, value in values.items()}
+        self.params = self.params | {name: value.clone() for name, value in values.items()}
 
     def sq_distance(self, other: Params) -> torch.Tensor:
         """(K,) squared 2-norm between each client's parameters and `other`, which gets no gradient."""
@@ -158,7 +158,8 @@ class Cohort:
                 if each_epoch is not None:
                     each_epoch()
                 for active in self.steps():
-                    losses = loss(self)
+                    with section("objective"):
+                        losses = loss(self)
                     with section("backward"):
                         found = torch.autograd.grad(losses.sum(), [trained[n] for n in names], allow_unused=True)
                     grads = {n: g for n, g in zip(names, found, strict=True) if g is not None}
@@ -172,12 +173,12 @@ class Cohort:
         """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
         yield None
 
+    @section("loss")
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""
-        with section("loss"):
-            batch, rows = self.batch, self.batch.rows["train"]
-            losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
-            return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
+        batch, rows = self.batch, self.batch.rows["train"]
+        losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
+        return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
 
     def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""

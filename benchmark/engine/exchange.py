@@ -18,6 +18,7 @@ from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
 from .random import Streams, stream
 from .tasks import TASKS
+from .timing import section
 
 # A cohort is cut so that its stacked parameters with gradients and optimiser state stay near the cache (see `profile`).
 COHORT_BYTES = 32 * 2**20
@@ -101,7 +102,8 @@ class Exchange:
             active.received = deliver(self._message, active.clients, self._addressed)
             self._count(self.download_bytes, active, active.received)
             active.shared = shared
-            upload = step.client(active)
+            with section("client half"):
+                upload = step.client(active)
             active.shared = None
             self._count(self.upload_bytes, active, upload)
             seal.close(upload, "an upload")
@@ -109,7 +111,8 @@ class Exchange:
             if active is not cohort:
                 cohort.absorb(active, positions)
         self.server.participants = chosen
-        self._message, self._addressed = step.server(self.server, merge(uploads)), chosen
+        with section("server half"):
+            self._message, self._addressed = step.server(self.server, merge(uploads)), chosen
         seal.check()
 
     def _shared(self, step: Step) -> Any:
@@ -119,7 +122,8 @@ class Exchange:
             raise RuntimeError("a step with `shared` needs a download that is the same for everyone, got Each")
         server = self.server
         common = Common(server.seed, server.round, server.features, server.classes, self.config)
-        return step.shared(self._message, common)
+        with section("client half"):
+            return step.shared(self._message, common)
 
     @staticmethod
     def _count(ledger: list[int], cohort: Cohort, tree: Tree) -> None:

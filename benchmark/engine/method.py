@@ -58,6 +58,7 @@ class Server:
         return initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
 
 
+@section("aggregation")
 def average(values: Tree, weights: torch.Tensor) -> Tree:
     """Weighted sum over the client axis of every (K, ...) leaf."""
 
@@ -66,8 +67,7 @@ def average(values: Tree, weights: torch.Tensor) -> Tree:
             raise TypeError("values of different shapes cannot be averaged")
         return torch.tensordot(weights.to(leaf.dtype), leaf, 1)
 
-    with section("aggregation"):
-        return transform(values, mean)
+    return transform(values, mean)
 
 
 @dataclass(frozen=True)

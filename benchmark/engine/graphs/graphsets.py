@@ -131,10 +131,10 @@ class GraphBatch:
         rows = len(filled)
         return SparseMatrix(sp.csr_matrix((matrix.data[entries], columns, indptr), shape=(rows, rows)), symmetric=True)
 
+    @section("pooling")
     def pool(self, rows: torch.Tensor) -> torch.Tensor:
         """(N, c) node values -> (B, c) sums over each graph."""
-        with section("pooling"):
-            return segment_sum(rows, self.membership, len(self.picks))
+        return segment_sum(rows, self.membership, len(self.picks))
 
     def mean_over_graphs(self, values: torch.Tensor) -> torch.Tensor:
         """(B,) a value a graph -> (K,) each client's mean; 0 for a client without a graph."""
