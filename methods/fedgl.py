@@ -54,7 +54,7 @@ class FedGL(FedAvg):
     index row N_k + column), down. What alpha = 0 or beta = 0 leaves without use is not sent. The ids by which the
     server aligns nodes, (N_k,) int64, go up once before the rounds. With partial participation nodes that nobody
     reported in the last round have no pseudo-label and no pseudo-edge. Scored as the other methods are, on the true
-    graph alone; FedGL's global goal is `data: union`.
+    graph alone; FedGL's global goal is `score_on: union`.
 
     Departures. Eq. 11 and 13 weigh over all clients although only S_i hold node i, which caps the confidence at W_i:
     divided by W_i unless `literal`. Eq. 8 sums over nodes, so that thousands of pseudo-labels drown 140 labels: means

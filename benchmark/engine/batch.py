@@ -78,7 +78,7 @@ class Features:
     def drop_columns(self, keep: torch.Tensor) -> Features:
         """Zero whole feature columns; keep: bool (K, d), one row a client."""
         if isinstance(self.value, torch.Tensor):
-            rows = [x * k for x, k in zip(self.value.split(self.sizes), keep, strict=True)]
+            rows = [x * k for x, k in zip(self.value.split_with_sizes(self.sizes), keep, strict=True)]
             return Features(torch.cat(rows), self.sizes)
         owner = np.repeat(np.repeat(np.arange(len(self.sizes)), self.sizes), np.diff(self.value.indptr))
         return self._with_data(self.value.data * keep.numpy()[owner, self.value.indices])
@@ -117,7 +117,7 @@ class Batch:
     @cached_property
     def offsets(self) -> list[int]:
         """K + 1 row numbers: client k holds rows offsets[k] to offsets[k + 1]."""
-        return np.cumsum((0, *self.sizes)).tolist()
+        return [0, *np.cumsum(self.sizes).tolist()]
 
     @cached_property
     def rows(self) -> dict[str, torch.Tensor]:
@@ -180,7 +180,7 @@ class Batch:
 
     def per_client(self, rows: torch.Tensor) -> list[torch.Tensor]:
         """(N, ...) as one tensor a client."""
-        return list(rows.split(self.sizes))
+        return list(rows.split_with_sizes(self.sizes))
 
 
 def collate(clients: Sequence[NodeClient]) -> Batch:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
 from ...registry import Spec
 
 
 class TrainConfig(Spec):
     """The training protocol of a cell. Defaults are the leaderboard's (100 rounds of 3 local epochs, Adam)."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
 
     rounds: int = Field(100, ge=1, description="communication rounds R")
     local_epochs: int = Field(3, ge=1, description="local epochs E a round")
@@ -26,12 +28,31 @@ class TrainConfig(Spec):
         "nodes", description="aggregation weights: nodes (or graphs) held, training nodes held, or 1/K"
     )
     patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation value")
-    select: Literal["val_accuracy", "val_loss", "last"] = Field("val_accuracy", description="how the round is chosen")
-    model: Literal["auto", "global", "personal"] = Field(
-        "auto", description="the model that is scored: what the method delivers (auto), the aggregate, or each client's"
+    select_by: Literal["val_accuracy", "val_loss", "last"] = Field(
+        "val_accuracy", serialization_alias="select", description="how the round is chosen"
     )
-    data: Literal["local", "global", "union"] = Field(
+    score_model: Literal["auto", "global", "personal"] = Field(
+        "auto",
+        serialization_alias="model",
+        description="the model that is scored: what the method delivers (auto), the aggregate, or each client's",
+    )
+    score_on: Literal["local", "global", "union"] = Field(
         "local",
+        serialization_alias="data",
         description="score on each client's own graph (mean over clients), on the whole graph, or on the union of what "
         "the clients hold (FedGL's global goal)",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        """Take the former names, which rows and their keys have for ever."""
+        if not isinstance(values, dict):
+            return values
+        for former, name in FORMER.items():
+            if former in values and name in values:
+                raise ValueError(f"{name} is given twice: {former} is its former name")
+        return {FORMER.get(name, name): value for name, value in values.items()}
+
+
+FORMER = {info.serialization_alias: name for name, info in TrainConfig.model_fields.items() if info.serialization_alias}

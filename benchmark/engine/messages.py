@@ -81,12 +81,13 @@ def _aligned(*trees: Any) -> Sequence[Any]:
     return [{key: ABSENT if tree is ABSENT else tree.get(key, ABSENT) for key in keys} for tree in trees]
 
 
-def transform(tree: Any, function: Callable[[Leaf], Any]) -> Any:
+def transform(tree: Tree, function: Callable[[Leaf], Any]) -> Tree:
     """The same tree with `function` applied to every leaf."""
-    return walk(lambda _, leaf: function(leaf), tree)
+    found: Tree = walk(lambda _, leaf: function(leaf), tree)
+    return found
 
 
-def leaves(tree: Any) -> list[Leaf]:
+def leaves(tree: Tree) -> list[Leaf]:
     """The leaves of a tree, in key order of the dicts. TypeError for anything that cannot cross the wire."""
     found: list[Leaf] = []
     transform(tree, found.append)

@@ -65,7 +65,8 @@ def average(values: Tree, weights: torch.Tensor) -> Tree:
     def mean(leaf: Leaf) -> torch.Tensor:
         if isinstance(leaf, list):
             raise TypeError("values of different shapes cannot be averaged")
-        return torch.tensordot(weights.to(leaf.dtype), leaf, 1)
+        total: torch.Tensor = torch.tensordot(weights.to(leaf.dtype), leaf, 1)
+        return total
 
     return transform(values, mean)
 

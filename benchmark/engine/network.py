@@ -83,7 +83,7 @@ class Network:
         """Rows of the groups, in client order."""
         pieces: list[torch.Tensor] = [torch.empty(0)] * len(self.clients)
         for group, part, batch in zip(self.groups, parts, data, strict=True):
-            for position, piece in zip(group.positions, part.split(batch.sizes), strict=True):
+            for position, piece in zip(group.positions, part.split_with_sizes(batch.sizes), strict=True):
                 pieces[position] = piece
         return torch.cat(pieces)
 

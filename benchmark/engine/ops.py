@@ -25,7 +25,7 @@ from .timing import section
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 # The matrices made here come from SciPy, whose CSR is valid by construction: say so, and torch does not warn.
-torch.sparse.check_sparse_tensor_invariants.disable()
+torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped-call]
 
 
 def to_torch_csr(matrix: sp.csr_matrix) -> torch.Tensor:
@@ -49,6 +49,11 @@ def take_rows(feat: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return to_torch_csr(to_scipy_csr(feat)[ids.numpy()]) if feat.layout == torch.sparse_csr else feat[ids]
 
 
+def _apply(function: type[Function], *inputs: Any) -> torch.Tensor:
+    out: torch.Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    return out
+
+
 class SparseMatrix:
     """A constant sparse matrix that multiplies dense tensors and passes gradients to them."""
 
@@ -61,7 +66,8 @@ class SparseMatrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self._matrix.shape
+        rows, columns = self._matrix.shape
+        return rows, columns
 
     @property
     def backward_csr(self) -> torch.Tensor:
@@ -74,7 +80,7 @@ class SparseMatrix:
 
     def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
         """(n, m) @ (m, c) -> (n, c)."""
-        return _SparseProduct.apply(dense, self)
+        return _apply(_SparseProduct, dense, self)
 
 
 def csr_product(matrix: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
@@ -117,7 +123,7 @@ class _SegmentProduct(Function):
         ctx.sizes = sizes
         with section("dense"):
             out = rows.new_empty(rows.shape[0], weight.shape[2])
-            for x, w, o in zip(rows.split(sizes), weight, out.split(sizes), strict=True):
+            for x, w, o in zip(rows.split_with_sizes(sizes), weight, out.split_with_sizes(sizes), strict=True):
                 torch.mm(x, w, out=o)
             return out
 
@@ -127,14 +133,14 @@ class _SegmentProduct(Function):
         sizes = ctx.sizes
         need_rows, need_weight, _ = ctx.needs_input_grad
         with section("dense"):
-            grads = grad.contiguous().split(sizes)
+            grads = grad.contiguous().split_with_sizes(sizes)
             d_rows = torch.empty_like(rows, memory_format=torch.contiguous_format) if need_rows else None
             d_weight = torch.empty(weight.shape, dtype=weight.dtype) if need_weight else None
             if d_rows is not None:
-                for g, w, o in zip(grads, weight, d_rows.split(sizes), strict=True):
+                for g, w, o in zip(grads, weight, d_rows.split_with_sizes(sizes), strict=True):
                     torch.mm(g, w.T, out=o)
             if d_weight is not None:
-                for x, g, o in zip(rows.split(sizes), grads, d_weight, strict=True):
+                for x, g, o in zip(rows.split_with_sizes(sizes), grads, d_weight, strict=True):
                     torch.mm(x.T, g, out=o)
         return d_rows, d_weight, None
 
@@ -144,7 +150,7 @@ def segment_product(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[in
     if is_shared(weight) and not weight.requires_grad:
         with section("dense"):
             return rows @ weight[0]
-    return _SegmentProduct.apply(rows, weight, sizes)
+    return _apply(_SegmentProduct, rows, weight, sizes)
 
 
 class _SegmentAdd(Function):
@@ -180,7 +186,7 @@ def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) 
     """(N, c) + (K, c): client k's vector is added to each of its rows."""
     if is_shared(bias) and not bias.requires_grad:
         return rows + bias[0]
-    return _SegmentAdd.apply(rows, bias, sizes)
+    return _apply(_SegmentAdd, rows, bias, sizes)
 
 
 class _SegmentDot(Function):
@@ -188,22 +194,22 @@ class _SegmentDot(Function):
     def forward(ctx: Any, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         ctx.save_for_backward(rows, vector)
         ctx.sizes = sizes
-        return torch.cat([(x * v).sum(-1) for x, v in zip(rows.split(sizes), vector, strict=True)])
+        return torch.cat([(x * v).sum(-1) for x, v in zip(rows.split_with_sizes(sizes), vector, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         rows, vector = ctx.saved_tensors
-        grads = grad.split(ctx.sizes)
+        grads = grad.split_with_sizes(ctx.sizes)
         d_rows = torch.cat([g.unsqueeze(-1) * v for g, v in zip(grads, vector, strict=True)])
         d_vector = torch.stack(
-            [(g.unsqueeze(-1) * x).sum(0) for g, x in zip(grads, rows.split(ctx.sizes), strict=True)]
+            [(g.unsqueeze(-1) * x).sum(0) for g, x in zip(grads, rows.split_with_sizes(ctx.sizes), strict=True)]
         )
         return d_rows, d_vector, None
 
 
 def segment_dot(rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """(N, heads, c) . (K, heads, c) -> (N, heads): client k's rows against client k's vectors."""
-    return _SegmentDot.apply(rows, vector, sizes)
+    return _apply(_SegmentDot, rows, vector, sizes)
 
 
 def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torch.Tensor:
@@ -238,4 +244,4 @@ def dropout(
         keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
         if relu:  # NumPy compares several times faster than torch, and bytes convert faster than bools
             keep &= torch.from_numpy(rows.detach().numpy() > 0)
-        return _Masked.apply(rows, keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p))))
+        return _apply(_Masked, rows, keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p))))

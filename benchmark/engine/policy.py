@@ -41,8 +41,8 @@ class Selection:
 
     def _value(self, seen: Round) -> float:
         """Larger is better; without a single validation node, or by choice, the last round wins."""
-        value = -seen.figures["val_loss"] if self.config.select == "val_loss" else seen.figures["val"]
-        return float(seen.number) if self.config.select == "last" or math.isnan(value) else value
+        value = -seen.figures["val_loss"] if self.config.select_by == "val_loss" else seen.figures["val"]
+        return float(seen.number) if self.config.select_by == "last" or math.isnan(value) else value
 
     @property
     def stops(self) -> bool:

@@ -77,7 +77,7 @@ def train(
     if reason:
         raise Skip(reason)
     config = method.protocol(config)
-    if not method.travels and config.data != "local":
+    if not method.travels and config.score_on != "local":
         raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
     arrangement = method.arrange(federation)
     exchange = Exchange(method, arrangement, backbones, config, seed, cohort_size)
@@ -104,7 +104,7 @@ def train(
 
 def _scored_model(method: Method, config: TrainConfig, exchange: Exchange) -> str:
     """Whose model is scored, "global" or "personal": without a global one, the clients' own."""
-    model = method.delivers if config.model == "auto" else config.model
+    model = method.delivers if config.score_model == "auto" else config.score_model
     return "personal" if model == "global" and exchange.models().server is None else model
 
 
@@ -112,7 +112,7 @@ def _evaluated(evaluator: Evaluator, exchange: Exchange, model: str, number: int
     """The round that has just ended, scored."""
     config, models = exchange.config, exchange.models()
     try:
-        scored = evaluator.score(models, model, config.data, with_loss=config.select == "val_loss")
+        scored = evaluator.score(models, model, config.score_on, with_loss=config.select_by == "val_loss")
     except Diverged as error:
         raise Diverged(f"{error} after round {number}: lower the learning rate or the method's loss weights") from None
     assert scored is not None, f"{evaluator.method.name} delivers no {model} model"
@@ -143,7 +143,7 @@ def _outcome(selection: Selection, model: str, evaluator: Evaluator, exchange: E
     weighted = (scored.test.nan_to_num() * weights).sum() / weights.sum() if len(weights) == len(scored.test) else None
     return Outcome(
         score=_none_if_nan(best.figures["score"]),
-        score_metric=evaluator.describe(model, exchange.config.data),
+        score_metric=evaluator.describe(model, exchange.config.score_on),
         val=_none_if_nan(best.figures["val"]),
         macro_f1=None if scored.predicted is None else _none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
         score_weighted=None if weighted is None else _none_if_nan(float(weighted)),

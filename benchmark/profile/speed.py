@@ -118,7 +118,7 @@ class RoundOf:
                     self.before.setdefault(phase.name, []).append(self.exchange.seconds - start)
             self.parts_before[phase.name] = _with_other(table, sum(self.before[phase.name]))
         self.evaluates = evaluate and self.phase.scored
-        self.data, self.number = config.data, 0
+        self.data, self.number = config.score_on, 0
 
     def __call__(self) -> None:
         self.number += 1

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from ...registry import UserError, did_you_mean
-from ..engine.config import TrainConfig
+from ..engine.config import FORMER, TrainConfig
 from .cell import REGISTRIES, Cell, Choice
 from .suite import make_cell, train_config
 
@@ -32,6 +32,8 @@ def parse_setting(text: str) -> Setting:
         raise UserError(f"--set wants key=value, as in training.lr=0.1, got {text!r}")
     if dot and section not in (*REGISTRIES, "training"):
         raise did_you_mean(section, (*REGISTRIES, "training"), "section of --set")
+    if section == "training":
+        name = FORMER.get(name, name)
     try:
         return Setting(section or None, name, yaml.safe_load(value))
     except yaml.YAMLError:
@@ -69,7 +71,7 @@ def _changed(cell: Cell, settings: Sequence[Setting]) -> Cell:
         return Choice(name=old.name, params={**old.params, **new})
 
     training = {s.name: s.value for s in settings if s.section == "training"}
-    wanted = train_config({**cell.training.params(), **training})
+    wanted = train_config({**dict(cell.training), **training})
     made = make_cell(
         choice("dataset", cell.dataset),
         choice("partition", cell.partition),

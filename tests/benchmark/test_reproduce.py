@@ -50,7 +50,7 @@ def test_protocols_hold_in_the_cells():
     """What the papers state, read off the cells and not off the suite files."""
     for cell in cells("fgssl-table1"):
         training = cell.training
-        assert (training.rounds, training.local_epochs, training.momentum, training.data) == (200, 4, 0.9, "global")
+        assert (training.rounds, training.local_epochs, training.momentum, training.score_on) == (200, 4, 0.9, "global")
         if cell.method.name not in ("fedsage", "fedsage+"):
             assert (cell.backbone, cell.backbones[0].params["hidden"]) == ("gat", 128)
     for number in (2, 3, 4, 5, 6):

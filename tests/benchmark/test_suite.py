@@ -222,6 +222,17 @@ def test_settings_reach_every_part_that_has_them(suite_file):
         assert cell.key != before.key
 
 
+def test_former_names_of_settings_are_taken_and_written(suite_file):
+    former = {"select": "last", "model": "personal", "data": "global"}
+    given = {"select_by": "last", "score_model": "personal", "score_on": "global"}
+    old, new = (chosen(suite_file, settings=[f"training.{k}={v}" for k, v in own.items()]) for own in (former, given))
+    assert old == new and {cell.training.score_on for _, cell in new} == {"global"}
+    for _, cell in new:
+        written = cell.training.params()
+        assert former.items() <= written.items() and not given.keys() & written.keys()
+        assert type(cell.training)(**written) == cell.training
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
@@ -229,6 +240,7 @@ def test_settings_reach_every_part_that_has_them(suite_file):
         ({"settings": ("method.lr=3",)}, "unknown method parameter of --set 'lr'"),
         ({"settings": ("trainin.lr=3",)}, "unknown section of --set 'trainin'; did you mean 'training'?"),
         ({"settings": ("lr",)}, "--set wants key=value"),
+        ({"settings": ("training.scoreon=global",)}, "unknown training parameter of --set 'scoreon'; did you mean 'score_on'?"),
         ({"settings": ("training.lr=fast",)}, "training: lr: input should be a valid number"),
         ({"settings": ("mu=-1",)}, "method 'fedprox': mu: input should be greater than or equal to 0"),
         ({"settings": ("seed=3",)}, None),

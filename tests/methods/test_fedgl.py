@@ -285,7 +285,7 @@ def test_skip_names_backbone_and_size(overlapping: Make) -> None:
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_whole_run_on_the_union_any_cohort_size(participation: float, overlapping: Make) -> None:
     world = overlapping((15, 20, 25, 10, 12))
-    config = TrainConfig(rounds=4, data="union", participation=participation, patience=30)
+    config = TrainConfig(rounds=4, score_on="union", participation=participation, patience=30)
     runs = [
         train(world, METHODS.build("fedgl"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, cohort_size=size)
         for size in (None, 1, 3)

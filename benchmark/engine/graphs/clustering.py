@@ -100,4 +100,4 @@ def matched(cluster: np.ndarray, label: np.ndarray, classes: int) -> np.ndarray:
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (cluster, label), 1)
     _, of_cluster = linear_sum_assignment(table, maximize=True)
-    return np.asarray(of_cluster)[cluster]
+    return np.asarray(of_cluster[cluster])

@@ -49,7 +49,8 @@ class GraphMethod(Method):
     """A method that learns one embedding a graph without labels. Subclasses give `encoder`, `batch_loss` and `embed`.
 
     Without labels nothing can be selected by validation, so the last round counts; the embeddings of all graphs are
-    clustered together. The cell's `select`, `patience` and `data` are therefore replaced.
+    clustered together. The cell's `select_by`, `patience` and `score_on` are therefore
+    replaced.
     """
 
     task: ClassVar[Literal["node", "graph"]] = "graph"
@@ -66,7 +67,7 @@ class GraphMethod(Method):
         return [self.encoder(hidden=given.hidden, layers=given.layers) for given in backbones]
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
-        return config.model_copy(update={"select": "last", "patience": None, "data": "global"})
+        return config.model_copy(update={"select_by": "last", "patience": None, "score_on": "global"})
 
     def local_loss(self, cohort: Cohort) -> torch.Tensor:
         """(K,) each client's loss on its minibatch; 0 for a client that sits the step out."""

@@ -81,7 +81,7 @@ class GraphBatch:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(B,) nodes of each graph."""
-        return self.stack.lengths[self.picks]
+        return np.asarray(self.stack.lengths[self.picks])
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -92,7 +92,7 @@ class GraphBatch:
     @cached_property
     def lengths_per_client(self) -> list[torch.Tensor]:
         """For each client the nodes of each of its graphs."""
-        return list(torch.from_numpy(self.lengths).split(self.counts))
+        return list(torch.from_numpy(self.lengths).split_with_sizes(self.counts))
 
     @cached_property
     def x(self) -> torch.Tensor:
@@ -152,4 +152,4 @@ def _at_least_one(counts: Sequence[int]) -> torch.Tensor:
 def _runs(first: np.ndarray, length: np.ndarray) -> np.ndarray:
     """The numbers first[i], first[i] + 1, ..., first[i] + length[i] - 1 for every i, one run after the other."""
     shift = first - (np.cumsum(length) - length)
-    return np.arange(int(length.sum()), dtype=np.int64) + np.repeat(shift, length)
+    return np.asarray(np.arange(int(length.sum()), dtype=np.int64) + np.repeat(shift, length))

@@ -93,7 +93,7 @@ def test_best_round_is_the_first_best_and_bytes_go_up_to_it(federation: Make) ->
     assert out.best_round == values.index(max(values)) + 1
     assert out.score == out.history["score"][out.best_round - 1]
     assert out.upload_bytes_best == out.upload_bytes // 12 * out.best_round
-    assert run(federation(), rounds=12, select="last").best_round == 12
+    assert run(federation(), rounds=12, select_by="last").best_round == 12
 
 
 def test_early_stopping_waits_for_patience(federation: Make) -> None:

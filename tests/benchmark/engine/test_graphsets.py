@@ -205,7 +205,7 @@ def test_whole_run(name: str, graph_sets: Make) -> None:
 
 
 def test_personal_models_are_scored_on_request(graph_sets: Make) -> None:
-    out = train(graph_sets(), METHODS.build("intra-fedavg"), [GIN], TrainConfig(rounds=1, model="personal"), 3)
+    out = train(graph_sets(), METHODS.build("intra-fedavg"), [GIN], TrainConfig(rounds=1, score_model="personal"), 3)
     assert out.score == out.matrix["personal_on_global"]
     assert len(out.per_client["score"]) == 3
 

@@ -31,10 +31,10 @@ def run(config: TrainConfig, *values: float, loss: tuple[float, ...] = ()) -> Se
     ("settings", "values", "loss", "best"),
     [
         ({}, (0.5, 0.7, 0.7), (), 2),  # the first of equals
-        ({"select": "val_loss"}, (0.5, 0.7, 0.6), (2.0, 3.0, 1.0), 3),
-        ({"select": "last"}, (0.9, 0.7, 0.5), (), 3),
+        ({"select_by": "val_loss"}, (0.5, 0.7, 0.6), (2.0, 3.0, 1.0), 3),
+        ({"select_by": "last"}, (0.9, 0.7, 0.5), (), 3),
         ({}, (math.nan, math.nan), (), 2),  # nobody has a validation node
-        ({"select": "val_loss"}, (0.5, 0.5), (math.inf, math.inf), 1),
+        ({"select_by": "val_loss"}, (0.5, 0.5), (math.inf, math.inf), 1),
     ],
 )
 def test_the_round_that_counts(settings: dict, values: tuple, loss: tuple, best: int) -> None:
