@@ -97,6 +97,7 @@ class Global(Local):
     """
 
     heterogeneous = False
+    reference = True
 
     scope: Literal["whole", "union"] = Field("whole", description="the uncut graph, or the union of the clients'")
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree, section
+from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree
 from .fedavg import FedAvg
 
 
@@ -61,28 +61,25 @@ class FedDC(FedAvg):
     def client(self, cohort: Cohort) -> Tree:
         w, drift, span = cohort.received["model"], cohort.state["drift"], self.lr * cohort.config.local_epochs
         corrects, state = self.correction != "none", self.correction == "state"
-        with section("correction"):
-            fixed = {n: (drift[n] - w[n]).mul_(self.alpha) for n in drift}
-            if corrects:
-                mean = cohort.received["update"]
-                apart = {n: v - mean[n] for n, v in cohort.state["update"].items()}
-                for n, value in fixed.items():
-                    value.add_(apart[n], alpha=1 / span)
+        fixed = {n: (drift[n] - w[n]).mul_(self.alpha) for n in drift}
+        if corrects:
+            mean = cohort.received["update"]
+            apart = {n: v - mean[n] for n, v in cohort.state["update"].items()}
+            for n, value in fixed.items():
+                value.add_(apart[n], alpha=1 / span)
 
         def corrected(cohort: Cohort, grads: Tensors) -> Tensors:
-            with section("correction"):
-                own = cohort.params
-                return {n: torch.add(g, own[n].detach(), alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
+            own = cohort.params
+            return {n: torch.add(g, own[n].detach(), alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
 
         cohort.load(w)
         cohort.fit(self.local_loss, adjust=corrected)
-        with section("correction"):
-            moved = {n: value - w[n] for n, value in cohort.params.items()}
-            cohort.state["drift"] = {n: drift[n] + moved[n] for n in moved}
-            if not corrects:
-                return {"model": cohort.params}
-            cohort.state["update"] = {n: v + apart[n] for n, v in moved.items()} if state else moved
-            return {"model": cohort.params, "update": {n: v - mean[n] for n, v in moved.items()} if state else moved}
+        moved = {n: value - w[n] for n, value in cohort.params.items()}
+        cohort.state["drift"] = {n: drift[n] + moved[n] for n in moved}
+        if not corrects:
+            return {"model": cohort.params}
+        cohort.state["update"] = {n: v + apart[n] for n, v in moved.items()} if state else moved
+        return {"model": cohort.params, "update": {n: v - mean[n] for n, v in moved.items()} if state else moved}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         w, drift, v = (server.state[slot] for slot in ("model", "drift", "update"))

@@ -54,7 +54,7 @@ class FedGL(FedAvg):
     index row N_k + column), down. What alpha = 0 or beta = 0 leaves without use is not sent. The ids by which the
     server aligns nodes, (N_k,) int64, go up once before the rounds. With partial participation nodes that nobody
     reported in the last round have no pseudo-label and no pseudo-edge. Scored as the other methods are, on the true
-    graph alone; FedGL's global goal is `data: union`.
+    graph alone; FedGL's global goal is `score_on: union`.
 
     Departures. Eq. 11 and 13 weigh over all clients although only S_i hold node i, which caps the confidence at W_i:
     divided by W_i unless `literal`. Eq. 8 sums over nodes, so that thousands of pseudo-labels drown 140 labels: means
@@ -144,18 +144,18 @@ class FedGL(FedAvg):
         counts = torch.bincount(batch.owner[rows], minlength=batch.clients).float()
         return counts if self.reduction == "sum" else torch.ones(batch.clients)
 
+    @section("augmentation")
     def propagation(self, cohort: Cohort) -> SparseMatrix:
         """A_hat + beta D^-1/2 A D^-1/2 of all clients, A their parts of the pseudo-graph, made symmetric."""
         batch: Batch = cohort.batch
-        with section("augmentation"):
-            rows, columns = [], []
-            for index, size, start in zip(cohort.received["index"], batch.sizes, batch.offsets, strict=False):
-                rows.append(index.numpy() // size + start)
-                columns.append(index.numpy() % size + start)
-            values = torch.cat(cohort.received["value"]).numpy()
-            shape = batch.gcn.shape
-            graph = sp.csr_matrix((values, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
-            return SparseMatrix(batch.gcn.scipy() + self.beta * normalised((graph + graph.T) / 2))
+        rows, columns = [], []
+        for index, size, start in zip(cohort.received["index"], batch.sizes, batch.offsets, strict=False):
+            rows.append(index.numpy() // size + start)
+            columns.append(index.numpy() % size + start)
+        values = torch.cat(cohort.received["value"]).numpy()
+        shape = batch.gcn.shape
+        graph = sp.csr_matrix((values, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
+        return SparseMatrix(batch.gcn.scipy() + self.beta * normalised((graph + graph.T) / 2))
 
     def server(self, server: Server, uploads: Tree) -> Download:
         download = super().server(server, uploads)
@@ -168,8 +168,7 @@ class FedGL(FedAvg):
             personal["label"] = [label[place] for place in places]
         if self.beta:
             graph = similarity_graph(self.fuse(server, uploads["output"]), self.neighbours)
-            with section("augmentation"):
-                parts = [graph[place.numpy()][:, place.numpy()].tocoo() for place in places]
+            parts = [graph[place.numpy()][:, place.numpy()].tocoo() for place in places]
             personal["index"] = [torch.from_numpy(p.row * np.int64(p.shape[0]) + p.col) for p in parts]
             personal["value"] = [torch.from_numpy(p.data) for p in parts]
         return Each(personal, range(clients))
@@ -192,22 +191,22 @@ class FedGL(FedAvg):
         return label.where(confidence > (self.threshold if self.threshold_on == "fused" else 0), -1)
 
 
+@section("augmentation")
 def similarity_graph(h: torch.Tensor, neighbours: int) -> sp.csr_matrix:
     """The largest `neighbours` entries of each row of max(h h^T, 0), rows scaled to sum 1; in chunks of rows.
 
     h: (n, C). Returns (n, n) float32; a row without a positive entry is empty.
     """
-    with section("augmentation"):
-        values, columns = [], []
-        for rows in h.split(max(1, CHUNK // max(len(h), 1))):
-            top = (rows @ h.T).clamp_(min=0).topk(min(neighbours, len(h)), sorted=False)
-            values.append(top.values / top.values.sum(1, keepdim=True).clamp(min=torch.finfo(h.dtype).tiny))
-            columns.append(top.indices)
-        value, column = torch.cat(values).numpy(), torch.cat(columns).numpy()
-        ends = np.arange(len(h) + 1) * column.shape[1]
-        graph = sp.csr_matrix((value.ravel(), column.ravel(), ends), shape=(len(h), len(h)))
-        graph.eliminate_zeros()
-        return graph
+    values, columns = [], []
+    for rows in h.split(max(1, CHUNK // max(len(h), 1))):
+        top = (rows @ h.T).clamp_(min=0).topk(min(neighbours, len(h)), sorted=False)
+        values.append(top.values / top.values.sum(1, keepdim=True).clamp(min=torch.finfo(h.dtype).tiny))
+        columns.append(top.indices)
+    value, column = torch.cat(values).numpy(), torch.cat(columns).numpy()
+    ends = np.arange(len(h) + 1) * column.shape[1]
+    graph = sp.csr_matrix((value.ravel(), column.ravel(), ends), shape=(len(h), len(h)))
+    graph.eliminate_zeros()
+    return graph
 
 
 def normalised(graph: sp.csr_matrix) -> sp.csr_matrix:

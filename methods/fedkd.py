@@ -133,16 +133,16 @@ def product(parts: Tree) -> torch.Tensor:
     return (left * parts["values"]) @ parts["right"] if len(parts["values"]) else left
 
 
+@section("compression")
 def compress(model: Params, energy: float) -> Tree:
     """One model, without client axis: matrices factored, vectors as they are."""
-    with section("compression"):
-        return {name: factor(value, energy) if value.dim() == 2 else value for name, value in model.items()}
+    return {name: factor(value, energy) if value.dim() == 2 else value for name, value in model.items()}
 
 
+@section("compression")
 def restore(tree: Tree) -> Params:
     """The model that `compress` took apart."""
-    with section("compression"):
-        return {name: product(value) if isinstance(value, dict) else value for name, value in tree.items()}
+    return {name: product(value) if isinstance(value, dict) else value for name, value in tree.items()}
 
 
 def gather(trees: Sequence[Tree]) -> Tree:

@@ -174,33 +174,33 @@ class _Moments(Function):
     """Client by client and in place, which is several times faster than autograd on whole columns of powers."""
 
     @staticmethod
+    @section("moments")
     def forward(ctx: Any, rows: torch.Tensor, sizes: Sequence[int], order: int) -> torch.Tensor:
-        with section("moments"):
-            out = rows.new_zeros(len(sizes), order, rows.shape[1])
-            for z, own in zip(rows.split(list(sizes)), out, strict=True):
-                if len(z):
-                    own[0] = z.mean(0)
-                    _powers(z, own[0], own[1:])
-            ctx.save_for_backward(rows, out)
-            ctx.sizes = sizes
-            return out
+        out = rows.new_zeros(len(sizes), order, rows.shape[1])
+        for z, own in zip(rows.split(list(sizes)), out, strict=True):
+            if len(z):
+                own[0] = z.mean(0)
+                _powers(z, own[0], own[1:])
+        ctx.save_for_backward(rows, out)
+        ctx.sizes = sizes
+        return out
 
     @staticmethod
+    @section("moments")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """sum_j g_j dC_j/dz = g_1/n + 1/n sum_{j>1} j g_j (gap^(j-1) - C_(j-1)) with gap = z - mean and C_1 = 0."""
         rows, out = ctx.saved_tensors
-        with section("moments"):
-            d_rows = torch.empty_like(rows)
-            factor = torch.arange(1, out.shape[1] + 1, dtype=rows.dtype).unsqueeze(1)
-            for z, d, g, own in zip(rows.split(list(ctx.sizes)), d_rows.split(list(ctx.sizes)), grad, out, strict=True):
-                if not len(z):
-                    continue
-                slope = g * factor / len(z)  # j g_j / n
-                gap, value = z - own[0], slope[-1]
-                for coefficient in slope[1:-1].flip(0):  # Horner's scheme
-                    value = torch.addcmul(coefficient, value, gap)
-                torch.mul(value, gap, out=d)
-                d += slope[0] - (slope[2:] * own[1:-1]).sum(0)
+        d_rows = torch.empty_like(rows)
+        factor = torch.arange(1, out.shape[1] + 1, dtype=rows.dtype).unsqueeze(1)
+        for z, d, g, own in zip(rows.split(list(ctx.sizes)), d_rows.split(list(ctx.sizes)), grad, out, strict=True):
+            if not len(z):
+                continue
+            slope = g * factor / len(z)  # j g_j / n
+            gap, value = z - own[0], slope[-1]
+            for coefficient in slope[1:-1].flip(0):  # Horner's scheme
+                value = torch.addcmul(coefficient, value, gap)
+            torch.mul(value, gap, out=d)
+            d += slope[0] - (slope[2:] * own[1:-1]).sum(0)
         return d_rows, None, None
 
 
@@ -219,14 +219,14 @@ def central_moments(rows: torch.Tensor, sizes: Sequence[int], order: int) -> tor
 
 
 @torch.no_grad()
+@section("moments")
 def moments_about(rows: torch.Tensor, sizes: Sequence[int], centre: torch.Tensor, order: int) -> torch.Tensor:
     """(K, order - 1, c): E_k[(Z_k - centre_k)^j] for j = 2 .. order; centre: (K, c). Constants, without gradient."""
-    with section("moments"):
-        out = rows.new_zeros(len(sizes), order - 1, rows.shape[1])
-        for z, about, own in zip(rows.split(list(sizes)), centre, out, strict=True):
-            if len(z):
-                _powers(z, about, own)
-        return out
+    out = rows.new_zeros(len(sizes), order - 1, rows.shape[1])
+    for z, about, own in zip(rows.split(list(sizes)), centre, out, strict=True):
+        if len(z):
+            _powers(z, about, own)
+    return out
 
 
 def pooled(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

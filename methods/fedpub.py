@@ -95,8 +95,7 @@ class FedPub(LocalTraining):
         cohort.load(cohort.received["model"])
         trained = cohort.params | {f"mask.{name}": mask for name, mask in cohort.state["mask"].items()}
         cohort.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
-        with section("proxy graph"):
-            function = self.function(cohort)
+        function = self.function(cohort)
         return {"model": cohort.params, "function": function}
 
     def local_loss(self, cohort: Cohort) -> torch.Tensor:
@@ -118,6 +117,7 @@ class FedPub(LocalTraining):
         return found
 
     @torch.no_grad()
+    @section("proxy graph")
     def function(self, cohort: Cohort) -> torch.Tensor:
         """(K, h) the clients' mean last hidden layer on the random graph they share."""
         if "proxy" not in cohort.cache:

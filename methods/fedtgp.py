@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Download, Server, Tree, section
+from ..benchmark.engine import METHODS, Download, Server, Tree
 from .parts.prototypes import PrototypeExchange
 
 EPS = 1e-12  # under the root of a squared distance, whose gradient is infinite at 0
@@ -40,12 +40,11 @@ class FedTGP(PrototypeExchange):
         net: PrototypeNet = server.state["net"]
         delta = margin(sent, classes, self.tau)
         points, truth = sent.numpy(), np.eye(server.classes, dtype=np.float32)[classes.numpy()]
-        with section("server training"):
-            for _ in range(self.server_epochs):
-                order = server.generator.permutation(len(points))
-                for start in range(0, len(order), self.server_batch):
-                    batch = order[start : start + self.server_batch]
-                    net.step(points[batch], truth[batch], delta, self.server_lr)
+        for _ in range(self.server_epochs):
+            order = server.generator.permutation(len(points))
+            for start in range(0, len(order), self.server_batch):
+                batch = order[start : start + self.server_batch]
+                net.step(points[batch], truth[batch], delta, self.server_lr)
         return torch.from_numpy(net.forward()[1])
 
 

@@ -106,6 +106,7 @@ class DistillationOnly(FGSSL):
     contrast_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FGSD only")
 
 
+@section("distillation")
 def neighbour_divergence(
     student: torch.Tensor, teacher: torch.Tensor, graph: dgl.DGLGraph, temperature: float
 ) -> torch.Tensor:
@@ -113,9 +114,8 @@ def neighbour_divergence(
 
     0 for a node without in-neighbours. student, teacher: logits (N, C); the teacher is fixed.
     """
-    with section("distillation"):
-        log_s, log_t = (_log_similarities(graph, z, temperature) for z in (student, teacher))
-        return dgl.ops.copy_e_sum(graph, log_t.exp() * (log_t - log_s))
+    log_s, log_t = (_log_similarities(graph, z, temperature) for z in (student, teacher))
+    return dgl.ops.copy_e_sum(graph, log_t.exp() * (log_t - log_s))
 
 
 def _log_similarities(graph: dgl.DGLGraph, z: torch.Tensor, temperature: float) -> torch.Tensor:

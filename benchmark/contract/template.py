@@ -12,13 +12,9 @@ from ...registry import UserError
 
 TEMPLATE = Path(__file__).parent / "templates" / "method.txt"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
-OUTSIDE = """from fglbench.benchmark.engine import METHODS, Server
-from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.cohort import Cohort
+OUTSIDE = """from fglbench.benchmark.engine import METHODS, Cohort, Params, Server
 from fglbench.methods.fedavg import FedAvg"""
-INSIDE = """from ..benchmark.engine import METHODS, Server
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
+INSIDE = """from ..benchmark.engine import METHODS, Cohort, Params, Server
 from .fedavg import FedAvg"""
 
 

@@ -34,11 +34,11 @@ class Topology:
             scale = block.sum(1).rsqrt()
             self.blocks.append(block.mul_(scale).mul_(scale.unsqueeze(1)))
 
+    @section("topology")
     def propagate(self, rows: torch.Tensor) -> torch.Tensor:
         """A~ rows, client by client."""
-        with section("topology"):
-            parts = rows.split(self.batch.sizes)
-            return torch.cat([block @ own for block, own in zip(self.blocks, parts, strict=True)])
+        parts = rows.split(self.batch.sizes)
+        return torch.cat([block @ own for block, own in zip(self.blocks, parts, strict=True)])
 
     @cached_property
     def _features(self) -> Features | None:
@@ -76,12 +76,12 @@ def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: tuple[int, ...]) -> to
     return torch.relu(rows) - own * torch.relu(-rows)
 
 
+@section("signed propagation")
 def signed_propagation(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: float) -> torch.Tensor:
     """(n, C) of one client, h (n, C), slope (1,). A large client's matrices are made again for the gradient."""
-    with section("signed propagation"):
-        if h.requires_grad and len(h) >= LARGE:
-            return checkpoint(_signed, h, slope, alike, beta, use_reentrant=False)
-        return _signed(h, slope, alike, beta)
+    if h.requires_grad and len(h) >= LARGE:
+        return checkpoint(_signed, h, slope, alike, beta, use_reentrant=False)
+    return _signed(h, slope, alike, beta)
 
 
 def _signed(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: float) -> torch.Tensor:

@@ -58,6 +58,7 @@ class Answer:
         self.common_bias = [s.sum(0) for s in common]
         self.common_wide = [product(s, shown[f"slot.{p}.weight"].detach()) for p, s in enumerate(common)]
 
+    @section("answers")
     def gradient(self, x: Features, targets: np.ndarray | None) -> Tensors:
         """By name, for targets in the given rows (len(self.rows), Q) of x; None: no target, zero.
 
@@ -66,8 +67,7 @@ class Answer:
         found: Tensors = {name: torch.zeros(()).expand(value.shape) for name, value in self.shown.items()}
         if targets is None or not self.users:
             return found
-        with section("answers"):
-            return found | self._reached(x, targets)
+        return found | self._reached(x, targets)
 
     def _reached(self, x: Features, targets: np.ndarray) -> Tensors:
         """The gradient of what the targets reach."""

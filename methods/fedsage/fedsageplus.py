@@ -12,8 +12,8 @@ from ...benchmark.engine import (
     METHODS,
     Backbone,
     Cohort,
+    Common,
     Download,
-    Each,
     Params,
     Phase,
     Server,
@@ -24,12 +24,12 @@ from ...benchmark.engine import (
     transform,
 )
 from ...datasets.federation import Federation, NodeClient, NodeData
+from .answer import Answer, random_neighbours
 from .fedsage import FedSage
 from .mending import Mending
 from .neighgen import WIDTHS
 from .turn import Generation, Turn
 
-NOTHING = torch.empty(0)
 LIMIT = 8 * 2**30  # bytes that a run may take
 
 
@@ -85,87 +85,74 @@ class FedSagePlus(FedSage, Generation):
         return 4 * (weights * (len(federation.clients) + 5) + made * d)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
+        start = Phase((Step(self.begin, lambda server, uploads: {}),), 1, scored=False, name="start", everyone=True)
         turns = Phase(
-            (Step(self.offer, self.relay), Step(self.answer, self.collect)),
+            (
+                Step(self.offer, self.relay, only=self.owner),
+                Step(self.answer, self.collect, only=self.others, shared=self.passed),
+            ),
             lambda server: server.clients * (self.exchange_epochs + 1),
             scored=False,
             name="generator",
             everyone=True,
         )
-        return [turns] * (self.neighbours > 0) + super().phases(config)
+        return [start, turns] * (self.neighbours > 0) + super().phases(config)
 
-    def _turn(self, number: int) -> tuple[int, int]:
+    # -- the generators' turns --------------------------------------------------------------------------------------
+
+    def turn(self, number: int) -> tuple[int, int]:
         """(client, epoch) of a round of the generator phase: every client has exchange_epochs + 1 rounds in a row."""
         return divmod(number - 1, self.exchange_epochs + 1)
 
-    # -- the generator's turn ---------------------------------------------------------------------------------------
+    def owner(self, server: Server) -> list[int]:
+        """The client whose turn it is."""
+        return [self.turn(server.round)[0]]
+
+    def others(self, server: Server) -> list[int]:
+        """The clients that answer: all others, but for the round in which the turn ends."""
+        owner, epoch = self.turn(server.round)
+        return [k for k in range(server.clients) if k != owner] if epoch < self.exchange_epochs else []
+
+    def begin(self, cohort: Cohort) -> Tree:
+        cohort.load(cohort.received["model"])
+        return {}
 
     def offer(self, cohort: Cohort) -> Tree:
-        """The client whose turn it is trains and shows its generator; at the end of its turn it mends its graph."""
-        if cohort.round == 1:
-            cohort.load(cohort.received["model"])
-            cohort.state |= {"turn": [None] * len(cohort)}
-            cohort.state |= {name: [NOTHING] * len(cohort) for name in ("missing", "generated")}
-        owner, epoch = self._turn(cohort.round)
-        shown = {name: [NOTHING] * len(cohort) for name in self.generator.shown}
-        encoding, missing = [NOTHING] * len(cohort), [NOTHING] * len(cohort)
-        if owner in cohort.clients:
-            at = cohort.clients.index(owner)
-            if epoch == 0:
-                cohort.state["turn"][at] = Turn(self, cohort, at)
-            turn: Turn = cohort.state["turn"][at]
-            if epoch > 0:
-                turn.refine({name: values[at] for name, values in cohort.received["gradient"].items()})
-            if epoch < self.exchange_epochs:
-                turn.draw(epoch)
-                for name in shown:
-                    shown[name][at] = turn.params[name][0]
-                encoding[at], missing[at] = turn.noisy[turn.rows], turn.missing[turn.rows]
-            else:
-                cohort.state["missing"][at], cohort.state["generated"][at] = turn.mend(cohort.members[at])
-                cohort.state["turn"][at] = None
-        return {"generator": shown, "encoding": encoding, "missing": missing}
+        """The client trains and shows its generator; at the end of its turn it mends its graph."""
+        _, epoch = self.turn(cohort.round)
+        turn: Turn = cohort.state["turn"][0] if epoch else Turn(self, cohort)
+        if epoch:
+            turn.refine(cohort.received["gradient"])
+        if epoch < self.exchange_epochs:
+            cohort.state["turn"] = [turn]
+            return turn.show(epoch)
+        counts, made = turn.mend(cohort.members[0])
+        cohort.state |= {"turn": [None], "missing": [counts], "generated": [made]}
+        return {}
 
     def relay(self, server: Server, uploads: Tree) -> Download:
-        """What the client in turn has shown, to all others."""
-        owner, epoch = self._turn(server.round)
-        if epoch == self.exchange_epochs:
-            return {}
+        """What the client has shown, to all others."""
+        return transform(uploads, lambda shown: shown[0])
 
-        def others(values: list[torch.Tensor]) -> list[torch.Tensor]:
-            return [NOTHING if k == owner else values[owner] for k in range(server.clients)]
-
-        shown = {name: others(values) for name, values in uploads["generator"].items()}
-        return Each(
-            {"generator": shown, "encoding": others(uploads["encoding"]), "missing": others(uploads["missing"])}
-        )
+    def passed(self, shown: Tree, common: Common) -> Answer:
+        """The pass of the generator that all who answer make."""
+        owner, epoch = self.turn(common.round)
+        missing = shown["missing"]
+        keep = self.shared_keep(common.seed, owner, epoch, len(missing))
+        scale = self.feature_scale(common.features, len(missing))
+        return Answer(self.generator, shown["generator"], shown["encoding"], self.number(missing), keep, scale)
 
     def answer(self, cohort: Cohort) -> Tree:
-        """The gradient of the generator in turn on each other client's neighbours."""
-        if not cohort.received:
-            return {}
-        owner, epoch = self._turn(cohort.round)
-        gradient = {name: [NOTHING] * len(cohort) for name in self.generator.shown}
-        others = [at for at, client in enumerate(cohort.clients) if client != owner]
-        if others:
-            received = transform(cohort.received, lambda values: values[others[0]])
-            found = self.answers(cohort, others, owner, epoch, received)
-            for at, own in zip(others, found, strict=True):
-                for name, value in own.items():
-                    gradient[name][at] = value
-        return {"gradient": gradient}
+        """The gradients of L_ij of fGen's parameters, for each client j on its own neighbours."""
+        batch, answer, found = cohort.batch, cohort.shared, []
+        for at, source in enumerate(cohort.streams("exchange")):
+            targets = random_neighbours(batch, at, len(answer.rows), self.neighbours, source)
+            found.append(answer.gradient(batch.x, targets))
+        return {"gradient": {name: [own[name] for own in found] for name in self.generator.shown}}
 
     def collect(self, server: Server, uploads: Tree) -> Download:
         """The sum of the answers, to the client in turn."""
-        if not uploads:
-            return {}
-        owner, _ = self._turn(server.round)
-
-        def total(values: list[torch.Tensor]) -> list[torch.Tensor]:
-            answers = [value for client, value in enumerate(values) if client != owner]
-            return [add(answers) if client == owner else NOTHING for client in range(server.clients)]
-
-        return Each({"gradient": {name: total(values) for name, values in uploads["gradient"].items()}})
+        return transform(uploads, add)
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 

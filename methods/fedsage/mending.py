@@ -27,10 +27,10 @@ class MendedFeatures(Features):
     def sparse(self) -> bool:
         return False
 
+    @section("dense")
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
-        with section("dense"):
-            rows = self.generated.split(self.extra)
-            made = [product(x, w) for x, w in zip(rows, weight.unbind(0), strict=True)]
+        rows = self.generated.split(self.extra)
+        made = [product(x, w) for x, w in zip(rows, weight.unbind(0), strict=True)]
         return torch.cat([self.own @ weight, *made])[self.order]
 
     def dense(self) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Training a neighbour generator: a client's turn with its own, and the gradients that other clients answer with."""
+"""Training a neighbour generator: its hyper-parameters, and a client's turn with its own."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ...benchmark.engine import Batch, Cohort, GraphSAGE, Streams, Tensors, Tree, collate
 from ...datasets.federation import NodeClient
 from ...registry import Spec
-from .answer import Answer, random_neighbours
 from .mending import Mending
 from .neighgen import NeighGen, impair, match
-
-# The pass over a message's encodings, for as long as the message lives: each client makes the same one, and with wide
-# features a cohort is one client, so that it would be made again and again.
-PASSES = WeakIdKeyDictionary()
 
 
 class Generation(Spec):
@@ -67,44 +61,24 @@ class Generation(Spec):
         """(rows, 2048) dropout of an exchange epoch, the same at the generator's owner and at those who answer."""
         return self.generator.keep(Streams(seed, (owner,), {}), f"exchange {epoch}", rows)
 
-    def answers(self, cohort: Cohort, positions: list[int], owner: int, epoch: int, received: Tree) -> list[Tensors]:
-        """Gradients of L_ij for the clients j at these positions, each on its own neighbours.
-
-        received: fGen's parameters "generator", of client i's training nodes the encodings with noise "encoding"
-        (n, latent) and the predicted numbers "missing" (n,).
-        """
-        encoding, missing = received["encoding"], received["missing"]
-        if encoding not in PASSES:
-            keep = self.shared_keep(cohort.streams.seed, owner, epoch, len(missing))
-            scale = self.feature_scale(cohort.features, len(missing))
-            counts = self.number(missing)
-            PASSES[encoding] = Answer(self.generator, received["generator"], encoding, counts, keep, scale)
-        answer: Answer = PASSES[encoding]
-        nodes, sources = len(answer.rows), cohort.streams("exchange")
-        return [
-            answer.gradient(cohort.batch.x, random_neighbours(cohort.batch, at, nodes, self.neighbours, sources[at]))
-            for at in positions
-        ]
-
 
 class Turn:
     """A client's turn: its generator while it trains, on its impaired graph. Dropped when the graph is mended."""
 
-    def __init__(self, settings: Generation, cohort: Cohort, at: int) -> None:
-        """cohort: of the client and maybe others, its `params` the initial classifier; at: the client's position."""
-        self.settings, self.generator = settings, settings.generator
-        streams = cohort.streams.select([at])
+    def __init__(self, settings: Generation, cohort: Cohort) -> None:
+        """cohort: the client alone, its `params` the initial classifier."""
+        self.settings, self.generator, streams = settings, settings.generator, cohort.streams
         self.impaired = impair(
-            cohort.members[at], settings.hidden_share, settings.neighbours, streams("hidden nodes")[0]
+            cohort.members[0], settings.hidden_share, settings.neighbours, streams("hidden nodes")[0]
         )
         config = cohort.config.model_copy(
             update={"optimiser": "adam", "lr": settings.generator_lr, "weight_decay": settings.generator_decay}
             | {"keep_optimiser": True, "grad_clip": None}
         )
-        network = cohort.network.select([at])
+        network = cohort.network
         self.cohort = Cohort([self.impaired.client], network, config, streams, cohort.classes, cohort.features)
         self.params = self.generator.init(streams("neighbour generator")[0], cohort.features)
-        self.classifier = {name: value[at : at + 1].clone() for name, value in cohort.params.items()}
+        self.classifier = {name: value.clone() for name, value in cohort.params.items()}
         batch = self.cohort.batch
         self.rows = batch.rows["train"]
         self.place = torch.full((len(batch.label),), -1).index_copy(0, self.rows, torch.arange(len(self.rows)))
@@ -150,8 +124,9 @@ class Turn:
         label = self.cohort.cross_entropy(logits[self._mending.own])
         return s.degree_weight * number + s.feature_weight * feature + s.label_weight * label
 
-    def draw(self, epoch: int) -> None:
-        """The noise and dropout of an exchange epoch."""
+    def show(self, epoch: int) -> Tree:
+        """What the others see in an exchange epoch, with its own noise and dropout: fGen, and the training nodes'
+        encodings with noise "encoding" (n, latent) and predicted numbers "missing" (n,)."""
         (owner,) = self.cohort.clients
         self.noisy = self._noisy(self.encoding)
         n, total = len(self.rows), len(self.encoding)
@@ -159,6 +134,8 @@ class Turn:
         private = self.generator.keep(self.cohort.streams, "generator dropout", total - n)
         order = torch.cat([self.rows, (self.place < 0).nonzero().squeeze(1)]).argsort()
         self.keep = torch.cat([shared, private])[order]
+        shown = {name: self.params[name] for name in self.generator.shown}
+        return {"generator": shown, "encoding": [self.noisy[self.rows]], "missing": [self.missing[self.rows]]}
 
     def refine(self, received: Tensors) -> None:
         """One step of fGen on L, all else frozen, with the sum of the others' gradients added."""

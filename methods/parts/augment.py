@@ -13,6 +13,7 @@ from ...registry import Spec
 Strength = Literal["weak", "strong"]
 
 
+@section("augmentation")
 def augment(batch: Batch, streams: Streams, purpose: str, edge_rate: float, feature_rate: float) -> Batch:
     """The same nodes with each edge dropped with probability `edge_rate` and each column with `feature_rate`.
 
@@ -20,17 +21,16 @@ def augment(batch: Batch, streams: Streams, purpose: str, edge_rate: float, feat
     A column is dropped for all nodes of a client, and each client draws its own columns. streams: of the clients of the
     batch, in order; purpose: names the streams, so that two views of different purposes are independent.
     """
-    with section("augmentation"):
-        graph, x = batch.graph, batch.x
-        if edge_rate > 0:
-            pair, counts = batch.links
-            kept = streams.keep(f"{purpose} edges", counts, edge_rate)[pair]
-            source, target = graph.edges(order="eid")
-            graph = dgl.graph((source[kept], target[kept]), num_nodes=graph.num_nodes())
-        if feature_rate > 0:
-            columns = streams.keep(f"{purpose} columns", [x.width] * batch.clients, feature_rate)
-            x = x.drop_columns(columns.view(batch.clients, -1))
-        return batch.replace(graph=graph, x=x)
+    graph, x = batch.graph, batch.x
+    if edge_rate > 0:
+        pair, counts = batch.links
+        kept = streams.keep(f"{purpose} edges", counts, edge_rate)[pair]
+        source, target = graph.edges(order="eid")
+        graph = dgl.graph((source[kept], target[kept]), num_nodes=graph.num_nodes())
+    if feature_rate > 0:
+        columns = streams.keep(f"{purpose} columns", [x.width] * batch.clients, feature_rate)
+        x = x.drop_columns(columns.view(batch.clients, -1))
+    return batch.replace(graph=graph, x=x)
 
 
 class Views(Spec):

@@ -27,6 +27,7 @@ def unit_rows(rows: torch.Tensor) -> torch.Tensor:
     return torch.where(length > 0, rows / length.masked_fill(length == 0, 1), rows.detach())
 
 
+@section("contrast")
 def class_contrast(
     anchors: torch.Tensor,
     samples: torch.Tensor,
@@ -46,8 +47,7 @@ def class_contrast(
     With rivals "all" every sample stands in the denominator (supervised InfoNCE as in PyGCL). Memory: `CHUNK` entries,
     whatever the size of a client.
     """
-    with section("contrast"):
-        a, b = unit_rows(anchors), unit_rows(samples)
+    a, b = unit_rows(anchors), unit_rows(samples)
     result: torch.Tensor = _ClassContrast.apply(a, b, label, tuple(sizes), temperature, rivals)
     return result
 
@@ -65,38 +65,37 @@ class _ClassContrast(Function):
         tau: float,
         rivals: Rivals,
     ) -> torch.Tensor:
-        with section("contrast"):
-            need_a, need_b = ctx.needs_input_grad[:2]
-            grad_a = torch.zeros_like(a) if need_a else None
-            grad_b = torch.zeros_like(b) if need_b else None
-            losses = a.new_zeros(len(sizes))
-            start = 0
-            for k, n in enumerate(sizes):
-                step = max(1, CHUNK // max(n, 1))
-                own = slice(start, start + n)
-                for first in range(start, start + n, step):
-                    rows = slice(first, min(first + step, start + n))
-                    similar = (a[rows] @ b[own].T).mul_(1 / tau)
-                    same = label[rows].unsqueeze(1) == label[own]
-                    loss, slope = _anchors(similar, same, rivals)
-                    losses[k] += loss / n
-                    if grad_a is not None:
-                        torch.mm(slope, b[own], out=grad_a[rows])
-                    if grad_b is not None:
-                        grad_b[own].addmm_(slope.T, a[rows])
-                for grad in (grad_a, grad_b):
-                    if grad is not None and n:
-                        grad[own] /= n * tau
-                start += n
-            ctx.save_for_backward(grad_a, grad_b)
-            ctx.sizes = torch.tensor(sizes)
+        need_a, need_b = ctx.needs_input_grad[:2]
+        grad_a = torch.zeros_like(a) if need_a else None
+        grad_b = torch.zeros_like(b) if need_b else None
+        losses = a.new_zeros(len(sizes))
+        start = 0
+        for k, n in enumerate(sizes):
+            step = max(1, CHUNK // max(n, 1))
+            own = slice(start, start + n)
+            for first in range(start, start + n, step):
+                rows = slice(first, min(first + step, start + n))
+                similar = (a[rows] @ b[own].T).mul_(1 / tau)
+                same = label[rows].unsqueeze(1) == label[own]
+                loss, slope = _anchors(similar, same, rivals)
+                losses[k] += loss / n
+                if grad_a is not None:
+                    torch.mm(slope, b[own], out=grad_a[rows])
+                if grad_b is not None:
+                    grad_b[own].addmm_(slope.T, a[rows])
+            for grad in (grad_a, grad_b):
+                if grad is not None and n:
+                    grad[own] /= n * tau
+            start += n
+        ctx.save_for_backward(grad_a, grad_b)
+        ctx.sizes = torch.tensor(sizes)
         return losses
 
     @staticmethod
+    @section("contrast")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        with section("contrast"):
-            scale = grad.repeat_interleave(ctx.sizes).unsqueeze(1)
-            return *(None if own is None else own * scale for own in ctx.saved_tensors), None, None, None, None
+        scale = grad.repeat_interleave(ctx.sizes).unsqueeze(1)
+        return *(None if own is None else own * scale for own in ctx.saved_tensors), None, None, None, None
 
 
 def _anchors(similar: torch.Tensor, same: torch.Tensor, rivals: Rivals) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,8 +121,8 @@ def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) ->
     """
     apart = ((unit_rows(far) - unit_rows(near)) / temperature).detach()
 
+    @section("contrast")
     def contrast(rows: torch.Tensor) -> torch.Tensor:
-        with section("contrast"):
-            return F.softplus((unit_rows(rows) * apart).sum(1))
+        return F.softplus((unit_rows(rows) * apart).sum(1))
 
     return contrast

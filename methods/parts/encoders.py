@@ -139,18 +139,18 @@ def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: Sizes) -> torch.Tensor
     return torch.where(rows > 0, rows, rows * slope[owners(sizes)])
 
 
+@section("batch norm")
 def normalise(
     params: Params, name: str, rows: torch.Tensor, sizes: Sizes, *, training: bool, track: bool
 ) -> torch.Tensor:
     """BatchNorm over each client's rows; a client with a single row has no variance and keeps the running one."""
-    with section("batch norm"):
-        out = []
-        for k, own in enumerate(rows.split_with_sizes(sizes)):
-            affine = params[f"{name}.weight"][k], params[f"{name}.bias"][k]
-            mean, var = (params[f"{name}.{statistic}"].detach()[k] for statistic in STATISTICS)
-            if training and len(own) > 1:
-                running = (mean, var) if track else (None, None)
-                out.append(F.batch_norm(own, running[0], running[1], affine[0], affine[1], training=True))
-            else:
-                out.append(F.batch_norm(own, mean, var, *affine) if len(own) else own)
-        return torch.cat(out)
+    out = []
+    for k, own in enumerate(rows.split(sizes)):
+        affine = params[f"{name}.weight"][k], params[f"{name}.bias"][k]
+        mean, var = (params[f"{name}.{statistic}"].detach()[k] for statistic in STATISTICS)
+        if training and len(own) > 1:
+            running = (mean, var) if track else (None, None)
+            out.append(F.batch_norm(own, running[0], running[1], affine[0], affine[1], training=True))
+        else:
+            out.append(F.batch_norm(own, mean, var, *affine) if len(own) else own)
+    return torch.cat(out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,15 +56,56 @@ def test_the_template_is_well_kept(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout
 
 
-def test_in_the_package_it_imports_relatively_and_says_where_to_add_it(
+def test_in_the_package_it_imports_relatively_and_asks_for_no_other_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(template, "METHODS_FOLDER", tmp_path)
     assert main(["new", "method", "my-method", "--into", str(tmp_path)]) == 0
     text = (tmp_path / "my_method.py").read_text()
-    assert "from ..benchmark.engine import METHODS" in text
+    assert "from ..benchmark.engine import METHODS, Cohort, Params, Server\n" in text
     assert "fglbench." not in text.split("class ")[0].split('"""')[2]
-    assert f"add `my_method` to the imports and to __all__ of {tmp_path / '__init__.py'}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "__init__" not in said
+    assert "\n  2. fglbench check my-method\n" in said
+
+
+def test_what_lies_in_the_folder_of_methods_is_found(tmp_path: Path) -> None:
+    """In a copy of the package: a file and a folder that nothing names."""
+    root = Path(__file__).resolve().parents[2]
+    package = tmp_path / "fglbench"
+    package.mkdir()
+    for path in root.iterdir():
+        if path.name != "methods" and (path.is_dir() or path.suffix == ".py") and not path.name.startswith("."):
+            (package / path.name).symlink_to(path)
+    shutil.copytree(root / "methods", package / "methods")
+    template.new_method("loose-file", package / "methods")
+    folder = package / "methods" / "many"
+    folder.mkdir()
+    template.new_method("in-a-folder", folder)
+    (folder / "__init__.py").write_text("from .in_a_folder import InAFolder\n")
+    code = "from fglbench.methods import METHODS; print(*METHODS.names())"
+    run = partial(
+        subprocess.run, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
+    done = run([sys.executable, "-c", code], cwd=tmp_path)
+    assert {"loose-file", "in-a-folder", "fedavg", "fedsage+"} <= set(done.stdout.split()), done.stderr
+
+
+OLD_IMPORTS = """from fglbench.benchmark.engine import METHODS, Server
+from fglbench.benchmark.engine.backbones import Params
+from fglbench.benchmark.engine.cohort import Cohort
+from fglbench.benchmark.engine.messages import Download, Each, Tree
+from fglbench.benchmark.engine.method import Phase, Step
+from fglbench.methods.fedavg import FedAvg"""
+
+
+@pytest.mark.usefixtures("forget")
+def test_a_method_with_the_imports_of_old_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fglbench.benchmark.plugins import load_plugins
+
+    monkeypatch.setattr(template, "OUTSIDE", OLD_IMPORTS)
+    load_plugins([str(template.new_method("old-imports", tmp_path))])
+    assert issubclass(METHODS.cls("old-imports"), FedAvg)
 
 
 @pytest.mark.usefixtures("forget")
