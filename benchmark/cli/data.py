@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import Parameters
 from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
 
 app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_args_is_help=True)
-
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="an option, as in features=raw")]
 
 
 @app.command("list")
@@ -63,7 +62,7 @@ def fetch(names: Annotated[list[str], typer.Argument(metavar="NAME...", help="da
 
 
 @app.command()
-def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Set = None) -> None:
+def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters = None) -> None:
     """Show a dataset: statistics, citation, licence, source, fingerprint."""
     from ...datasets import DATASETS, statistics
 
@@ -88,7 +87,7 @@ def partition(
     partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="how to cut it")] = "louvain",
     clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="into how many clients")] = 10,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the cell, as in `fglbench run`")] = 0,
-    set_: Set = None,
+    set_: Parameters = None,
     plot: Annotated[bool, typer.Option("--plot", help="draw the label distribution")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where --plot draws (png, pdf, svg)")

@@ -19,10 +19,8 @@ def method(
     from ..contract import template
 
     path = template.new_method(name, into)
-    inside = template.in_tree(into)
-    plugin = "" if inside else f" --plugin {path}"
-    steps = [f"add `{path.stem}` to the imports and to __all__ of {into / '__init__.py'}"] if inside else []
-    steps += [
+    plugin = "" if template.in_tree(into) else f" --plugin {path}"
+    steps = [
         "put your method's objective, server rule and docstring in place of the template's",
         f"fglbench check {name}{plugin}",
         f"fglbench run --quick -m {name}{plugin}",

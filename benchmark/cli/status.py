@@ -16,12 +16,10 @@ COLUMNS = ("suite", "cells", "done", "failed", "skipped", "to do", "stale")
 
 def status(suite: Suites = None, results: Results = Path("results"), plugin: Plugins = None) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons) and still to do."""
-    from ..plugins import load_plugins
     from ..runner.plan import make_plan
     from ..store import Store
     from ..suites.suitefile import load_suite, suite_names
 
-    load_plugins(plugin)
     store = Store(results)
     table = plain_table(*COLUMNS, numeric=True)
     plans = {}

@@ -54,7 +54,7 @@ def test_the_template_is_well_kept(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout
 
 
-def test_in_the_package_it_imports_relatively_and_says_where_to_add_it(
+def test_in_the_package_it_imports_relatively_and_needs_no_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(template, "METHODS_FOLDER", tmp_path)
@@ -62,7 +62,7 @@ def test_in_the_package_it_imports_relatively_and_says_where_to_add_it(
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS" in text
     assert "fglbench." not in text.split("class ")[0].split('"""')[2]
-    assert f"add `my_method` to the imports and to __all__ of {tmp_path / '__init__.py'}" in capsys.readouterr().out
+    assert "fglbench check my-method\n" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("forget")
