@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from .options import Plugins, Results, Suites, names
 from .output import plain_console, plain_table
 
@@ -28,11 +30,10 @@ def status(suite: Suites = None, results: Results = Path("results"), plugin: Plu
         count = plan.counts()
         figures = (len(plan.items), count["done"], count["failed"], count["skipped"], count["todo"], plan.stale())
         table.add_row(found.name, *map(str, figures))
-    console = plain_console()
-    console.print(table)
+    plain_console().print(table)
     for name, plan in plans.items():
         for line in why(plan):
-            console.print(f"{name}: {line}", soft_wrap=True)
+            typer.echo(f"{name}: {line}")
 
 
 def why(plan: Plan) -> list[str]:

@@ -95,10 +95,8 @@ def _without_training(federation: Federation, client: int) -> Federation:
     ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
     masks = {part: mask.clone() for part, mask in federation.masks.items()}
     masks["train"][ids[train]], masks["val"][ids[train]] = False, True
-    return with_client(
-        replace(federation, masks=masks), client, train_mask=torch.zeros_like(train),
-        val_mask=own.graph.ndata["val_mask"].bool() | train,
-    )  # fmt: skip
+    val, none = own.graph.ndata["val_mask"].bool() | train, torch.zeros_like(train)
+    return with_client(replace(federation, masks=masks), client, train_mask=none, val_mask=val)
 
 
 def with_client(federation: Federation, client: int, **columns: torch.Tensor) -> Federation:
@@ -201,15 +199,13 @@ def _personal_models(exchange: Exchange) -> Iterator[Logged]:
                 yield f"final parameter {name.split(':')[-1]!r}", client, value[0]
 
 
-def _rows(tree: Tree, position: int, path: str = "") -> list[tuple[str, torch.Tensor]]:
+def _rows(tree: Tree, position: int, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """The values of one client in an upload, copied, with their paths."""
-    found: list[tuple[str, torch.Tensor]] = []
     for key, value in tree.items():
         if isinstance(value, dict):
-            found += _rows(value, position, f"{path}{key}.")
+            yield from _rows(value, position, f"{path}{key}.")
         else:
-            found.append((f"{path}{key}", value[position].detach().clone()))
-    return found
+            yield f"{path}{key}", value[position].detach().clone()
 
 
 def _copied(tree: Any) -> Any:

@@ -9,7 +9,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from ..store.schema import Row
 from ..suites.cell import Cell
 from .embeddings import collect
 
+T = TypeVar("T")
 OnRound = Callable[[int, dict[str, Any]], None]
 FIGURES = (
     "score", "score_metric", "val", "macro_f1", "score_weighted", "best_round", "rounds", "upload_bytes",
@@ -53,7 +54,7 @@ class FederationCache:
         return build_federation(data, partition, split, cell.clients, cell.seed)
 
 
-def _recall(cache: OrderedDict[str, Any], key: str, size: int, make: Callable[[], Any]) -> Any:
+def _recall(cache: OrderedDict[str, T], key: str, size: int, make: Callable[[], T]) -> T:
     if key not in cache:
         while len(cache) >= size:
             cache.popitem(last=False)  # before the new one is made: two large federations need not fit

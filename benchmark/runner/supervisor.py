@@ -79,10 +79,9 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     """
     items = [item for one in missing for item in one.items]
     stamp = _stamp(items, store, options or Options())
-    started = now()
     for item in items:
         error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
-        store.append(item.cell.row(item.suite, status="skipped", error=error, started=started, **stamp))
+        store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
 
 
 def _stamp(items: Sequence[Item], store: Store, options: Options) -> dict[str, Any]:
