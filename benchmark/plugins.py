@@ -29,13 +29,13 @@ OPEN = (METHODS, DATASETS)  # what installed packages may add to
 PACKAGE = __name__.split(".")[0]
 
 
-def load_plugins(names: Iterable[str] | None) -> tuple[str, ...]:
+def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
     """Import each plug-in, a `.py` file or a module name, once; returns names that mean the same in any folder.
 
     Raises UserError (one line) when it cannot be imported, or takes the name of something built in.
     """
     found = []
-    for name in names or ():
+    for name in names:
         path = Path(name).resolve() if name.endswith(".py") else None
         with _guarded(f"plug-in {name!r}"):
             _load_file(path) if path else importlib.import_module(name)
@@ -94,11 +94,11 @@ def _resolver(registry: Registry[Any]) -> Any:
         point, *others = announced[name]
         if others:
             raise UserError(next(line for line in refused(registry) if f" {name!r} " in line))
-        with _guarded(f"{registry.kind} {name!r} of {_owner(point)}"):
+        what = f"{registry.kind} {name!r} of {_owner(point)}"
+        with _guarded(what):
             point.load()
         if name not in registry.names():
-            where = f"{registry.kind} {name!r} of {_owner(point)}"
-            raise UserError(f"{where}: {point.value} registers no {registry.kind} under the name of its entry point")
+            raise UserError(f"{what}: {point.value} registers no {registry.kind} under the name of its entry point")
         return registry.cls(name)
 
     return resolve

@@ -22,9 +22,8 @@ def list_names(kind: Kind, plugin: Plugins = None) -> None:
     """List the methods, datasets, partitions, splits, backbones or suites there are."""
     if kind not in KINDS:
         raise did_you_mean(kind, KINDS, "kind of thing to list")
-    from ..plugins import REGISTRIES, load_plugins
+    from ..plugins import REGISTRIES
 
-    load_plugins(plugin)
     table = plain_table()
     for name, what in _suites() if kind == "suites" else _registered(REGISTRIES[kind.removesuffix("s")]):
         table.add_row(name, what)
@@ -36,9 +35,8 @@ def show(
     plugin: Plugins = None,
 ) -> None:
     """Show what a method is: paper, formula, and its parameters with types and defaults."""
-    from ..plugins import REGISTRIES, installed, load_plugins
+    from ..plugins import REGISTRIES, installed
 
-    load_plugins(plugin)
     known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
     kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
     if kind is None:

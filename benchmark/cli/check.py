@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Plugins
+from .options import Parameters, Plugins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 def check(
     name: Annotated[str, typer.Argument(metavar="NAME", help="a method or a dataset")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1")
-    ] = None,
+    set_: Parameters = None,
     plugin: Plugins = None,
 ) -> int:
     """Run the contract on a method or dataset: in the tree, in a --plugin, or of an installed package.
@@ -28,10 +26,9 @@ def check(
     from ...methods import METHODS
     from ...registry import did_you_mean
     from ..contract import dataset_checks, method_checks
-    from ..plugins import installed, load_plugins
+    from ..plugins import installed
     from ..suites.settings import parse_setting
 
-    load_plugins(plugin)
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
     methods, datasets = ({*one.names(), *installed(one)} for one in (METHODS, DATASETS))
     results: Iterator[tuple[str, str, str]]
@@ -41,16 +38,14 @@ def check(
         results = dataset_checks.results(DATASETS.build(name, params))
     else:
         raise did_you_mean(name, methods | datasets, "method or dataset")
-    failed = total = 0
-    begun = time.monotonic()
+    judgements, begun = [], time.monotonic()
     width = max(map(len, [*method_checks.CHECKS, *dataset_checks.CHECKS]))
-    for what, verdict, reason in results:
-        total += 1
-        failed += verdict == "failed"
-        typer.echo(f"{what.replace('_', ' '):{width}}  {verdict}{f': {reason}' if reason else ''}")
-    seconds = time.monotonic() - begun
+    for what, judgement, reason in results:
+        judgements.append(judgement)
+        typer.echo(f"{what.replace('_', ' '):{width}}  {judgement}{f': {reason}' if reason else ''}")
+    failed, total, seconds = judgements.count("failed"), len(judgements), f"{time.monotonic() - begun:.0f} s"
     if failed:
-        typer.echo(f"{name}: {failed} of {total} checks failed ({seconds:.0f} s)")
-        return 1
-    typer.echo(f"{name} holds to the contract ({total} checks, {seconds:.0f} s)")
-    return 0
+        typer.echo(f"{name}: {failed} of {total} checks failed ({seconds})")
+    else:
+        typer.echo(f"{name} holds to the contract ({total} checks, {seconds})")
+    return int(failed > 0)

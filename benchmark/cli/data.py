@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import Parameters
 from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
 
 app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_args_is_help=True)
-
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="an option, as in features=raw")]
 
 
 @app.command("list")
@@ -30,9 +29,8 @@ def list_datasets() -> None:
         cached = "yes" if cache_file(name).is_file() else "" if cls.routes else "generated"
         table.add_row(name, cls.task, cached, _what(cls))
     table.add_row("tu:NAME", "graph", "", "Any other set of the TU collection, by its own name.")
-    console = plain_console()
-    console.print(table)
-    console.print(f"\ncache: {cache_dir()} (FGLBENCH_CACHE)", soft_wrap=True)
+    plain_console().print(table)
+    typer.echo(f"\ncache: {cache_dir()} (FGLBENCH_CACHE)")
 
 
 @app.command()
@@ -63,7 +61,7 @@ def fetch(names: Annotated[list[str], typer.Argument(metavar="NAME...", help="da
 
 
 @app.command()
-def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Set = None) -> None:
+def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters = None) -> None:
     """Show a dataset: statistics, citation, licence, source, fingerprint."""
     from ...datasets import DATASETS, statistics
 
@@ -88,7 +86,7 @@ def partition(
     partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="how to cut it")] = "louvain",
     clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="into how many clients")] = 10,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the cell, as in `fglbench run`")] = 0,
-    set_: Set = None,
+    set_: Parameters = None,
     plot: Annotated[bool, typer.Option("--plot", help="draw the label distribution")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where --plot draws (png, pdf, svg)")
@@ -118,15 +116,14 @@ def _print(description: Description) -> None:
     for (client, row), counts in zip(description.clients.iterrows(), labels, strict=True):
         held = " ".join(f"{c}:{count}" for c, count in enumerate(counts) if count)
         table.add_row(str(client), *(f"{v:.4f}" if key == "emd" else str(int(v)) for key, v in row.items()), held)
-    console = plain_console()
-    console.print(table)
+    plain_console().print(table)
     lines = [f"EMD {description.emd:.4f} (label skew, weighted by size; 0 = as the whole)"]
     if description.lost_edges is not None and description.total_edges:
         share = description.lost_edges / description.total_edges
         lines.append(f"lost edges {description.lost_edges} of {description.total_edges} ({share:.1%})")
     lines.append(f"coverage {description.coverage:.1%} of all; held by every client {description.in_all:.1%}")
     lines.append(f"overlap of two clients {description.pairwise:.1%} (mean of |A and B| / |A or B|)")
-    console.print("\n" + "\n".join(lines), soft_wrap=True)
+    typer.echo("\n" + "\n".join(lines))
 
 
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,14 @@ import typer
 from ...registry import UserError
 
 Names = list[str] | None
+
+
+def _loaded(plugins: Names) -> list[str]:
+    from ..plugins import load_plugins
+
+    return list(load_plugins(plugins or ()))
+
+
 Suites = Annotated[Names, typer.Option("-s", "--suite", help="only these suites")]
 Clients = Annotated[Names, typer.Option("-k", "--clients", help="only these numbers of clients")]
 Splits = Annotated[Names, typer.Option("--split", help="only these splits")]
@@ -24,13 +32,21 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, 
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="the results folder")]
 Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
 Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
+Parameters = Annotated[
+    Names, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1 or features=raw")
+]
 MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")]
 Embeddings = Annotated[
     bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
 ]
-Plugins = Annotated[
+Plugins = Annotated[  # loaded when the command begins
     Names,
-    typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers methods, datasets, ..."),
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        callback=_loaded,
+        help="a Python file or module that registers methods, datasets, ...",
+    ),
 ]
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import platform
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from tabulate import tabulate
 
 from ...registry import UserError
-from ..store.provenance import now
+from ..store.provenance import environment, now
 
 if TYPE_CHECKING:
-    from ..profile.speed import Case, MethodTiming
+    from ..profile.speed import Case, MethodTiming, Timing
 
+T = TypeVar("T")
 CASES = ("cora:10", "cora:20", "cora:100", "pubmed:10")
 HEAD = """# Speed
 
@@ -44,25 +45,20 @@ def profile(
     from ..profile.speed import measure_case, measure_methods
 
     wanted = [_parse(text) for text in (case or (() if all_methods else CASES))]
-    parts: list[str] = []
-    if wanted:
-        found: list[Case] = []
-        for dataset, clients in wanted:
-            typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
-            found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs))
-        parts += [_ratios(found), _parts(found), _memory(found)]
+    found: list[Case] = []
+    for dataset, clients in wanted:
+        typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
+        found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs))
+    parts = [_ratios(found), _parts(found), _memory(found)] if found else []
     if all_methods:
         typer.echo("measuring all methods on cora with 10 clients ...", err=True)
         parts.append(_methods(_apart(measure_methods, "cora", 10, rounds, threads, epochs)))
-    flags = [
-        *(f"--case {dataset}:{clients}" for dataset, clients in wanted),
-        *(["--all-methods"] if all_methods else []),
-    ]
+    here = environment(threads)[1]
+    flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
-    head = HEAD.format(
-        command=command, epochs=epochs, machine=_machine(), threads=threads, when=now()[:10], rounds=rounds
-    )
-    text = "\n".join([head, *parts])
+    machine = f"{here['cpu'] or here['machine']}, {here['cores']} cores"
+    about = {"machine": machine, "threads": threads, "when": now()[:10], "epochs": epochs, "rounds": rounds}
+    text = "\n".join([HEAD.format(command=command, **about), *parts])
     typer.echo(text)
     if output is not None:
         try:
@@ -81,28 +77,18 @@ def _parse(text: str) -> tuple[str, int]:
     return name, int(clients)
 
 
-def _apart(work, *args):  # type: ignore[no-untyped-def]
+def _apart(work: Callable[..., T], *args: object) -> T:
     """Each case in a fresh process: its peak memory is its own, and no case warms the caches of the next."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *args).result()
 
 
-def _machine() -> str:
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    return f"{model}, {os.cpu_count()} cores"
-
-
-def _table(rows: list[list[object]], headers: list[str]) -> str:
+def _table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return tabulate(rows, headers, tablefmt="github", disable_numparse=True) + "\n"
 
 
 def _ratios(cases: list[Case]) -> str:
-    rows: list[list[object]] = []
+    rows = []
     for c in cases:
         base = c.timings["centralised"].median
         cohort, ones = c.timings["cohort"], c.timings["cohorts of one"]
@@ -115,26 +101,24 @@ def _ratios(cases: list[Case]) -> str:
         ])  # fmt: skip
     headers = ["dataset", "clients", "cut into", "round, ms", "centralised E epochs, ms", "round / centralised",
                "cohorts of one, ms", "one by one / cohort", "uncut, ms", "centralised in our engine, ms"]  # fmt: skip
-    return "## A round\n\n" + _table(rows, headers)
+    return "## A round\n\n" + _table(headers, rows)
 
 
-def _ms(t) -> str:  # type: ignore[no-untyped-def]
+def _ms(t: Timing) -> str:
     return f"{t.median:.1f} [{t.low:.1f}, {t.high:.1f}]"
 
 
 def _parts(cases: list[Case]) -> str:
     names = [*dict.fromkeys(name for c in cases for name in c.shares if name != "other"), "other"]
-    rows: list[list[object]] = []
+    rows = []
     for c in cases:
-        total = sum(c.shares.values())
-        rows.append(
-            [c.dataset, c.clients, *(f"{c.shares.get(n, 0):.2f} ({c.shares.get(n, 0) / total:.0%})" for n in names)]
-        )
-    return "## Where the time goes, ms a round (share)\n\n" + _table(rows, ["dataset", "clients", *names])
+        total, shares = sum(c.shares.values()), [c.shares.get(name, 0) for name in names]
+        rows.append([c.dataset, c.clients, *(f"{share:.2f} ({share / total:.0%})" for share in shares)])
+    return "## Where the time goes, ms a round (share)\n\n" + _table(["dataset", "clients", *names], rows)
 
 
 def _memory(cases: list[Case]) -> str:
-    rows: list[list[object]] = [
+    rows = [
         [c.dataset, c.clients, f"{c.floor[0] / 2**20:.0f}", f"{c.floor[1]:.1f}",
          f"{c.timings['cohort'].median / c.floor[1]:.1f}x", "" if c.peak is None else f"{c.peak:.0f}"]
         for c in cases
@@ -144,11 +128,11 @@ def _memory(cases: list[Case]) -> str:
         "if nothing stays in the\ncache (counted in bytes, at the copy bandwidth measured here); peak is "
         "the whole process, data and\nlibraries included.\n\n"
     )
-    return text + _table(rows, ["dataset", "clients", "floor, MiB a round", "floor, ms", "round / floor", "peak, MiB"])
+    return text + _table(["dataset", "clients", "floor, MiB a round", "floor, ms", "round / floor", "peak, MiB"], rows)
 
 
 def _methods(timings: list[MethodTiming]) -> str:
-    rows: list[list[object]] = [
+    rows = [
         [t.method, t.phase, f"{t.timing.median:.1f}", f"{t.timing.median / t.fedavg.median:.2f}x", t.largest]
         for t in timings
     ]
@@ -156,4 +140,4 @@ def _methods(timings: list[MethodTiming]) -> str:
         "## Every method, Cora, 10 clients\n\nEach method alternates with FedAvg in the same process; phases that "
         "prepare another were timed as they ran.\n\n"
     )
-    return text + _table(rows, ["method", "phase", "ms a round", "relative to FedAvg", "largest parts"])
+    return text + _table(["method", "phase", "ms a round", "relative to FedAvg", "largest parts"], rows)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...registry import UserError, did_you_mean, parameters
+from .options import Results
 
 if TYPE_CHECKING:
     from ...report.html import Card
-
-Results = Annotated[Path, typer.Option("--results", help="the results folder", metavar="DIR")]
 
 
 def report(
@@ -39,23 +38,22 @@ def report(
     if html and check:
         raise UserError("--check writes nothing and --html writes a page: use one of them")
     made = build.make(results, readme or readme_file.find(results), figures=not no_figures)
+    total = len(made.texts) + len(made.figures)
     if check:
         old = build.stale(made)
         for path in old:
             typer.echo(f"stale: {path}")
         if old:
-            typer.echo(f"{len(old)} of {len(made.texts) + len(made.figures)} files are stale; run `fglbench report`")
+            typer.echo(f"{len(old)} of {total} files are stale; run `fglbench report`")
             raise typer.Exit(1)
         typer.echo("everything is up to date")
         return
     changed = build.write(made)
-    total = len(made.texts) + len(made.figures)
     head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
     typer.echo(f"{head}: {len(changed)} of {total} files renewed")
     if html:
         target = file or results / "leaderboard.html"
-        size = build.write_page(made, target, _cards())
-        typer.echo(f"{target}: {data_size(size)}")
+        typer.echo(f"{target}: {data_size(build.write_page(made, target, _cards()))}")
 
 
 def _cards() -> dict[str, Card]:
@@ -81,16 +79,16 @@ def compare(
     from ...report.build import load_boards
     from ...report.compare import compare as duel, shown
 
-    boards = load_boards(results)
-    if suite is not None and suite not in {board.suite for board in boards}:
-        raise did_you_mean(suite, [board.suite for board in boards], "suite with results")
-    boards = [board for board in boards if suite in (None, board.suite)]
+    found = load_boards(results)
+    boards = [board for board in found if suite in (None, board.suite)]
+    if suite is not None and not boards:
+        raise did_you_mean(suite, [board.suite for board in found], "suite with results")
+    known = {entrant for board in boards for entrant in board.entrants}
     for name in (first, second):
-        known = {entrant for board in boards for entrant in board.entrants}
         if name not in known:
             raise did_you_mean(name, known, "method with results")
-    met = [board for board in boards if {first, second} <= set(board.entrants)]
-    duels = [found for board in met if (found := duel(board, first, second)) is not None]
+    met = [duel(board, first, second) for board in boards if {first, second} <= set(board.entrants)]
+    duels = [each for each in met if each is not None]
     if not duels:
         raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
-    typer.echo("\n\n".join(shown(found) for found in duels))
+    typer.echo("\n\n".join(map(shown, duels)))

@@ -75,10 +75,7 @@ def _list_tables() -> None:
 
 def _narrowed(table: str, suite: Suite, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The datasets and methods that the words of --only stand for; none for "all"."""
-    own = {
-        "datasets": {entry.name for block in suite.cross for entry in block.datasets},
-        "methods": {entry.name for block in suite.cross for entry in block.methods},
-    }
+    own = {axis: {e.name for block in suite.cross for e in getattr(block, axis)} for axis in ("datasets", "methods")}
     words: dict[str, set[tuple[str, str]]] = {}
     for word, axis, name in _printed(table):  # the paper's words first: ours stand for themselves below
         if name in own[axis]:

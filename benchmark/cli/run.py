@@ -21,7 +21,6 @@ from .status import why
 if TYPE_CHECKING:
     from ..runner.job import Job
     from ..runner.plan import Item, Plan
-    from ..suites.cell import Cell
 
 
 def run(
@@ -53,17 +52,15 @@ def run(
     -m, -d, -p, -k, -b, --split and --suite may be repeated or take a comma list. Without a suite, the leaderboard's
     cells for the given methods and datasets are run. Changed settings are filed under the suite `custom`.
     """
-    from ..plugins import load_plugins
     from ..runner.job import Job, Options, Request, Store
 
-    plugins = load_plugins(plugin)
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
         datasets=given.names(dataset), partitions=given.names(partition), clients=given.client_numbers(clients),
         splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
         settings=tuple(set_ or ()),
     )  # fmt: skip
-    options = Options(jobs, threads, timeout, memory_limit, submitter, plugins, embeddings)
+    options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings)
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run)
 
 
@@ -134,14 +131,10 @@ def outline(items: list[Item]) -> list[str]:
     """
     seeds: dict[tuple[str, str], list[int]] = {}
     for item in items:
-        seeds.setdefault((item.suite, _without_seed(item.cell)), []).append(item.cell.seed)
+        seeds.setdefault((item.suite, str(item.cell).rsplit(" seed ", 1)[0]), []).append(item.cell.seed)
     lines = []
     for (suite, cell), found in seeds.items():
         several = max(Counter(found).values())
         settings = f" ({several} settings)" if several > 1 else ""
         lines.append(f"  {suite}: {cell}{settings}, seeds {' '.join(map(str, dict.fromkeys(found)))}")
     return lines
-
-
-def _without_seed(cell: Cell) -> str:
-    return str(cell).rsplit(" seed ", 1)[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from .options import Plugins, Results, Suites, names
 from .output import plain_console, plain_table
 
@@ -16,12 +18,10 @@ COLUMNS = ("suite", "cells", "done", "failed", "skipped", "to do", "stale")
 
 def status(suite: Suites = None, results: Results = Path("results"), plugin: Plugins = None) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons) and still to do."""
-    from ..plugins import load_plugins
     from ..runner.plan import make_plan
     from ..store import Store
     from ..suites.suitefile import load_suite, suite_names
 
-    load_plugins(plugin)
     store = Store(results)
     table = plain_table(*COLUMNS, numeric=True)
     plans = {}
@@ -30,11 +30,10 @@ def status(suite: Suites = None, results: Results = Path("results"), plugin: Plu
         count = plan.counts()
         figures = (len(plan.items), count["done"], count["failed"], count["skipped"], count["todo"], plan.stale())
         table.add_row(found.name, *map(str, figures))
-    console = plain_console()
-    console.print(table)
+    plain_console().print(table)
     for name, plan in plans.items():
         for line in why(plan):
-            console.print(f"{name}: {line}", soft_wrap=True)
+            typer.echo(f"{name}: {line}")
 
 
 def why(plan: Plan) -> list[str]:

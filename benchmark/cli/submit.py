@@ -33,19 +33,17 @@ def submit(
         Path | None, typer.Option("--base", metavar="DIR", help="the results that it adds to [results, if there]")
     ] = None,
     plugin: Plugins = None,
-) -> int:
+) -> None:
     """Pack a method's rows, their curves and environments and the metadata; only what validates is written.
 
     Paper, code, licence, hardware and contact are required, by option or in the file; an option wins over the file.
     """
-    from ..plugins import load_plugins
     from ..store import Store
     from ..submission import checks, metadata, pack
 
-    load_plugins(plugin)
     given = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}
-    fields = metadata.read_fields(meta) if meta else {}
-    about = metadata.metadata({**fields, **{key: value for key, value in given.items() if value}, "method": name})
+    fields = (metadata.read_fields(meta) if meta else {}) | {key: value for key, value in given.items() if value}
+    about = metadata.metadata(fields | {"method": name})
     store, out = Store(results), out or Path(f"{name}-submission")
     rows = pack.rows_to_submit(store, name, names(suite))
     with pack.placed(out) as folder:
@@ -57,4 +55,3 @@ def submit(
             typer.echo("nothing was written")
             raise typer.Exit(1)
     typer.echo(f"wrote {out}; next: fglbench validate {out}")
-    return 0

@@ -35,10 +35,8 @@ def validate(
     Nothing that lies under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
-    from ..plugins import load_plugins
     from ..submission import checks, pack
 
-    load_plugins(plugin)
     with checks.opened(path) as (root, archive):
         base = base or pack.default_base(root, into)
         found = checks.validate(root, str(path).rstrip("/"), base, archive=archive)
@@ -62,12 +60,11 @@ def tell(found: Validation, base: str | None) -> None:
         typer.echo(plain(finding, 1000))
     if len(every) > SHOWN:
         typer.echo(f"... and {len(every) - SHOWN} more")
-    kind = "submission" if found.folder.submission else "results folder"
-    rows = Counter(line.row.suite for line in found.lines if line in found.fresh)
+    submission, rows = found.folder.submission, Counter(line.row.suite for line in found.lines if line in found.fresh)
+    kind = ("submission" if submission else "results folder") + (f" against {base}" if base is not None else "")
+    new = f", {rows.total()} new" if base is not None and not submission else ""
     where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(rows.items()))
-    new = f"{sum(rows.values())} new" if base is not None and not found.folder.submission else ""
-    about = f"{count(len(found.lines), 'row')}{f', {new}' if new else ''}{f' ({where})' if where else ''}"
-    against = f" against {base}" if base is not None else ""
+    about = f"{count(len(found.lines), 'row')}{new}{f' ({where})' if where else ''}"
     verdict = "valid" if found.ok else "NOT valid: " + count(len(found.findings.errors), "problem")
     warned = f", {count(len(found.findings.warnings), 'warning')}" if found.findings.warnings else ""
-    typer.echo(f"{found.folder.name}: {kind}{against}: {about}: {verdict}{warned}")
+    typer.echo(f"{found.folder.name}: {kind}: {about}: {verdict}{warned}")

@@ -37,13 +37,12 @@ def verify(
 
     On the same type of machine figures must be equal to float32 rounding; elsewhere within 3 deviations over seeds.
     """
-    from ..plugins import load_plugins
     from ..runner.job import Options, Store
     from ..store import provenance, verified
     from ..submission import checks, rerun
     from .progress import Display
 
-    options = Options(jobs=jobs, timeout=timeout, plugins=load_plugins(plugin))
+    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()))
     if record is not None:
         rerun.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}

@@ -11,7 +11,7 @@ import torch
 
 from ...datasets import PARTITIONS, SPLITS, DatasetSpec, build_federation
 from ...datasets.federation import Data, NodeData
-from .method_checks import ContractError, Inapplicable, Verdict, judge
+from .method_checks import ContractError, Inapplicable, Judgement, judge, says_what_it_is
 
 CLIENTS = 3
 
@@ -23,14 +23,10 @@ def _loaded(spec: DatasetSpec) -> Data:
 
 def documented(spec: DatasetSpec) -> None:
     """The class has a docstring, citation and licence, and every option a description."""
-    if not (type(spec).__dict__.get("__doc__") or "").strip():
-        raise ContractError("has no docstring: what its nodes, edges, features and labels are")
+    says_what_it_is(type(spec), "what its nodes, edges, features and labels are")
     about = getattr(spec, "about", None)
     if about is None or not (about.citation and about.licence):
         raise ContractError("does not state citation and licence: about = About(citation, licence, home)")
-    bare = [name for name, info in type(spec).model_fields.items() if not (info.description or "").strip()]
-    if bare:
-        raise ContractError(f"does not describe its options {', '.join(bare)}: Field(default, description=...)")
 
 
 def loads(spec: DatasetSpec) -> None:
@@ -132,7 +128,7 @@ CHECKS: dict[str, Callable[[DatasetSpec], None]] = {
 }  # fmt: skip
 
 
-def results(spec: DatasetSpec) -> Iterator[tuple[str, Verdict, str]]:
+def results(spec: DatasetSpec) -> Iterator[tuple[str, Judgement, str]]:
     """(check, verdict, reason) one by one."""
     for name, function in CHECKS.items():
         yield name, *judge(partial(function, spec))

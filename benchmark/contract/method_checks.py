@@ -14,13 +14,14 @@ from typing import Literal
 
 import torch
 
-from ...datasets.federation import NodeClient
+from ...datasets.federation import Federation, NodeClient
 from ...metrics import CURVES, METRICS
+from ...registry import Spec
 from ..engine import Diverged, Method, Outcome, Skip, TrainConfig, train
 from ..engine.exchange import Exchange
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..runner.execute import explain
-from .trial import Entry, Record, Trial, node_federation, perturbed, record, relabelled, trials
+from .trial import Logged, Record, Trial, node_federation, perturbed, record, relabelled, trials
 
 LEARNING = {
     "node": TrainConfig(rounds=40, local_epochs=3),
@@ -28,7 +29,7 @@ LEARNING = {
 }
 RTOL, ATOL = 1e-5, 1e-6  # rounding of float32 over a few rounds
 
-Verdict = Literal["ok", "failed", "skipped"]
+Judgement = Literal["ok", "failed", "skipped"]
 
 
 class ContractError(Exception):
@@ -57,19 +58,22 @@ def _plain(method: Method, trial: Trial) -> Record:
 def _guarded(method: Method, trial: Trial, **options: object) -> Record:
     try:
         return record(method, trial, **options)  # type: ignore[arg-type]
-    except Diverged as error:
-        raise ContractError(f"on {trial.name}: {error}") from None
-    except RuntimeError as error:
-        if "handed over" in str(error):  # the engine's seal on messages
+    except (Diverged, RuntimeError) as error:
+        if isinstance(error, Diverged) or "handed over" in str(error):  # by the engine's seal on messages
             raise ContractError(f"on {trial.name}: {error}") from None
         raise
 
 
 def documented(method: Method) -> None:
     """The class has a docstring of its own, and every hyper-parameter a description."""
-    if not (type(method).__dict__.get("__doc__") or "").strip():
-        raise ContractError("has no docstring: paper, objective, server rule, messages")
-    bare = [name for name, info in type(method).model_fields.items() if not (info.description or "").strip()]
+    says_what_it_is(type(method), "paper, objective, server rule, messages")
+
+
+def says_what_it_is(cls: type[Spec], what: str) -> None:
+    """ContractError unless a class has a docstring (`what`: what belongs there), and its parameters descriptions."""
+    if not (cls.__dict__.get("__doc__") or "").strip():
+        raise ContractError(f"has no docstring: {what}")
+    bare = [name for name, info in cls.model_fields.items() if not (info.description or "").strip()]
     if bare:
         raise ContractError(f"does not describe its parameters {', '.join(bare)}: Field(default, description=...)")
 
@@ -98,28 +102,28 @@ def learns(method: Method) -> None:
     outcome = train(federation, method, trial.backbones, LEARNING[federation.task], 0)
     score = outcome.score if outcome.score is not None else math.nan
     if federation.task == "graph":
-        floor, what = _untrained(method, trial), "the untrained embedding's"
-        if not score > floor + 0.05:
-            raise ContractError(f"clusters no better than before training: {score:.3f}, {what} {floor:.3f}")
-        return
-    shares = []
-    for client in federation.clients:
-        assert isinstance(client, NodeClient)
-        label = client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
-        shares.append(float(label.bincount().max() / len(label)))
-    guess = sum(shares) / len(shares)
-    needed = guess + (1 - guess) / 3
+        what, floor = "clusters no better than before training", _untrained(method, trial)
+        needed = floor + 0.05
+    else:
+        what, floor = "does not learn", _guessing(federation)
+        needed = floor + (1 - floor) / 3
     if not score > needed:
-        raise ContractError(f"does not learn: score {score:.3f}, guessing {guess:.3f}, needed {needed:.3f}")
+        raise ContractError(f"{what}: score {score:.3f}, untrained or guessing {floor:.3f}, needed {needed:.3f}")
+
+
+def _guessing(federation: Federation) -> float:
+    """Accuracy of naming each client's most frequent class, a mean over clients."""
+    held = [client.graph.ndata for client in federation.clients if isinstance(client, NodeClient)]
+    labels = [data["label"][data["test_mask"].bool()] for data in held]
+    return sum(float(label.bincount().max() / len(label)) for label in labels) / len(labels)
 
 
 def _untrained(method: Method, trial: Trial) -> float:
     """Clustering accuracy of the initial model."""
     arrangement = method.arrange(trial.federation)
     exchange = Exchange(method, arrangement, method.architecture(trial.backbones), trial.config, 0)
-    scored = ClusteringEvaluator(method, trial.federation, arrangement, exchange.cohorts).score(
-        exchange.models(), method.delivers, "global"
-    )
+    evaluator = ClusteringEvaluator(method, trial.federation, arrangement, exchange.cohorts)
+    scored = evaluator.score(exchange.models(), method.delivers, "global")
     assert scored is not None
     return float(scored.test.mean())
 
@@ -160,7 +164,7 @@ def uploads_finite_numbers(method: Method) -> None:
     """Every upload and every final model is finite, also of a client without a training node."""
     for trial in fitting(method):
         run = _plain(method, trial)
-        for what, client, value in (*run.uploads, *run.models):
+        for what, client, value in run.values:
             if not torch.isfinite(value).all():
                 raise ContractError(f"on {trial.name}: {_whose(client)} {what} is not finite")
 
@@ -171,7 +175,7 @@ def repeats_itself(method: Method) -> None:
         run = _plain(method, trial)
         _compare(run, _guarded(method, trial), trial, "differs between two runs with the same seed", exact=True)
         other = _guarded(method, trial, seed=1)
-        if _difference([*run.uploads, *run.models], [*other.uploads, *other.models], exact=True) is None:
+        if _difference(run.values, other.values, exact=True) is None:
             raise ContractError(f"on {trial.name}: another seed changes nothing")
 
 
@@ -190,9 +194,8 @@ def copies_what_it_keeps(method: Method) -> None:
     """Nobody writes into a message after handing it over: a run whose messages are copied gives the same numbers."""
     for trial in fitting(method):
         run = _guarded(method, trial, copies=True)
-        _compare(
-            _plain(method, trial), run, trial, "differs when messages are copied: someone writes into them", exact=True
-        )
+        complaint = "differs when messages are copied: someone writes into them"
+        _compare(_plain(method, trial), run, trial, complaint, exact=True)
 
 
 def stays_local(method: Method) -> None:
@@ -201,21 +204,21 @@ def stays_local(method: Method) -> None:
     The clients get the messages of the first run again, so that nothing reaches them through the server either.
     """
     for trial in fitting(method):
-        if len(method.arrange(trial.federation).federation.clients) != len(trial.federation.clients):
-            continue  # a reference that pools the data
-        run = _plain(method, trial)
-        for victim in (0, len(trial.federation.clients) - 1):
+        if _pools(method, trial):
+            continue
+        run, clients = _plain(method, trial), range(len(trial.federation.clients))
+        for victim in (clients[0], clients[-1]):
             moved = replace(trial, federation=perturbed(trial.federation, victim))
-            other = _guarded(method, moved, replay=run)
-            before, after = ([e for e in (*r.uploads, *r.models) if e[1] not in (victim, -1)] for r in (run, other))
-            found = _difference(before, after)
-            if found:
+            other, others = _guarded(method, moved, replay=run), {*clients} - {victim}
+            if found := _difference(run.of(others), other.of(others)):
                 raise ContractError(f"on {trial.name}: {found} with the private data of client {victim}")
-            own = [[e for e in (*r.uploads, *r.models) if e[1] == victim] for r in (run, other)]
-            if own[0] and _difference(*own) is None:
-                raise ContractError(
-                    f"on {trial.name}: client {victim}'s data changes nothing, not even its own uploads"
-                )
+            if run.of({victim}) and _difference(run.of({victim}), other.of({victim})) is None:
+                raise ContractError(f"on {trial.name}: client {victim}'s data changes nothing, not even its uploads")
+
+
+def _pools(method: Method, trial: Trial) -> bool:
+    """Whether the method is a reference that pools the clients' data."""
+    return len(method.arrange(trial.federation).federation.clients) != len(trial.federation.clients)
 
 
 def sees_no_hidden_label(method: Method) -> None:
@@ -240,18 +243,15 @@ def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
     return {name: reason for name, verdict, reason in results(method, names) if verdict == "failed"}
 
 
-def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Verdict, str]]:
+def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Judgement, str]]:
     """(check, verdict, reason) one by one. A check that fails in another way than it expects has failed too."""
     for name in names:
         reason = _untried(method, name)
-        if reason is not None:
-            yield name, "skipped", reason
-            continue
-        yield name, *judge(partial(CHECKS[name], method))
+        yield (name, "skipped", reason) if reason else (name, *judge(partial(CHECKS[name], method)))
 
 
-def judge(attempt: Callable[[], None]) -> tuple[Verdict, str]:
-    """Verdict and reason of one check: what it raises is what is wrong."""
+def judge(attempt: Callable[[], None]) -> tuple[Judgement, str]:
+    """Judgement and reason of one check: what it raises is what is wrong."""
     try:
         attempt()
     except Inapplicable as reason:
@@ -268,16 +268,12 @@ def _untried(method: Method, name: str) -> str | None:
     if name in ("documented", "skips_with_a_reason"):
         return None
     try:
-        found = fitting(method)
-        if name == "stays_local" and all(
-            len(method.arrange(trial.federation).federation.clients) < len(trial.federation.clients) for trial in found
-        ):
-            return "it pools the data of all clients, as a reference may"
+        pooled = [_pools(method, trial) for trial in fitting(method)]
     except ContractError:
         return "it skips every federation that there is to try it on"
     except Exception:
         return None  # the check meets the same error, and tells it
-    return None
+    return "it pools the data of all clients, as a reference may" if name == "stays_local" and all(pooled) else None
 
 
 def _whose(client: int) -> str:
@@ -285,12 +281,12 @@ def _whose(client: int) -> str:
 
 
 def _compare(a: Record, b: Record, trial: Trial, complaint: str, *, exact: bool = False) -> None:
-    found = _difference([*a.uploads, *a.models], [*b.uploads, *b.models], exact=exact)
+    found = _difference(a.values, b.values, exact=exact)
     if found:
         raise ContractError(f"on {trial.name}: {found} {complaint}")
 
 
-def _difference(a: Sequence[Entry], b: Sequence[Entry], *, exact: bool = False) -> str | None:
+def _difference(a: Sequence[Logged], b: Sequence[Logged], *, exact: bool = False) -> str | None:
     """The first entry in which two runs differ, in words, or None."""
     if [entry[:2] for entry in a] != [entry[:2] for entry in b]:
         return "what is uploaded"

@@ -12,10 +12,10 @@ from ...registry import UserError
 
 TEMPLATE = Path(__file__).parent / "templates" / "method.txt"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
-OUTSIDE = """from fglbench.benchmark.engine import METHODS, Cohort, Params, Server
-from fglbench.methods.fedavg import FedAvg"""
-INSIDE = """from ..benchmark.engine import METHODS, Cohort, Params, Server
-from .fedavg import FedAvg"""
+IMPORTS = """from {package}benchmark.engine import METHODS, Cohort, Params, Server
+from {methods}fedavg import FedAvg"""
+OUTSIDE = IMPORTS.format(package="fglbench.", methods="fglbench.methods.")
+INSIDE = IMPORTS.format(package="..", methods=".")
 
 
 def new_method(name: str, folder: Path) -> Path:
@@ -39,12 +39,8 @@ def new_method(name: str, folder: Path) -> Path:
     if path.exists() or path.is_symlink():
         raise UserError(f"{str(path)!r} exists already; choose another name, or another --into DIR")
     words = re.split(r"[-+]+", name.replace("+", "-plus-").strip("-"))
-    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        name=name,
-        title=name,
-        cls="".join(word.capitalize() for word in words if word),
-        imports=INSIDE if in_tree(folder) else OUTSIDE,
-    )
+    cls, imports = "".join(map(str.capitalize, words)), INSIDE if in_tree(folder) else OUTSIDE
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(name=name, cls=cls, imports=imports)
     try:
         write_atomically(path, text.encode())
     except OSError as error:

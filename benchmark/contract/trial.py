@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -19,7 +20,7 @@ from ..engine.cohort import Cohort
 from ..engine.exchange import Exchange
 from ..engine.messages import Download, Each, Tree, transform
 
-Entry = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value
+Logged = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,21 +95,23 @@ def _without_training(federation: Federation, client: int) -> Federation:
     ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
     masks = {part: mask.clone() for part, mask in federation.masks.items()}
     masks["train"][ids[train]], masks["val"][ids[train]] = False, True
-    return with_client(
-        replace(federation, masks=masks), client, train_mask=torch.zeros_like(train),
-        val_mask=own.graph.ndata["val_mask"].bool() | train,
-    )  # fmt: skip
+    val, none = own.graph.ndata["val_mask"].bool() | train, torch.zeros_like(train)
+    return with_client(replace(federation, masks=masks), client, train_mask=none, val_mask=val)
 
 
 def with_client(federation: Federation, client: int, **columns: torch.Tensor) -> Federation:
     """The federation with other node data, features ("feat") included, at one client."""
-    clients: list[Any] = list(federation.clients)
-    own = clients[client]
+    own = federation.clients[client]
+    assert isinstance(own, NodeClient)
     graph = own.graph.local_var()
     feat = columns.pop("feat", own.feat)
-    for name, value in columns.items():
-        graph.ndata[name] = value
-    clients[client] = NodeClient(graph, feat)
+    graph.ndata.update(columns)
+    return _with(federation, client, NodeClient(graph, feat))
+
+
+def _with(federation: Federation, client: int, own: NodeClient | GraphClient) -> Federation:
+    clients: list[Any] = list(federation.clients)
+    clients[client] = own
     return replace(federation, clients=clients)
 
 
@@ -119,11 +122,18 @@ class Record:
     traffic: for each round its phase, and the bytes that each client sent and got. lengths: rounds of each phase.
     """
 
-    uploads: list[Entry] = field(default_factory=list)
-    models: list[Entry] = field(default_factory=list)
+    uploads: list[Logged] = field(default_factory=list)
+    models: list[Logged] = field(default_factory=list)
     messages: list[Download] = field(default_factory=list)
     traffic: list[tuple[str, list[int], list[int]]] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[Logged]:
+        return [*self.uploads, *self.models]
+
+    def of(self, clients: set[int]) -> list[Logged]:
+        return [logged for logged in self.values if logged[1] in clients]
 
 
 def record(
@@ -140,63 +150,62 @@ def record(
     copies: hand over copies of all messages, as a network would. replay: the clients get the messages of that run,
     whatever they upload; the server does nothing, and its model is not recorded.
     """
+    architecture = method.architecture(trial.backbones)
     config = method.protocol(trial.config)
-    exchange = Exchange(
-        method, method.arrange(trial.federation), method.architecture(trial.backbones), config, seed, cohort_size
-    )
-    out = Record()
-    answers = iter(replay.messages if replay else ())
-
-    def watched(step: Step, where: str) -> Step:
-        def client(cohort: Cohort) -> Tree:
-            upload = step.client(cohort)
-            for position, own in enumerate(cohort.clients):
-                out.uploads += [(f"upload {path!r} in {where}", own, value) for path, value in _rows(upload, position)]
-            return _copied(upload) if copies else upload
-
-        def server(server: Server, uploads: Tree) -> Download:
-            if replay:
-                return _copied_message(next(answers))
-            message = step.server(server, uploads)
-            out.messages.append(_copied_message(message))
-            return _copied_message(message) if copies else message
-
-        return replace(step, client=client, server=server)
-
+    exchange = Exchange(method, method.arrange(trial.federation), architecture, config, seed, cohort_size)
+    out, answers = Record(), iter(replay.messages) if replay else None
     for p, phase in enumerate(method.phases(config)):
         out.lengths.append(replay.lengths[p] if replay else phase.length(exchange.server))
         for number in range(1, out.lengths[-1] + 1):
             where = f"{phase.name} round {number}"
-            steps = [watched(step, f"{where}, step {s}") for s, step in enumerate(phase.steps, 1)]
-            up, down = list(exchange.upload_bytes), list(exchange.download_bytes)
+            steps = [
+                _watched(each, f"{where}, step {s}", out, answers, copies) for s, each in enumerate(phase.steps, 1)
+            ]
+            before = np.array([exchange.upload_bytes, exchange.download_bytes])
             exchange.round(replace(phase, steps=tuple(steps)), number)
-            out.traffic.append((
-                phase.name,
-                [after - before for after, before in zip(exchange.upload_bytes, up, strict=True)],
-                [after - before for after, before in zip(exchange.download_bytes, down, strict=True)],
-            ))  # fmt: skip
-    out.uploads.sort(key=lambda entry: entry[1])  # by client; stable, so in the order of rounds
+            up, down = np.array([exchange.upload_bytes, exchange.download_bytes]) - before
+            out.traffic.append((phase.name, up.tolist(), down.tolist()))
     server = {} if replay else method.global_model(exchange.server) or {}
     out.models = [(f"final parameter {name!r}", -1, value.clone()) for name, value in server.items()]
-    for cohort, model in zip(exchange.cohorts, exchange.personal_models() or (), strict=False):
-        for position, client in enumerate(cohort.clients):
-            own = cohort.network.take(model, [position])
-            out.models += [
-                (f"final parameter {name.split(':')[-1]!r}", client, value[0]) for name, value in own.items()
-            ]
-    out.models.sort(key=lambda entry: entry[1])
+    out.models += _personal_models(exchange)
+    for log in (out.uploads, out.models):
+        log.sort(key=lambda logged: logged[1])  # by client; stable, so in the order of rounds
     return out
 
 
-def _rows(tree: Tree, position: int, path: str = "") -> list[tuple[str, torch.Tensor]]:
+def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None, copies: bool) -> Step:
+    """The step, writing down what crosses; with the answers of another run in place of the server's own, if given."""
+
+    def client(cohort: Cohort) -> Tree:
+        upload = step.client(cohort)
+        for position, own in enumerate(cohort.clients):
+            out.uploads += [(f"upload {path!r} in {where}", own, value) for path, value in _rows(upload, position)]
+        return _copied(upload) if copies else upload
+
+    def server(server: Server, uploads: Tree) -> Download:
+        if answers is not None:
+            return _copied_message(next(answers))
+        message = step.server(server, uploads)
+        out.messages.append(_copied_message(message))
+        return _copied_message(message) if copies else message
+
+    return replace(step, client=client, server=server)
+
+
+def _personal_models(exchange: Exchange) -> Iterator[Logged]:
+    for cohort, model in zip(exchange.cohorts, exchange.personal_models() or (), strict=False):
+        for position, client in enumerate(cohort.clients):
+            for name, value in cohort.network.take(model, [position]).items():
+                yield f"final parameter {name.split(':')[-1]!r}", client, value[0]
+
+
+def _rows(tree: Tree, position: int, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """The values of one client in an upload, copied, with their paths."""
-    found: list[tuple[str, torch.Tensor]] = []
     for key, value in tree.items():
         if isinstance(value, dict):
-            found += _rows(value, position, f"{path}{key}.")
+            yield from _rows(value, position, f"{path}{key}.")
         else:
-            found.append((f"{path}{key}", value[position].detach().clone()))
-    return found
+            yield f"{path}{key}", value[position].detach().clone()
 
 
 def _copied(tree: Any) -> Any:
@@ -212,27 +221,25 @@ def perturbed(federation: Federation, client: int) -> Federation:
     rng = np.random.default_rng(1)
     own = federation.clients[client]
     if isinstance(own, GraphClient):
-        clients: list[Any] = list(federation.clients)
-        other = []
-        for graph in own.graphs:
-            n = graph.num_nodes()
-            path = torch.arange(n - 1)
-            moved = dgl.graph((torch.cat([path, path + 1]), torch.cat([path + 1, path])), num_nodes=n)
-            moved.ndata["feat"] = graph.ndata["feat"][torch.from_numpy(rng.permutation(n))]
-            other.append(moved)
-        clients[client] = GraphClient(other, 1 - own.label.clamp(max=1), own.global_id)
-        return replace(federation, clients=clients)
+        others = [_path(graph, rng) for graph in own.graphs]
+        return _with(federation, client, GraphClient(others, 1 - own.label.clamp(max=1), own.global_id))
     n = own.graph.num_nodes()
     order = torch.from_numpy(rng.permutation(n))
     dense = own.feat.to_dense()[order] + 0.5
     feat = dense.to_sparse_csr() if own.feat.layout == torch.sparse_csr else dense
     graph = dgl.graph(tuple(order[end] for end in own.graph.edges(order="eid")), num_nodes=n)
-    for name, value in own.graph.ndata.items():
-        graph.ndata[name] = value
-    graph.ndata["label"] = (own.graph.ndata["label"] + 1) % federation.num_classes
-    moved_clients: list[Any] = list(federation.clients)
-    moved_clients[client] = NodeClient(graph, feat)
-    return replace(federation, clients=moved_clients)
+    label = (own.graph.ndata["label"] + 1) % federation.num_classes
+    graph.ndata.update({**own.graph.ndata, "label": label})
+    return _with(federation, client, NodeClient(graph, feat))
+
+
+def _path(graph: dgl.DGLGraph, rng: np.random.Generator) -> dgl.DGLGraph:
+    """A path with the graph's nodes, their features shuffled."""
+    n = graph.num_nodes()
+    path = torch.arange(n - 1)
+    out = dgl.graph((torch.cat([path, path + 1]), torch.cat([path + 1, path])), num_nodes=n)
+    out.ndata["feat"] = graph.ndata["feat"][torch.from_numpy(rng.permutation(n))]
+    return out
 
 
 def relabelled(federation: Federation) -> Federation:
@@ -241,11 +248,7 @@ def relabelled(federation: Federation) -> Federation:
     whole, classes = federation.whole, federation.num_classes
     shifted = (whole.label + 1) % classes
     if isinstance(whole, GraphSetData):
-        sets = [
-            GraphClient(c.graphs, (c.label + 1) % classes, c.global_id)
-            for c in federation.clients
-            if isinstance(c, GraphClient)
-        ]
+        sets = [replace(c, label=(c.label + 1) % classes) for c in federation.clients if isinstance(c, GraphClient)]
         return replace(federation, whole=replace(whole, label=shifted), clients=sets)
     known = federation.masks["train"]
     out = replace(federation, whole=replace(whole, label=torch.where(known, whole.label, shifted)))

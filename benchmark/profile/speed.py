@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -54,15 +54,27 @@ class Case:
     cohort_sizes: tuple[int, ...]
 
 
-def federation_of(dataset: str, clients: int, seed: int = 0) -> Federation:
-    """The leaderboard's cut: Louvain, 20/40/40 a client, features as published where the dataset gives the choice."""
-    cls = DATASETS.cls(dataset)
-    params = {"features": "raw"} if "features" in cls.model_fields and dataset in ("cora", "citeseer", "pubmed") else {}
+class Setting(NamedTuple):
+    """What all rounds of a table have in common."""
+
+    federation: Federation
+    backbones: list[Backbone]
+    config: TrainConfig
+
+
+def setting(dataset: str, clients: int, threads: int, epochs: int) -> Setting:
+    """GCN-64 on the leaderboard's cut: Louvain, 20/40/40 a client, features as published where there is the choice.
+
+    Sets the threads of this process, which is to be one of its own.
+    """
+    torch.set_num_threads(threads)
+    data = DATASETS.build(dataset, {"features": "raw"} if dataset in ("cora", "citeseer", "pubmed") else {}).load()
     split = SPLITS.build("ratio", {"train": 0.2, "val": 0.4, "test": 0.4})
-    return build_federation(DATASETS.build(dataset, params).load(), PARTITIONS.build("louvain"), split, clients, seed)
+    federation = build_federation(data, PARTITIONS.build("louvain"), split, clients, 0)
+    return Setting(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=epochs))
 
 
-def alternate(cases: dict[str, Callable[[], None]], rounds: int, warmup: int = 3) -> dict[str, Timing]:
+def alternate(cases: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 3) -> dict[str, Timing]:
     """Time every case once a turn, `rounds` turns after `warmup`, so that all see the same drift of the machine."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     gc.collect()
@@ -93,16 +105,10 @@ class RoundOf:
     """
 
     def __init__(
-        self,
-        federation: Federation,
-        method: Method,
-        backbones: Sequence[Backbone],
-        config: TrainConfig,
-        *,
-        cohort_size: int | None = None,
-        evaluate: bool = True,
+        self, setting: Setting, method: Method, *, cohort_size: int | None = None, evaluate: bool = True
     ) -> None:
         """Raises what training would raise."""
+        federation, backbones, config = setting
         config = method.protocol(config)
         arrangement = method.arrange(federation)
         self.exchange = Exchange(method, arrangement, method.architecture(backbones), config, 0, cohort_size)
@@ -155,9 +161,8 @@ def centralised(
 
     first = torch.nn.Linear(x.shape[1], hidden)
     second = torch.nn.Linear(hidden, federation.num_classes)
-    optimiser = torch.optim.Adam(
-        [*first.parameters(), *second.parameters()], config.lr, weight_decay=config.weight_decay
-    )
+    weights = [*first.parameters(), *second.parameters()]
+    optimiser = torch.optim.Adam(weights, config.lr, weight_decay=config.weight_decay)
 
     def epochs() -> None:
         for _ in range(config.local_epochs):
@@ -203,32 +208,27 @@ def memory_floor(federation: Federation, backbone: Backbone, config: TrainConfig
     moved = 4.0 * scalars * len(federation.clients) * (9 * config.local_epochs + 2)
     source = torch.zeros(32 * 2**20)
     target = source.clone()
-    seconds = []
-    for _ in range(9):
-        start = time.perf_counter()
-        target.copy_(source)
-        seconds.append(time.perf_counter() - start)
-    return moved, moved / (2 * source.numel() * 4 / statistics.median(seconds)) * 1e3
+    copy = alternate({"copy": lambda: target.copy_(source)}, 9, warmup=0)["copy"].median
+    return moved, moved / (2 * source.numel() * 4) * copy
 
 
 def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> Case:
     """FedAvg with GCN-64 on one federation: all that `fglbench profile` shows of it. Meant for a process of its own."""
-    torch.set_num_threads(threads)
-    federation, config = federation_of(dataset, clients), TrainConfig(local_epochs=epochs)
-    backbones, method = [BACKBONES.build("gcn")], METHODS.build("fedavg")
+    federation, (backbone,), config = given = setting(dataset, clients, threads, epochs)
+    method = METHODS.build("fedavg")
     reset_peak_memory()
-    cohort = RoundOf(federation, method, backbones, config)
+    cohort = RoundOf(given, method)
     for _ in range(3):
         cohort()
     peak = peak_memory()
     cases: dict[str, Callable[[], None]] = {"cohort": cohort, "centralised": centralised(federation, config)}
-    cases["cohorts of one"] = RoundOf(federation, method, backbones, config, cohort_size=1)
+    cases["cohorts of one"] = RoundOf(given, method, cohort_size=1)
     sizes = tuple(len(c) for c in cohort.exchange.cohorts)
     if len(sizes) > 1:
-        cases["one uncut cohort"] = RoundOf(federation, method, backbones, config, cohort_size=clients)
-    cases["global, same engine"] = RoundOf(federation, METHODS.build("global"), backbones, config, evaluate=False)
+        cases["one uncut cohort"] = RoundOf(given, method, cohort_size=clients)
+    cases["global, same engine"] = RoundOf(given, METHODS.build("global"), evaluate=False)
     timings = alternate(cases, rounds)
-    floor = memory_floor(federation, backbones[0], config)
+    floor = memory_floor(federation, backbone, config)
     return Case(dataset, clients, timings, shares(cohort, rounds), floor, peak, sizes)
 
 
@@ -248,19 +248,14 @@ class MethodTiming:
 
 def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> list[MethodTiming]:
     """Every registered method that applies, phase by phase, in alternation with FedAvg."""
-    torch.set_num_threads(threads)
-    federation, config = federation_of(dataset, clients), TrainConfig(local_epochs=epochs)
-    backbones, found = [BACKBONES.build("gcn")], []
+    given, found = setting(dataset, clients, threads, epochs), []
     for name in METHODS.names():
         method = METHODS.build(name)
-        if method.skip(federation, method.architecture(backbones)):
+        if method.skip(given.federation, method.architecture(given.backbones)):
             continue
-        own = RoundOf(federation, method, backbones, config)
-        fedavg = RoundOf(federation, METHODS.build("fedavg"), backbones, config)
+        own, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
-        for phase, seconds in own.before.items():
-            parts = _largest(own.parts_before[phase])
-            found.append(MethodTiming(name, phase, _timing(seconds), timings["fedavg"], parts))
-        parts = _largest(shares(own, 5))
-        found.append(MethodTiming(name, own.phase.name, timings["own"], timings["fedavg"], parts))
+        phases = [(phase, _timing(seconds), own.parts_before[phase]) for phase, seconds in own.before.items()]
+        for phase, timing, parts in [*phases, (own.phase.name, timings["own"], shares(own, 5))]:
+            found.append(MethodTiming(name, phase, timing, timings["fedavg"], _largest(parts)))
     return found

@@ -9,7 +9,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from ..suites.cell import Cell
 from ..suites.registered import check_clients
 from .embeddings import collect
 
+T = TypeVar("T")
 OnRound = Callable[[int, dict[str, Any]], None]
 ALLOCATION = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "std::length_error")
 
@@ -52,7 +53,7 @@ class FederationCache:
         return federation
 
 
-def _recall(cache: OrderedDict[str, Any], key: str, size: int, make: Callable[[], Any]) -> Any:
+def _recall(cache: OrderedDict[str, T], key: str, size: int, make: Callable[[], T]) -> T:
     if key not in cache:
         while len(cache) >= size:
             cache.popitem(last=False)  # before the new one is made: two large federations need not fit

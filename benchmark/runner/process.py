@@ -70,17 +70,11 @@ class WorkerProcess:
         return 0
 
     def kill(self) -> None:
+        """End it, if it has not ended, and discard its log."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
-
-    def discard_log(self) -> None:
         self.log.unlink(missing_ok=True)
-
-    @property
-    def killed(self) -> bool:
-        """Whether a signal ended the process."""
-        return (self.process.exitcode or 0) < 0
 
     def ending(self) -> tuple[str, str]:
         """(status, reason) of a process that ended by itself while it had a task or was starting."""
@@ -105,16 +99,14 @@ class WorkerProcess:
 @contextmanager
 def _thread_limit(threads: int) -> Iterator[None]:
     """The environment that a child inherits: its OpenMP and MKL read these when they are loaded, never later."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    before = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in THREAD_VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _oom_kills() -> int | None:

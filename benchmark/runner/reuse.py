@@ -32,6 +32,5 @@ def take_over(found: Iterable[tuple[Item, Item]], store: Store) -> None:
         history = store.history(source.suite, item.cell.key)
         if history is not None:
             store.write_history(item.suite, item.cell.key, history)
-        origin = f"run for suite {source.suite}"
-        notes = f"{source.row.notes}; {origin}" if source.row.notes else origin
+        notes = "; ".join(filter(None, [source.row.notes, f"run for suite {source.suite}"]))
         store.append(source.row.model_copy(update={"suite": item.suite, "notes": notes}))

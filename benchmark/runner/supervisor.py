@@ -40,10 +40,9 @@ class Observer:
 
 @dataclass
 class Summary:
-    """What came of a run: the rows by suite and cell key. `elsewhere`: cells that another run finished meanwhile."""
+    """What came of a run: the rows by suite and cell key."""
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
-    elsewhere: int = 0
 
     def counts(self) -> Counter[str]:
         return Counter(row.status for row in self.rows.values())
@@ -80,10 +79,9 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     """
     items = [item for one in missing for item in one.items]
     stamp = _stamp(items, store, options or Options())
-    started = now()
     for item in items:
         error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
-        store.append(item.cell.row(item.suite, status="skipped", error=error, started=started, **stamp))
+        store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
 
 
 def _stamp(items: Sequence[Item], store: Store, options: Options) -> dict[str, Any]:
@@ -110,8 +108,9 @@ class _Run:
             for worker in self.workers:
                 if worker.ready and worker.task is None:
                     self._assign(worker)
-            self._listen()
+            wait([end for worker in self.workers for end in (worker.pipe, worker.process.sentinel)], TICK)
             for index, worker in enumerate(self.workers):
+                self._hear(worker)
                 if self._ended(worker):
                     self.workers[index] = self._spawn()
         return self.summary
@@ -121,7 +120,6 @@ class _Run:
             if worker.task is not None:
                 worker.task.claim.release()
             worker.kill()
-            worker.discard_log()
 
     def _spawn(self) -> WorkerProcess:
         self.spawned += 1
@@ -159,11 +157,6 @@ class _Run:
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        wait([end for worker in self.workers for end in (worker.pipe, worker.process.sentinel)], TICK)
-        for worker in self.workers:
-            self._hear(worker)
-
     def _hear(self, worker: WorkerProcess) -> None:
         with suppress(EOFError, OSError):  # a dying worker: `_ended` sees to it
             while worker.pipe.poll():
@@ -186,7 +179,6 @@ class _Run:
         if ending is None:
             return False
         worker.kill()
-        worker.discard_log()
         if worker.task is not None:
             item, (status, reason) = worker.task.item, ending
             values = {"status": status, "error": reason, "started": worker.task.started, **self.stamp}
@@ -198,7 +190,7 @@ class _Run:
         self._hear(worker)  # its last message may have come after the last look
         status, reason = worker.ending()
         self.stillborn += not worker.ready
-        if not worker.ready and (self.stillborn > STILLBORN or not worker.killed):
+        if not worker.ready and (self.stillborn > STILLBORN or (worker.process.exitcode or 0) >= 0):
             raise UserError(f"a worker process cannot start: {reason}")
         return status, reason
 
@@ -223,5 +215,4 @@ class _Run:
 
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
         self.summary.rows[item.suite, item.cell.key] = row
-        self.summary.elsewhere += elsewhere
         self.observer.finished(item, row, elsewhere=elsewhere)
