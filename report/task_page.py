@@ -18,7 +18,7 @@ from .text import csv_text, finite, literal, md, plain
 def task_markdown(standings: Standings, task: str) -> str:
     """The page of one task."""
     board = standings.board
-    own = board.rows[board.rows["task_label"] == task]
+    own = board.rows_of(task)
     parts = [
         "<!-- Made by `fglbench report`. Do not edit. -->",
         f"# {md(task)}",

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from markupsafe import Markup, escape
-
 from ...registry import Parameter
 from .. import tables
 from ..gaps import missing, reasons
@@ -30,63 +28,48 @@ class Card:
 
 @dataclass(frozen=True)
 class Appearance:
-    """One entrant of the method on one board. cells: one for each of `columns`. best, equal: (task, cell of the score)
-    where it leads, or is not told apart."""
+    """One entrant of the method on one board. cells: one for each of `columns`."""
 
     part: BoardPart
-    entrant: str
-    mark: str
-    position: int | None
+    entrant: tables.Entrant
     cells: list[SheetCell]
+    scores: dict[str, SheetCell]  # by task
     backbone: str
-    best: list[tuple[str, SheetCell]]
-    equal: list[tuple[str, SheetCell]]
-    troubles: list[Markup]
+    troubles: list[str]
 
     @classmethod
     def of(cls, part: BoardPart, name: str) -> Appearance:
         board, entrant = part.board, tables.ranked(part.standings, name)
         own = board.rows[board.rows["entrant"] == name]
-        lines = missing(board, name)
+        troubles = missing(board, name)
         for task in board.dead_tasks:
-            lines += [f"{plain(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
-        return cls(
-            part=part,
-            entrant=name,
-            mark=tables.mark(board, name),
-            position=int(entrant["position"]) if name in board.ranked else None,
-            cells=[column.cell(entrant) for column in columns()],
-            backbone=", ".join(sorted(set(own["backbone"]))),
-            best=_led(entrant, "best"),
-            equal=_led(entrant, "equal"),
-            troubles=[escape(line) for line in lines],
-        )
+            troubles += [f"{plain(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
+        cells = [column.cell(entrant) for column in columns()]
+        scores = {task: tables.score(task, entrant) for task in board.tasks}
+        return cls(part, entrant, cells, scores, ", ".join(sorted(set(own["backbone"]))), troubles)
 
     @property
-    def board(self) -> str:
-        return self.part.board.title
+    def position(self) -> int | None:
+        return int(self.entrant["position"]) if self.standing == "ranked" else None
 
     @property
     def standing(self) -> str:
-        return self.part.board.standing(self.entrant)
+        return self.part.board.standing(self.entrant.name)
 
     @property
-    def ranked(self) -> int:
-        return len(self.part.board.ranked)
+    def best(self) -> dict[str, SheetCell]:
+        """The scores on the tasks where it leads."""
+        return {task: cell for task, cell in self.scores.items() if cell.mark == "best"}
 
     @property
-    def scored(self) -> str:
-        return self.part.board.scored_as[self.entrant]
+    def equal(self) -> dict[str, SheetCell]:
+        """The scores on the tasks where it is not told apart from the best."""
+        return {task: cell for task, cell in self.scores.items() if cell.mark == "equal"}
 
 
 def columns() -> list[Column]:
     """What of a ranking is said of each board. The place is told with how many there are, who leads below the table."""
     return [column for column in tables.RANKING if column.title not in ("#", "Method", "Wins", tables.GROUP)]
-
-
-def _led(entrant: tables.Entrant, mark: str) -> list[tuple[str, SheetCell]]:
-    scores = [(task, tables.score(task, entrant)) for task in entrant.board.tasks]
-    return [(task, cell) for task, cell in scores if cell.mark == mark]
 
 
 @dataclass(frozen=True)
@@ -95,10 +78,6 @@ class MethodPart:
     card: Card | None
     places: list[Appearance]
     used: dict[str, list[str]]  # parameter -> its values in the rows
-
-    @property
-    def columns(self) -> list[Column]:
-        return columns()
 
     @property
     def id(self) -> str:

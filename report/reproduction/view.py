@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..papers import Paper, Printed, Reading, Table
 from ..text import ABSENT, csv_text, finite, md, spans
-from .claims import Judged, judged
+from .judging import Judged, judged
 from .match import Ours, Rows, compare, difference, unit_values
 
 Place = tuple[str, ...]  # a value for each of the table's column axes
@@ -36,6 +36,12 @@ class View:
     def cells(self) -> list[Ours]:
         """What we have for each figure that is no mean over others."""
         return [ours for figure, ours in self.ours.items() if not self.is_mean(figure)]
+
+    @property
+    def gap(self) -> float:
+        """The median difference of ours and the paper's, in points of percent; NaN without any."""
+        gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in self.ours.items()]
+        return float(pd.Series(gaps, dtype=float).median())
 
     def is_mean(self, figure: Printed) -> bool:
         """Whether a figure is a mean over others of the table."""

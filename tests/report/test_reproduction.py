@@ -15,9 +15,9 @@ import pytest
 from fglbench.report import build
 from fglbench.report.papers import papers, printed, tables
 from fglbench.report.reproduction import views
-from fglbench.report.reproduction.claims import judge
+from fglbench.report.reproduction.beside import signed
+from fglbench.report.reproduction.judging import judge
 from fglbench.report.reproduction.match import Rows
-from fglbench.report.reproduction.page import signed
 
 COUNTS = {
     ("FGSSL", "1"): 57, ("FGSSL", "2"): 24, ("FGSSL", "3"): 24,

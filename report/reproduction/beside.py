@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..gaps import reasons
 from ..papers import Printed
 from ..text import count, finite, literal, md, number, table as markdown
-from .claims import MIN_SEEDS, RULE, Judged
+from .judging import MIN_SEEDS, RULE, Judged
 from .match import difference, unit_values
 from .view import Place, View
 
