@@ -13,6 +13,12 @@ from .markdown import markdown
 from .sheet import Column, Sheet, SheetCell, SheetLine, Span
 from .text import count, md, plain, slug, spans
 
+# What is said of an environment; its packages come second.
+MACHINE = {
+    "python": "Python {}", "system": "{}", "cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB",
+    "threads": "threads a worker: {}",
+}  # fmt: skip
+
 
 def settings(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
@@ -110,13 +116,9 @@ def describe(environment: dict[str, Any] | None) -> str:
         return "no description found"
     packages = environment.get("packages")
     packages = packages if isinstance(packages, dict) else {}
-    shown = [f"Python {environment['python']}"] if "python" in environment else []
-    shown += [f"{name} {packages[name]}" for name in ("fglbench", "torch", "dgl", "numpy") if name in packages]
-    shown += [str(environment[name]) for name in ("system", "cpu") if environment.get(name)]
-    shown += [f"{environment['cores']} cores"] if "cores" in environment else []
-    shown += [f"{environment['memory_gib']} GiB"] if "memory_gib" in environment else []
-    shown += [f"threads a worker: {environment['threads']}"] if "threads" in environment else []
-    return md(", ".join(shown), 400)
+    told = [(words, environment.get(name)) for name, words in MACHINE.items()]
+    told[1:1] = [(f"{name} {{}}", packages.get(name)) for name in ("fglbench", "torch", "dgl", "numpy")]
+    return md(", ".join(words.format(value) for words, value in told if value), 400)
 
 
 def _values(rows: pd.DataFrame, column: str) -> str:

@@ -12,7 +12,6 @@ from ..gaps import missing, reasons
 from ..labels import parse
 from ..sheet import Column, SheetCell
 from ..text import plain, slug
-from .prose import Passage, documentation
 from .sections import BoardPart
 
 
@@ -56,15 +55,9 @@ class Appearance:
     def standing(self) -> str:
         return self.part.board.standing(self.entrant.name)
 
-    @property
-    def best(self) -> dict[str, SheetCell]:
-        """The scores on the tasks where it leads."""
-        return {task: cell for task, cell in self.scores.items() if cell.mark == "best"}
-
-    @property
-    def equal(self) -> dict[str, SheetCell]:
-        """The scores on the tasks where it is not told apart from the best."""
-        return {task: cell for task, cell in self.scores.items() if cell.mark == "equal"}
+    def marked(self, mark: str) -> dict[str, SheetCell]:
+        """The scores on the tasks where it leads ("best"), or is not told apart from who does ("equal")."""
+        return {task: cell for task, cell in self.scores.items() if cell.mark == mark}
 
 
 def columns() -> list[Column]:
@@ -83,17 +76,9 @@ class MethodPart:
     def id(self) -> str:
         return f"method-{slug(self.name)}"
 
-    @property
-    def passages(self) -> list[Passage]:
-        return documentation(self.card.doc) if self.card else []
-
-    @property
-    def leads(self) -> int:
-        return sum(len(place.best) for place in self.places)
-
-    @property
-    def close(self) -> int:
-        return sum(len(place.equal) for place in self.places)
+    def marked(self, mark: str) -> int:
+        """On how many tasks it leads, or is not told apart."""
+        return sum(len(place.marked(mark)) for place in self.places)
 
 
 def method_parts(boards: list[BoardPart], cards: Mapping[str, Card]) -> list[MethodPart]:

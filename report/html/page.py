@@ -25,7 +25,7 @@ from ..task_page import scored_as
 from ..text import count, plain, slug
 from .cards import Card, columns, method_parts
 from .cells import PLOT_WIDTH, pixels, shown
-from .prose import block, inline
+from .prose import block, documentation, inline
 from .sections import BoardPart
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -95,8 +95,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_plain,
     )
-    environment.filters |= {"slug": slug, "count": count, "shown": shown, "pixels": pixels}
-    environment.filters |= {"block": block, "inline": inline, "exact": lambda value: f"{value:.12g}"}
+    environment.filters |= {"slug": slug, "count": count, "exact": lambda value: f"{value:.12g}"}
+    environment.filters |= {"shown": shown, "pixels": pixels}
+    environment.filters |= {"block": block, "inline": inline, "documentation": documentation}
     environment.globals |= {"tables": tables, "provenance": provenance, "gaps": gaps, "scored_as": scored_as}
     return environment
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
 from ..papers import Paper, Printed, Reading, Table
-from ..text import ABSENT, csv_text, finite, md, spans
+from ..text import ABSENT, csv_text, md, spans
 from .judging import Judged, judged
 from .match import Ours, Rows, compare, difference, unit_values
 
@@ -29,7 +28,7 @@ class View:
 
     @classmethod
     def of(cls, paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: Rows) -> View:
-        ours = compare(paper, table, reading, figures, rows)
+        ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
         return cls(paper, table, reading, figures, ours, judged(paper, table, ours))
 
     @property
@@ -107,8 +106,4 @@ def csv(views: Sequence[View]) -> str:
         for view in views
         for figure, ours in view.ours.items()
     ])  # fmt: skip
-    for column in ("paper_mean", "paper_std", "mean", "std", "difference"):
-        frame[column] = [f"{value:.6g}" if finite(value) else "" for value in pd.to_numeric(frame[column])]
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue()
+    return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
