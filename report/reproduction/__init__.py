@@ -15,7 +15,7 @@ from ..board import Board
 from ..papers import Filter, Table, papers, printed, tables
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
 from .beside import MINUS, NOTICE, page, signed
-from .match import Rows
+from .match import SuiteRows
 from .view import View, csv
 
 __all__ = ["files", "texts", "views"]
@@ -31,7 +31,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
     for board in boards:
         if board.suite not in tables():
             continue
-        rows = Rows(board.rows)
+        rows = SuiteRows(board.rows)
         made[board.suite] = own = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
@@ -48,14 +48,14 @@ def files(results: Path) -> list[Path]:
     return sorted({path for path in [results / INDEX, *own, *found] if path.is_file()})
 
 
-def views(suite: str, rows: Rows) -> list[View]:
+def views(suite: str, rows: SuiteRows) -> list[View]:
     """The suite's table under each reading of its protocol."""
     paper, spec = tables()[suite]
     figures = list(paper.rows(spec, printed()))
     return [View.of(paper, spec, reading, figures, rows) for reading in paper.readings]
 
 
-def _extras(suite: str, rows: Rows) -> list[str]:
+def _extras(suite: str, rows: SuiteRows) -> list[str]:
     """Cells of the suite that stand for no figure of the table, a column for each dataset and number of clients."""
     paper, spec = tables()[suite]
     lines: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
@@ -73,7 +73,7 @@ def _extras(suite: str, rows: Rows) -> list[str]:
     return [markdown(cells, headers, "l" * len(told) + "r" * len(places))]
 
 
-def _extra(rows: Rows, where: Filter) -> dict[tuple[str, int], str]:
+def _extra(rows: SuiteRows, where: Filter) -> dict[tuple[str, int], str]:
     """The scores of the rows that a filter admits, by dataset and number of clients."""
     found = {}
     for dataset, clients in rows.select(where)[["dataset", "clients"]].drop_duplicates().itertuples(index=False):

@@ -37,7 +37,7 @@ class Ours:
         return float(np.std(list(self.seeds.values()), ddof=1)) if self.n > 1 else np.nan
 
 
-class Rows:
+class SuiteRows:
     """The rows of a suite, their JSON columns parsed once."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
@@ -64,7 +64,7 @@ class Rows:
         return Ours(dict(zip(map(int, scored["seed"]), map(float, scored[column]), strict=True)), found, settings)
 
 
-def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: Rows) -> Ours:
+def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: SuiteRows) -> Ours:
     """What we have for a printed figure under one reading of the protocol."""
     parts = [
         rows.ours(paper.where(table, part) | reading.where, figure.column) for part in paper.components(table, figure)

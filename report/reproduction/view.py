@@ -10,7 +10,7 @@ import pandas as pd
 from ..papers import Paper, Printed, Reading, Table
 from ..text import ABSENT, csv_text, md, spans
 from .judging import Judged, judged
-from .match import Ours, Rows, compare, difference, unit_values
+from .match import Ours, SuiteRows, compare, difference, unit_values
 
 Place = tuple[str, ...]  # a value for each of the table's column axes
 
@@ -27,7 +27,7 @@ class View:
     claims: list[Judged] = field(repr=False)
 
     @classmethod
-    def of(cls, paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: Rows) -> View:
+    def of(cls, paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: SuiteRows) -> View:
         ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
         return cls(paper, table, reading, figures, ours, judged(paper, table, ours))
 
