@@ -101,19 +101,6 @@ class Board:
         return set(self.rows.loc[self.rows["reference"].astype(bool), "entrant"])
 
     @cached_property
-    def scored_as(self) -> dict[str, str]:
-        """What each entrant's score is: whose model, on which nodes."""
-        kinds = self.scored.groupby("entrant")["score_metric"].unique()
-        return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
-
-    def standing(self, entrant: str) -> str:
-        if self.is_reference(entrant):
-            return "reference"
-        if entrant in self.ranked:
-            return "ranked"
-        return "complete" if entrant in self.complete else "incomplete"  # complete: a setting of a sweep
-
-    @cached_property
     def verified(self) -> dict[str, tuple[int, int]]:
         """For each entrant with rows that the maintainers ran again: how many of them passed, and how many there are.
 
@@ -174,6 +161,19 @@ class Board:
         """Entrants with a score for every seed of every task."""
         return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
 
+    @cached_property
+    def scored_as(self) -> dict[str, str]:
+        """What each entrant's score is: whose model, on which nodes."""
+        kinds = self.scored.groupby("entrant")["score_metric"].unique()
+        return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
+
+    def standing(self, entrant: str) -> str:
+        if self.is_reference(entrant):
+            return "reference"
+        if entrant in self.ranked:
+            return "ranked"
+        return "complete" if entrant in self.complete else "incomplete"  # complete: a setting of a sweep
+
     @property
     def incomplete(self) -> list[str]:
         return [name for name in self.entrants if self.tasks and name not in self.complete]
@@ -199,6 +199,9 @@ class Board:
         owner = self.rows.drop_duplicates("task_label").set_index("task_label")["dataset"]
         return self.scores[self.ranked].groupby(owner.loc[self.tasks].to_numpy()).mean()
 
+    def rows_of(self, task: str) -> pd.DataFrame:
+        return self.rows[self.rows["task_label"] == task]
+
     def seeds_of(self, task: str) -> pd.DataFrame:
         """Scores of one task, seeds x entrants."""
         own = self.scored[self.scored["task_label"] == task]
@@ -206,7 +209,7 @@ class Board:
 
     def task_row(self, task: str) -> pd.Series:
         """The settings of a task."""
-        return self.rows.loc[self.rows["task_label"] == task, TASK_COLUMNS].iloc[0]
+        return self.rows_of(task)[TASK_COLUMNS].iloc[0]
 
     def stored(self, key: str) -> dict[str, Any]:
         """The side file of a row; empty where there is none. What is in it was not checked."""

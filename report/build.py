@@ -92,22 +92,7 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     found = load_boards(results)
     boards = [Standings(board) for board in found if board.suite not in papers_tables()]
     report = Report(boards, environments(results))
-    captions: dict[str, list[tuple[str, str]]] = {}
-    for standings in boards:
-        suite = results / standings.board.suite
-        for task in standings.board.tasks:
-            stem = suite / "tables" / slug(task)
-            report.texts[Path(f"{stem}.md")] = task_markdown(standings, task)
-            report.texts[Path(f"{stem}.csv")] = task_csv(standings, task)
-        drawn = found_figures(standings)
-        captions[standings.board.suite] = [(plot.file, plot.caption) for plot in drawn]
-        if figures:
-            report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
-            manifest = {plot.file: plot.digest(found) for plot, found in drawn.items()}
-            report.texts[suite / "figures" / "manifest.json"] = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-            report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
-        tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
-        report.orphans += [p for p in tables if p not in report.texts]
+    captions = {each.board.suite: _board(report, results, each, figures) for each in boards}
     report.texts |= reproduction.texts(results, found, report.environments)
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
@@ -117,6 +102,24 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
         report.texts[readme] = readme_file.with_block(readme, readme_block(boards, link))
     return report
+
+
+def _board(report: Report, results: Path, standings: Standings, figures: bool) -> list[tuple[str, str]]:
+    """Add the files of a board's own folder; the file names and captions of the figures that it has."""
+    suite = results / standings.board.suite
+    for task in standings.board.tasks:
+        stem = suite / "tables" / slug(task)
+        report.texts[Path(f"{stem}.md")] = task_markdown(standings, task)
+        report.texts[Path(f"{stem}.csv")] = task_csv(standings, task)
+    drawn = found_figures(standings)
+    if figures:
+        report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
+        manifest = {plot.file: plot.digest(found) for plot, found in drawn.items()}
+        report.texts[suite / "figures" / "manifest.json"] = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+        report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
+    tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
+    report.orphans += [p for p in tables if p not in report.texts]
+    return [(plot.file, plot.caption) for plot in drawn]
 
 
 def stale(report: Report) -> list[Path]:

@@ -47,5 +47,5 @@ def troubles(rows: pd.DataFrame) -> list[str]:
 
 def dead(board: Board) -> list[str]:
     """The tasks without any score, and why."""
-    own = {task: board.rows[board.rows["task_label"] == task] for task in board.dead_tasks}
-    return [f"{plain(task)}: {'; '.join(reasons(rows)) or 'no score was recorded'}" for task, rows in own.items()]
+    why = {task: "; ".join(reasons(board.rows_of(task))) for task in board.dead_tasks}
+    return [f"{plain(task)}: {reason or 'no score was recorded'}" for task, reason in why.items()]

@@ -47,22 +47,23 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
 
 def distinguish(variants: pd.DataFrame) -> list[str]:
     """For distinct rows of settings, the values in which they differ: 'metis, 10 clients', 'mu=0.1'. '' if one row."""
-    parts: list[list[str]] = [[] for _ in range(len(variants))]
-    for column in variants.columns:
-        values = list(variants[column])
-        if len(set(values)) == 1:
-            continue
-        parsed = [parse(value) for value in values] if column in JSON_COLUMNS else [None]
-        if any(p is None for p in parsed):
-            for part, value in zip(parts, values, strict=True):
-                part.append(f"{value} clients" if column == "clients" else str(value))
-            continue
-        for key in sorted({key for p in parsed if p for key in p}):
-            found = [json.dumps(p[key]).strip('"') if p and key in p else ABSENT for p in parsed]
-            if len(set(found)) > 1:
-                for part, value in zip(parts, found, strict=True):
-                    part.append(f"{key}={value}")
-    return [", ".join(part) for part in parts]
+    columns = [column for name in variants.columns for column in _differing(name, list(variants[name]))]
+    return [", ".join(column[i] for column in columns) for i in range(len(variants))]
+
+
+def _differing(name: str, values: list[Any]) -> list[list[str]]:
+    """What a column of settings says of each row, where rows differ: nothing, its values, or some of its parameters."""
+    if len(set(values)) == 1:
+        return []
+    objects = [found for value in values if (found := parse(value)) is not None] if name in JSON_COLUMNS else []
+    if len(objects) < len(values):
+        return [[f"{value} clients" if name == "clients" else str(value) for value in values]]
+    told = [[f"{key}={_value(own, key)}" for own in objects] for key in sorted(set().union(*objects))]
+    return [column for column in told if len(set(column)) > 1]
+
+
+def _value(settings: dict[str, Any], key: str) -> str:
+    return json.dumps(settings[key]).strip('"') if key in settings else ABSENT
 
 
 def parse(value: Any) -> dict[str, Any] | None:

@@ -13,6 +13,12 @@ from .markdown import markdown
 from .sheet import Column, Sheet, SheetCell, SheetLine, Span
 from .text import count, md, plain, slug, spans
 
+# What is said of an environment; its packages come second.
+MACHINE = {
+    "python": "Python {}", "system": "{}", "cpu": "{}", "cores": "{} cores", "memory_gib": "{} GiB",
+    "threads": "threads a worker: {}",
+}  # fmt: skip
+
 
 def settings(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
@@ -34,7 +40,7 @@ def settings(board: Board) -> list[str]:
 def task_sentence(board: Board, task: str) -> str:
     """Partition, clients, split and data of one task."""
     row = board.task_row(task)
-    own = board.rows[board.rows["task_label"] == task]
+    own = board.rows_of(task)
     parts = [
         f"dataset {_named(row['dataset'], row['dataset_params'])}",
         f"partition {_named(row['partition'], row['partition_params'])} into {count(int(row['clients']), 'client')}",
@@ -110,13 +116,9 @@ def describe(environment: dict[str, Any] | None) -> str:
         return "no description found"
     packages = environment.get("packages")
     packages = packages if isinstance(packages, dict) else {}
-    shown = [f"Python {environment['python']}"] if "python" in environment else []
-    shown += [f"{name} {packages[name]}" for name in ("fglbench", "torch", "dgl", "numpy") if name in packages]
-    shown += [str(environment[name]) for name in ("system", "cpu") if environment.get(name)]
-    shown += [f"{environment['cores']} cores"] if "cores" in environment else []
-    shown += [f"{environment['memory_gib']} GiB"] if "memory_gib" in environment else []
-    shown += [f"threads a worker: {environment['threads']}"] if "threads" in environment else []
-    return md(", ".join(shown), 400)
+    told = [(words, environment.get(name)) for name, words in MACHINE.items()]
+    told[1:1] = [(f"{name} {{}}", packages.get(name)) for name in ("fglbench", "torch", "dgl", "numpy")]
+    return md(", ".join(words.format(value) for words, value in told if value), 400)
 
 
 def _values(rows: pd.DataFrame, column: str) -> str:
@@ -134,9 +136,11 @@ def _named(name: object, params: object) -> str:
 
 def _params(text: object) -> str:
     found = parse(text)
-    if found is None:
-        return md(text)
-    return md(", ".join(f"{key}={value}" for key, value in sorted(found.items()) if value is not None), 300)
+    return md(text) if found is None else _told(found)
+
+
+def _told(settings: dict[str, Any]) -> str:
+    return md(", ".join(f"{key}={value}" for key, value in sorted(settings.items()) if value is not None), 300)
 
 
 def _training(rows: pd.DataFrame) -> str:
@@ -144,11 +148,10 @@ def _training(rows: pd.DataFrame) -> str:
     if len(kinds) == 1:
         return _params(kinds[0])
     objects = [parse(kind) or {} for kind in kinds]
-    keys = sorted({key for found in objects for key in found})
-    varying = [key for key in keys if len({repr(found.get(key)) for found in objects}) > 1]
-    shared = {key: objects[0][key] for key in keys if key not in varying and objects[0][key] is not None}
-    text = md(", ".join(f"{key}={value}" for key, value in shared.items()), 300)
-    return text + f" (varies: {md(', '.join(varying))})" if varying else text
+    values = {key: [found.get(key) for found in objects] for key in sorted(set().union(*objects))}
+    varying = [key for key, own in values.items() if len(set(map(repr, own))) > 1]
+    shared = _told({key: own[0] for key, own in values.items() if key not in varying})
+    return shared + f" (varies: {md(', '.join(varying))})" if varying else shared
 
 
 def _clients(rows: pd.DataFrame) -> str:

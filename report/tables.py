@@ -97,8 +97,8 @@ def score(task: str, entrant: Entrant) -> SheetCell:
     """The score on a task: best in bold, those not told apart from the best with a mark."""
     board, name = entrant.board, entrant.name
     if not board.counts.loc[task, name]:
-        own = board.rows[(board.rows["task_label"] == task) & (board.rows["entrant"] == name)]
-        words = ", ".join(sorted(set(own["status"]) - {"ok"}))
+        rows = board.rows_of(task)
+        words = ", ".join(sorted(set(rows["status"][rows["entrant"] == name]) - {"ok"}))
         return SheetCell((Span(words or "not run", "em"),), None, "absent")
     line = board.measures(task, name)
     text, value = mean_std(line["score"], line["score_std"]), line["score"]
@@ -194,12 +194,15 @@ def _sheet(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[
     lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
     racing = [line.cells for line in lines if line.standing == "ranked"]
     for place, column in enumerate(columns):
-        if column.best and racing:
-            values = [round(float(cells[place].value or 0), DECIMALS) for cells in racing]
-            top = max(values) if column.falling else min(values)
-            for cells, value in zip(racing, values, strict=True):
-                cells[place] = replace(cells[place], mark="best" if value == top else "")
+        if column.best:
+            _mark_best(racing, place, max if column.falling else min)
     return Sheet(id, caption, columns, lines)
+
+
+def _mark_best(lines: Sequence[list[SheetCell]], place: int, best: Callable[..., float]) -> None:
+    values = [round(float(cells[place].value or 0), DECIMALS) for cells in lines]
+    for cells, value in zip(lines, values, strict=True):
+        cells[place] = replace(cells[place], mark="best" if value == best(values) else "")
 
 
 def _line(entrant: Entrant, cells: list[SheetCell]) -> SheetLine:

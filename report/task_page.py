@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pandas as pd
 
 from . import origins as provenance
@@ -12,13 +10,13 @@ from .gaps import troubles
 from .markdown import markdown
 from .standings import Standings
 from .tables import legend, one_task, order
-from .text import csv_text, finite, literal, md, plain
+from .text import csv_text, literal, md, plain
 
 
 def task_markdown(standings: Standings, task: str) -> str:
     """The page of one task."""
     board = standings.board
-    own = board.rows[board.rows["task_label"] == task]
+    own = board.rows_of(task)
     parts = [
         "<!-- Made by `fglbench report`. Do not edit. -->",
         f"# {md(task)}",
@@ -49,13 +47,7 @@ def task_csv(standings: Standings, task: str) -> str:
     lines = standings.board.summary.xs(task, level="task_label").loc[order(standings.board, task)]
     best, equal = standings.leaders[task]
     frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
-    frame["n"] = lines["n"]
-    frame["score"], frame["score_std"] = lines["score"], lines["score_std"]
+    frame[["n", "score", "score_std"]] = lines[["n", "score", "score_std"]]
     frame["standing"] = ["best" if n in best else "equal" if n in equal else "" for n in lines.index]
-    for measure in MEASURES[1:]:
-        frame[measure] = lines[measure]
-    for column in frame.columns.difference(["method", "n", "standing"]):
-        frame[column] = [f"{value:.6g}" if finite(value) else "" for value in frame[column]]
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue()
+    frame[MEASURES[1:]] = lines[MEASURES[1:]]
+    return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")

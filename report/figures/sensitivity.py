@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -12,6 +13,8 @@ from ..standings import Standings
 from .style import COLOURS, facets, legend_below, short
 
 REFERENCE = "fedavg"
+LEVEL: dict[str, Any] = {"color": "#555555", "linestyle": (0, (4, 2)), "linewidth": 1.1}
+RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black"}
 CAPTION = (
     "Test score against one parameter at a time: mean over seeds, band of one standard deviation. The values stand at"
     " equal distances. The ringed point is the setting from which the others depart; dashed: FedAvg on the same task."
@@ -54,36 +57,44 @@ def draw(found: dict[str, Any]) -> Figure:
     panels = found["panels"]
     figure, grid = facets(len(panels), width=2.6, columns=4 if len(panels) % 4 == 0 else 3)
     several = len({(panel["method"], panel["task"]) for panel in panels}) > 1
+    tasks: dict[str, list[Axes]] = {}
     for axes, panel in zip(grid, panels, strict=True):
-        place, mean, std = np.arange(len(panel["values"])), 100 * np.array(panel["mean"]), 100 * np.array(panel["std"])
-        if panel["reference"]:
-            level, off = (100 * value for value in panel["reference"])
-            axes.axhspan(level - off, level + off, color="#999999", alpha=0.18, linewidth=0)
-            axes.axhline(level, color="#555555", linestyle=(0, (4, 2)), linewidth=1.1)
-        axes.fill_between(place, mean - std, mean + std, color=COLOURS[0], alpha=0.18, linewidth=0)
-        axes.plot(place, mean, "o-", color=COLOURS[0], markersize=4.5, linewidth=1.5)
-        if panel["centre"] is not None:
-            axes.plot(panel["centre"], mean[panel["centre"]], "o", markersize=10, markerfacecolor="none",
-                      markeredgecolor="black", markeredgewidth=1.0)  # fmt: skip
-        axes.set_xticks(place, [f"{value:g}" for value in panel["values"]])
-        axes.set_xlim(-0.4, len(place) - 0.6)
+        _curve(axes, panel)
         axes.set_xlabel(short(panel["parameter"], 40))
         if several:
             axes.set_title(short(f"{panel['method']}, {panel['task']}", 40))
         spec = axes.get_subplotspec()
         if spec is not None and spec.colspan.start == 0:
             axes.set_ylabel("test score, %")
-    for task in {panel["task"] for panel in panels}:  # one scale, so that a flat line looks flat
-        own = [axes for axes, panel in zip(grid, panels, strict=True) if panel["task"] == task]
+        tasks.setdefault(panel["task"], []).append(axes)
+    for own in tasks.values():  # one scale, so that a flat line looks flat
         low, high = min(axes.get_ylim()[0] for axes in own), max(axes.get_ylim()[1] for axes in own)
         for axes in own:
             axes.set_ylim(max(low, 0), min(high, 100.5))
-    names = sorted({panel["method"] for panel in panels})
-    handles = [Line2D([], [], color=COLOURS[0], marker="o", markersize=4.5, label=short(", ".join(names)))]
-    if any(panel["centre"] is not None for panel in panels):
-        handles.append(Line2D([], [], linestyle="none", marker="o", markersize=9, markerfacecolor="none",
-                              markeredgecolor="black", label="held while others vary"))  # fmt: skip
-    if any(panel["reference"] for panel in panels):
-        handles.append(Line2D([], [], color="#555555", linestyle=(0, (4, 2)), linewidth=1.1, label=REFERENCE))
-    legend_below(figure, handles)
+    legend_below(figure, _handles(panels))
     return figure
+
+
+def _curve(axes: Axes, panel: dict[str, Any]) -> None:
+    """Score by value of the parameter, and the level of the reference."""
+    place, mean, std = np.arange(len(panel["values"])), 100 * np.array(panel["mean"]), 100 * np.array(panel["std"])
+    if panel["reference"]:
+        level, off = (100 * value for value in panel["reference"])
+        axes.axhspan(level - off, level + off, color="#999999", alpha=0.18, linewidth=0)
+        axes.axhline(level, **LEVEL)
+    axes.fill_between(place, mean - std, mean + std, color=COLOURS[0], alpha=0.18, linewidth=0)
+    axes.plot(place, mean, "o-", color=COLOURS[0], markersize=4.5, linewidth=1.5)
+    if panel["centre"] is not None:
+        axes.plot(panel["centre"], mean[panel["centre"]], markersize=10, markeredgewidth=1.0, **RING)
+    axes.set_xticks(place, [f"{value:g}" for value in panel["values"]])
+    axes.set_xlim(-0.4, len(place) - 0.6)
+
+
+def _handles(panels: list[dict[str, Any]]) -> list[Line2D]:
+    names = ", ".join(sorted({panel["method"] for panel in panels}))
+    handles = [Line2D([], [], color=COLOURS[0], marker="o", markersize=4.5, label=short(names))]
+    if any(panel["centre"] is not None for panel in panels):
+        handles.append(Line2D([], [], linestyle="none", markersize=9, label="held while others vary", **RING))
+    if any(panel["reference"] for panel in panels):
+        handles.append(Line2D([], [], label=REFERENCE, **LEVEL))
+    return handles

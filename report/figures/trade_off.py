@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -18,6 +19,8 @@ FRONT = (
 )
 BYTES = "Score against traffic to the best round (all clients, up and down; 0: nothing is sent)." + FRONT
 SECONDS = "Score against training time of the whole run, evaluation excluded." + FRONT
+POINT: dict[str, Any] = {"linestyle": "none", "clip_on": False}
+RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black"}
 NEAR = 0.06  # a score within so much of the middle half is never cut off
 
 
@@ -48,51 +51,43 @@ def lowest(scores: list[float]) -> float:
 
 
 def draw(found: dict[str, Any]) -> Figure:
-    size = found["cost"] == "traffic"
-    style = looks(found["entrants"])
+    size, style = found["cost"] == "traffic", looks(found["entrants"])
     figure, grid = facets(len(found["panels"]))
-    shown: set[str] = set()
     for axes, panel in zip(grid, found["panels"], strict=True):
         axes.set_title(short(panel["task"], 40))
-        points = sorted(zip(panel["names"], panel["cost"], panel["score"], panel["front"], strict=True))
-        floor, top = 100 * lowest(panel["score"]), 100 * max(panel["score"])
-        edge, low = floor - 0.08 * (top - floor), 0
-        front = sorted((cost, score) for _, cost, score, best in points if best)
-        if front:
-            cost, score = zip(*front, strict=True)
-            heights = np.maximum(100 * np.array(score), edge)
-            axes.step(cost, heights, where="post", color="#999999", linewidth=1, zorder=1)
-        for name, cost, score, best in sorted(points, key=lambda point: point[1]):
-            look = style[name]
-            large = 9 if look["marker"] == "*" else 6  # a star looks small
-            place = 100 * score
-            if place < floor:
-                place, low = edge, low + 1
-                axes.annotate(  # neighbours on two lines, so that their values do not meet
-                    f"{100 * score:.0f}", (cost, place), xytext=(0, -22 + 9 * (low % 2)), textcoords="offset points",
-                    fontsize=8, ha="center",
-                )  # fmt: skip
-            axes.plot(
-                cost, place, marker=look["marker"], color=look["color"], markersize=large, linestyle="none",
-                markeredgecolor="white", markeredgewidth=0.5, zorder=3, clip_on=False,
-            )  # fmt: skip
-            if best:
-                axes.plot(
-                    cost, place, marker="o", markersize=11, markerfacecolor="none", markeredgecolor="black",
-                    markeredgewidth=0.9, zorder=2, clip_on=False,
-                )  # fmt: skip
+        edge, top = 100 * lowest(panel["score"]), 100 * max(panel["score"])
+        edge -= 0.08 * (top - edge)
+        low = _points(axes, panel, style, edge)
         cost_axis(axes, panel["cost"], size)
         axes.margins(y=0.12)
         if low:
             axes.set_ylim(bottom=edge - 0.35 * (top - edge))
-        shown |= set(panel["names"])
     name_outer(figure, "traffic to the best round" if size else "training time, s", "test score, %")
-    legend_below(
-        figure,
-        [
-            Line2D([], [], label=short(name), **{**style[name], "linestyle": "none", "markersize": 6})
-            for name in found["entrants"]
-            if name in shown
-        ],
-    )
+    shown = {name for panel in found["panels"] for name in panel["names"]}
+    handles = [
+        Line2D([], [], label=short(name), **{**style[name], "linestyle": "none", "markersize": 6})
+        for name in found["entrants"]
+        if name in shown
+    ]
+    legend_below(figure, handles)
     return figure
+
+
+def _points(axes: Axes, panel: dict[str, Any], style: dict[str, dict[str, Any]], edge: float) -> int:
+    """The front and the points of a panel; those that would lie below the edge stand on it. Returns their number."""
+    points = sorted(zip(panel["cost"], panel["names"], panel["score"], panel["front"], strict=True))
+    floor, low = 100 * lowest(panel["score"]), 0
+    front = [(cost, max(100 * score, edge)) for cost, score in sorted((c, s) for c, _, s, best in points if best)]
+    if front:
+        axes.step(*zip(*front, strict=True), where="post", color="#999999", linewidth=1, zorder=1)
+    for cost, name, score, best in points:
+        look, place = style[name], 100 * score
+        if place < floor:
+            place, low = edge, low + 1  # neighbours on two lines, so that their values do not meet
+            text, aside = f"{100 * score:.0f}", (0, -22 + 9 * (low % 2))
+            axes.annotate(text, (cost, place), aside, textcoords="offset points", fontsize=8, ha="center")
+        large = 9 if look["marker"] == "*" else 6  # a star looks small
+        axes.plot(cost, place, **look | POINT, markersize=large, markeredgecolor="white", markeredgewidth=0.5, zorder=3)
+        if best:
+            axes.plot(cost, place, **RING | POINT, markersize=11, markeredgewidth=0.9, zorder=2)
+    return low

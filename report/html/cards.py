@@ -6,15 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from markupsafe import Markup, escape
-
 from ...registry import Parameter
 from .. import tables
 from ..gaps import missing, reasons
 from ..labels import parse
 from ..sheet import Column, SheetCell
 from ..text import plain, slug
-from .prose import Passage, documentation
 from .sections import BoardPart
 
 
@@ -30,63 +27,42 @@ class Card:
 
 @dataclass(frozen=True)
 class Appearance:
-    """One entrant of the method on one board. cells: one for each of `columns`. best, equal: (task, cell of the score)
-    where it leads, or is not told apart."""
+    """One entrant of the method on one board. cells: one for each of `columns`."""
 
     part: BoardPart
-    entrant: str
-    mark: str
-    position: int | None
+    entrant: tables.Entrant
     cells: list[SheetCell]
+    scores: dict[str, SheetCell]  # by task
     backbone: str
-    best: list[tuple[str, SheetCell]]
-    equal: list[tuple[str, SheetCell]]
-    troubles: list[Markup]
+    troubles: list[str]
 
     @classmethod
     def of(cls, part: BoardPart, name: str) -> Appearance:
         board, entrant = part.board, tables.ranked(part.standings, name)
         own = board.rows[board.rows["entrant"] == name]
-        lines = missing(board, name)
+        troubles = missing(board, name)
         for task in board.dead_tasks:
-            lines += [f"{plain(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
-        return cls(
-            part=part,
-            entrant=name,
-            mark=tables.mark(board, name),
-            position=int(entrant["position"]) if name in board.ranked else None,
-            cells=[column.cell(entrant) for column in columns()],
-            backbone=", ".join(sorted(set(own["backbone"]))),
-            best=_led(entrant, "best"),
-            equal=_led(entrant, "equal"),
-            troubles=[escape(line) for line in lines],
-        )
+            troubles += [f"{plain(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
+        cells = [column.cell(entrant) for column in columns()]
+        scores = {task: tables.score(task, entrant) for task in board.tasks}
+        return cls(part, entrant, cells, scores, ", ".join(sorted(set(own["backbone"]))), troubles)
 
     @property
-    def board(self) -> str:
-        return self.part.board.title
+    def position(self) -> int | None:
+        return int(self.entrant["position"]) if self.standing == "ranked" else None
 
     @property
     def standing(self) -> str:
-        return self.part.board.standing(self.entrant)
+        return self.part.board.standing(self.entrant.name)
 
-    @property
-    def ranked(self) -> int:
-        return len(self.part.board.ranked)
-
-    @property
-    def scored(self) -> str:
-        return self.part.board.scored_as[self.entrant]
+    def marked(self, mark: str) -> dict[str, SheetCell]:
+        """The scores on the tasks where it leads ("best"), or is not told apart from who does ("equal")."""
+        return {task: cell for task, cell in self.scores.items() if cell.mark == mark}
 
 
 def columns() -> list[Column]:
     """What of a ranking is said of each board. The place is told with how many there are, who leads below the table."""
     return [column for column in tables.RANKING if column.title not in ("#", "Method", "Wins", tables.GROUP)]
-
-
-def _led(entrant: tables.Entrant, mark: str) -> list[tuple[str, SheetCell]]:
-    scores = [(task, tables.score(task, entrant)) for task in entrant.board.tasks]
-    return [(task, cell) for task, cell in scores if cell.mark == mark]
 
 
 @dataclass(frozen=True)
@@ -97,24 +73,12 @@ class MethodPart:
     used: dict[str, list[str]]  # parameter -> its values in the rows
 
     @property
-    def columns(self) -> list[Column]:
-        return columns()
-
-    @property
     def id(self) -> str:
         return f"method-{slug(self.name)}"
 
-    @property
-    def passages(self) -> list[Passage]:
-        return documentation(self.card.doc) if self.card else []
-
-    @property
-    def leads(self) -> int:
-        return sum(len(place.best) for place in self.places)
-
-    @property
-    def close(self) -> int:
-        return sum(len(place.equal) for place in self.places)
+    def marked(self, mark: str) -> int:
+        """On how many tasks it leads, or is not told apart."""
+        return sum(len(place.marked(mark)) for place in self.places)
 
 
 def method_parts(boards: list[BoardPart], cards: Mapping[str, Card]) -> list[MethodPart]:

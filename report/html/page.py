@@ -18,12 +18,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
+from .. import gaps, origins as provenance, tables
 from ..leaderboard import METHOD_NOTE
 from ..standings import Standings
+from ..task_page import scored_as
 from ..text import count, plain, slug
-from .cards import Card, method_parts
+from .cards import Card, columns, method_parts
 from .cells import PLOT_WIDTH, pixels, shown
-from .prose import block
+from .prose import block, documentation, inline
 from .sections import BoardPart
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -76,7 +78,8 @@ def page(
         datasets=len({name for each in boards for name in each.board.rows["dataset"]}),
         first=min(started)[:10],
         last=max(started)[:10],
-        note=block(METHOD_NOTE.partition("\n")[2]),
+        note=METHOD_NOTE.partition("\n")[2],
+        columns=columns(),
         plot_width=PLOT_WIDTH,
     )
 
@@ -92,8 +95,10 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_plain,
     )
-    environment.filters |= {"slug": slug, "count": count, "shown": shown, "pixels": pixels}
-    environment.filters["exact"] = lambda value: f"{value:.12g}"
+    environment.filters |= {"slug": slug, "count": count, "exact": lambda value: f"{value:.12g}"}
+    environment.filters |= {"shown": shown, "pixels": pixels}
+    environment.filters |= {"block": block, "inline": inline, "documentation": documentation}
+    environment.globals |= {"tables": tables, "provenance": provenance, "gaps": gaps, "scored_as": scored_as}
     return environment
 
 

@@ -12,20 +12,14 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 SPARE = 8  # characters that must have been left on a line before its end counts as meant
-_MARKDOWN = (
-    MarkdownIt("commonmark", {"html": False})
-    .enable("table")
-    .disable(["link", "image", "autolink", "html_inline", "html_block", "reference"])
-)
+_MARKDOWN = MarkdownIt("commonmark", {"html": False})
+_MARKDOWN.disable(["link", "image", "autolink", "html_inline", "html_block", "reference"])
 _SPECIAL = re.compile(r"`(?P<code>[^`]+)`|arXiv (?P<arxiv>\d{4}\.\d{4,5}(v\d+)?)|doi (?P<doi>10\.\d{4,9}/[^\s;,)]+)")
 
 
 def block(markdown: str | Iterable[str]) -> Markup:
-    """Paragraphs, lists and tables. What `text.md` escaped comes out as the text that it was."""
-    tokens = _MARKDOWN.parse(markdown if isinstance(markdown, str) else "\n".join(markdown))
-    for token in tokens:
-        token.attrs.pop("style", None)  # of aligned columns; the page's policy forbids inline style
-    return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
+    """Paragraphs and lists. What `text.md` escaped comes out as the text that it was."""
+    return Markup(_MARKDOWN.render(markdown if isinstance(markdown, str) else "\n".join(markdown)))
 
 
 def inline(markdown: str) -> Markup:

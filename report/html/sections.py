@@ -1,4 +1,4 @@
-"""What the page says about a board and each of its tasks, except for the figures."""
+"""What the page says about a board, beyond its sheets, its sentences and its figures."""
 
 from __future__ import annotations
 
@@ -6,27 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from markupsafe import Markup, escape
-
 from .. import origins as provenance, tables
 from ..board import Board
-from ..gaps import dead, troubles
 from ..sheet import Sheet
 from ..standings import Standings
-from ..task_page import scored_as
 from ..text import slug
-from .prose import block, inline
-
-
-@dataclass(frozen=True)
-class TaskPart:
-    """The page part of one task."""
-
-    label: str
-    sheet: Sheet
-    sentence: Markup
-    scored_as: Markup
-    troubles: list[Markup]
 
 
 @dataclass(frozen=True)
@@ -48,26 +32,19 @@ class BoardPart:
     def slug(self) -> str:
         return slug(self.board.suite)
 
-    @property
-    def summary(self) -> list[Markup]:
-        """What a reader must know of the protocol: tasks, seeds, and what is in bold for a reason."""
-        return [inline(line.removeprefix("- ")) for line in self._settings if self._tells(line)]
+    @cached_property
+    def settings(self) -> list[str]:
+        return provenance.settings(self.board)
 
     @property
-    def protocol(self) -> Markup:
-        return block([line for line in self._settings if not self._tells(line)])
+    def summary(self) -> list[str]:
+        """What a reader must know of the protocol: tasks, seeds, and what is in bold for a reason. Markdown."""
+        return [line for line in self.settings if line == self.settings[0] or line.startswith("- **")]
 
     @property
-    def facts(self) -> Markup:
-        return block(provenance.facts(self.board, self.environments))
-
-    @property
-    def versions(self) -> Sheet:
-        return provenance.versions(self.board)
-
-    @property
-    def legend(self) -> Markup:
-        return inline(tables.legend(self.board))
+    def protocol(self) -> list[str]:
+        """The rest of it."""
+        return [line for line in self.settings if line not in self.summary]
 
     @property
     def ahead(self) -> list[str]:
@@ -88,28 +65,3 @@ class BoardPart:
         sheet = tables.ranking(self.standings)
         grouped = self.standings.table["group"].any()
         return sheet if grouped else sheet.only([title for title in sheet.titles if title != tables.GROUP])
-
-    def unranked(self) -> Sheet:
-        return tables.unranked(self.standings)
-
-    def dead(self) -> list[Markup]:
-        return [escape(line) for line in dead(self.board)]
-
-    def per_dataset(self) -> Sheet:
-        return tables.per_dataset(self.standings)
-
-    def tasks(self) -> list[TaskPart]:
-        return [self._task(task) for task in self.board.tasks]
-
-    def _task(self, task: str) -> TaskPart:
-        own = self.board.rows[self.board.rows["task_label"] == task]
-        sentence = inline(provenance.task_sentence(self.board, task))
-        lines = [escape(line) for line in troubles(own)]
-        return TaskPart(task, tables.one_task(self.standings, task), sentence, escape(scored_as(own)), lines)
-
-    @cached_property
-    def _settings(self) -> list[str]:
-        return provenance.settings(self.board)
-
-    def _tells(self, line: str) -> bool:
-        return line == self._settings[0] or line.startswith("- **")

@@ -15,11 +15,11 @@ COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "mac
 Filter = dict[str, str | int | dict[str, Any]]
 
 
-class _Part(BaseModel):
+class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Printed(_Part):
+class Printed(_Frozen):
     """One figure of a table, in the paper's words; mean and std in the unit of `metric`, None where not given."""
 
     paper: str
@@ -55,21 +55,21 @@ class Printed(_Part):
         return {axis: str(getattr(self, axis)) for axis in AXES}
 
 
-class Reading(_Part):
+class Reading(_Frozen):
     """One way to read an ambiguous protocol: its cells are compared with the table separately."""
 
     name: str = ""
     where: Filter = {}
 
 
-class Extra(_Part):
+class Extra(_Frozen):
     """Cells of the suite that no figure of the table stands for, shown below it."""
 
     name: str
     where: Filter
 
 
-class Claim(_Part):
+class Claim(_Frozen):
     """`better` beats each of `worse`, wherever the table has both (in `where`: values of the other axes)."""
 
     better: str
@@ -77,7 +77,7 @@ class Claim(_Part):
     where: dict[str, list[str]] = {}
 
 
-class Table(_Part):
+class Table(_Frozen):
     """A table of a paper. rows, columns: the axes that span it; the other keys: see docs/reproduction.md."""
 
     table: str
@@ -95,7 +95,7 @@ class Table(_Part):
     errors: list[str] = []
 
 
-class Paper(_Part):
+class Paper(_Frozen):
     """A paper's tables; `map`, `readings`, `averages`, `labels` and `choices` hold for all, tables add to them."""
 
     name: str

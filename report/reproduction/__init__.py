@@ -10,14 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import origins as provenance
 from ..board import Board
-from ..papers import Table, papers, printed, tables
+from ..papers import Filter, Table, papers, printed, tables
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
-from .match import Rows, difference
-from .page import MINUS, NOTICE, page, signed
+from .beside import MINUS, NOTICE, page, signed
+from .match import SuiteRows
 from .view import View, csv
 
 __all__ = ["files", "texts", "views"]
@@ -33,7 +31,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
     for board in boards:
         if board.suite not in tables():
             continue
-        rows = Rows(board.rows)
+        rows = SuiteRows(board.rows)
         made[board.suite] = own = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
@@ -50,31 +48,40 @@ def files(results: Path) -> list[Path]:
     return sorted({path for path in [results / INDEX, *own, *found] if path.is_file()})
 
 
-def views(suite: str, rows: Rows) -> list[View]:
+def views(suite: str, rows: SuiteRows) -> list[View]:
     """The suite's table under each reading of its protocol."""
     paper, spec = tables()[suite]
     figures = list(paper.rows(spec, printed()))
     return [View.of(paper, spec, reading, figures, rows) for reading in paper.readings]
 
 
-def _extras(suite: str, rows: Rows) -> list[str]:
+def _extras(suite: str, rows: SuiteRows) -> list[str]:
     """Cells of the suite that stand for no figure of the table, a column for each dataset and number of clients."""
     paper, spec = tables()[suite]
-    lines: dict[tuple[str, str], dict[tuple[str, int], str]] = {}
+    lines: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
+    several = any(reading.name for reading in paper.readings)
     for extra, reading in product(spec.extra, paper.readings):
-        where = extra.where | reading.where
-        for dataset, clients in rows.select(where)[["dataset", "clients"]].drop_duplicates().itertuples(index=False):
-            place = str(dataset), int(clients)
-            ours = rows.ours(where | {"dataset": place[0], "clients": place[1]}, "score")
-            if ours.n:
-                figure = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
-                lines.setdefault((extra.name, reading.name), {})[place] = figure
-    places = sorted({place for line in lines.values() for place in line})
-    headers = ["Ours, %", "Reading", *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
-    table = [[*map(md, names), *(line.get(place, ABSENT) for place in places)] for names, line in lines.items()]
-    if not any(reading for _, reading in lines):
-        headers, table = [headers[0], *headers[2:]], [[line[0], *line[2:]] for line in table]
-    return [markdown(table, headers, "l" * (len(headers) - len(places)) + "r" * len(places))] if lines else []
+        name = (extra.name, reading.name) if several else (extra.name,)
+        if found := _extra(rows, extra.where | reading.where):
+            lines[name] = lines.get(name, {}) | found
+    if not lines:
+        return []
+    places = sorted(set().union(*lines.values()))
+    told = ["Ours, %", "Reading"] if several else ["Ours, %"]
+    headers = [*told, *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
+    cells = [[*map(md, names), *(line.get(place, ABSENT) for place in places)] for names, line in lines.items()]
+    return [markdown(cells, headers, "l" * len(told) + "r" * len(places))]
+
+
+def _extra(rows: SuiteRows, where: Filter) -> dict[tuple[str, int], str]:
+    """The scores of the rows that a filter admits, by dataset and number of clients."""
+    found = {}
+    for dataset, clients in rows.select(where)[["dataset", "clients"]].drop_duplicates().itertuples(index=False):
+        place = str(dataset), int(clients)
+        ours = rows.ours(where | {"dataset": place[0], "clients": place[1]}, "score")
+        if ours.n:
+            found[place] = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
+    return found
 
 
 def _index(made: Mapping[str, Sequence[View]]) -> str:
@@ -109,14 +116,12 @@ def _lines(suite: str, spec: Table, own: Sequence[View] | None) -> list[list[str
 def _line(suite: str, spec: Table, view: View) -> list[str]:
     named = f"; {md(view.reading.name)}" if view.reading.name else ""
     ran = [ours for ours in view.cells if ours.n]
-    gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in view.ours.items()]
-    gaps = [gap for gap in gaps if finite(gap)]
     verdicts: list[str] = [one.verdict for one in view.claims]
     return [
         f"{md(spec.table)}: {md(spec.shows)}{named}",
         f"[{suite}]({suite}/{INDEX})",
         f"{len(ran)}/{len(view.cells)}",
-        spans({seed for ours in ran for seed in ours.seeds}) if ran else ABSENT,
-        signed(float(np.median(gaps)), 2) if gaps else ABSENT,
+        spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
+        signed(view.gap, 2) if finite(view.gap) else ABSENT,
         *(str(verdicts.count(word)) for word in ("holds", "does not hold", "cannot be told")),
     ]

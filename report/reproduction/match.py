@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +37,7 @@ class Ours:
         return float(np.std(list(self.seeds.values()), ddof=1)) if self.n > 1 else np.nan
 
 
-class Rows:
+class SuiteRows:
     """The rows of a suite, their JSON columns parsed once."""
 
     def __init__(self, rows: pd.DataFrame) -> None:
@@ -65,14 +64,8 @@ class Rows:
         return Ours(dict(zip(map(int, scored["seed"]), map(float, scored[column]), strict=True)), found, settings)
 
 
-def compare(
-    paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: Rows
-) -> dict[Printed, Ours]:
-    """What we have for each printed figure under one reading of the protocol."""
-    return {figure: _ours(paper, table, reading, figure, rows) for figure in figures}
-
-
-def _ours(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: Rows) -> Ours:
+def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: SuiteRows) -> Ours:
+    """What we have for a printed figure under one reading of the protocol."""
     parts = [
         rows.ours(paper.where(table, part) | reading.where, figure.column) for part in paper.components(table, figure)
     ]

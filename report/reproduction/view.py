@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
 from ..papers import Paper, Printed, Reading, Table
-from ..text import ABSENT, csv_text, finite, md, spans
-from .claims import Judged, judged
-from .match import Ours, Rows, compare, difference, unit_values
+from ..text import ABSENT, csv_text, md, spans
+from .judging import Judged, judged
+from .match import Ours, SuiteRows, compare, difference, unit_values
 
 Place = tuple[str, ...]  # a value for each of the table's column axes
 
@@ -28,14 +27,20 @@ class View:
     claims: list[Judged] = field(repr=False)
 
     @classmethod
-    def of(cls, paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: Rows) -> View:
-        ours = compare(paper, table, reading, figures, rows)
+    def of(cls, paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: SuiteRows) -> View:
+        ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
         return cls(paper, table, reading, figures, ours, judged(paper, table, ours))
 
     @property
     def cells(self) -> list[Ours]:
         """What we have for each figure that is no mean over others."""
         return [ours for figure, ours in self.ours.items() if not self.is_mean(figure)]
+
+    @property
+    def gap(self) -> float:
+        """The median difference of ours and the paper's, in points of percent; NaN without any."""
+        gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in self.ours.items()]
+        return float(pd.Series(gaps, dtype=float).median())
 
     def is_mean(self, figure: Printed) -> bool:
         """Whether a figure is a mean over others of the table."""
@@ -101,8 +106,4 @@ def csv(views: Sequence[View]) -> str:
         for view in views
         for figure, ours in view.ours.items()
     ])  # fmt: skip
-    for column in ("paper_mean", "paper_std", "mean", "std", "difference"):
-        frame[column] = [f"{value:.6g}" if finite(value) else "" for value in pd.to_numeric(frame[column])]
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue()
+    return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")

@@ -12,7 +12,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite, suite_names
 from fglbench.report.papers import printed, tables
-from fglbench.report.reproduction.match import Rows
+from fglbench.report.reproduction.match import SuiteRows
 
 
 @cache
@@ -24,7 +24,7 @@ def cells(name: str) -> list[Cell]:
 def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
     paper, table = tables()[name]
     suite = [cell.row(name, status="ok", started="2026", environment="e").model_dump() for cell in cells(name)]
-    rows = Rows(pd.DataFrame(suite))
+    rows = SuiteRows(pd.DataFrame(suite))
     used: set[str] = set()
     for reading in paper.readings:
         for figure in paper.rows(table, printed()):

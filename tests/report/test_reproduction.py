@@ -15,9 +15,9 @@ import pytest
 from fglbench.report import build
 from fglbench.report.papers import papers, printed, tables
 from fglbench.report.reproduction import views
-from fglbench.report.reproduction.claims import judge
-from fglbench.report.reproduction.match import Rows
-from fglbench.report.reproduction.page import signed
+from fglbench.report.reproduction.beside import signed
+from fglbench.report.reproduction.judging import judge
+from fglbench.report.reproduction.match import SuiteRows
 
 COUNTS = {
     ("FGSSL", "1"): 57, ("FGSSL", "2"): 24, ("FGSSL", "3"): 24,
@@ -150,7 +150,7 @@ def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) 
 def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) -> None:
     rows = [made.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
                      split="none") for s in range(2)]  # fmt: skip
-    (view,) = views("fclg-table2", Rows(pd.DataFrame([row.model_dump() for row in rows])))
+    (view,) = views("fclg-table2", SuiteRows(pd.DataFrame([row.model_dump() for row in rows])))
     found = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
     assert found == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
     accuracy, f1 = view.columns[2:4]
@@ -170,7 +170,7 @@ def test_a_mean_over_columns_is_taken_seed_by_seed(made: SimpleNamespace) -> Non
         for dataset, own in scores.items()
         for seed, score in own.items()
     ]
-    (view,) = views("fedgkc-table4", Rows(pd.DataFrame([row.model_dump() for row in rows])))
+    (view,) = views("fedgkc-table4", SuiteRows(pd.DataFrame([row.model_dump() for row in rows])))
     (mean,) = (ours for figure, ours in view.ours.items() if (figure.method, figure.dataset) == ("MOON", "avg4"))
     assert mean.seeds == {0: pytest.approx((0.8 + 0.9 + 0.7 + 0.6) / 4)}
     assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # no claim is counted twice
@@ -183,7 +183,7 @@ def test_each_reading_of_the_split_is_compared_with_its_own_rows(made: SimpleNam
             ("fs-per-class", "fedavg", 0.8), ("ratio", "fedavg", 0.7), ("ratio", "global", 0.9),
         )
     ]  # fmt: skip
-    first, second = views("fgssl-table1", Rows(pd.DataFrame([row.model_dump() for row in rows])))
+    first, second = views("fgssl-table1", SuiteRows(pd.DataFrame([row.model_dump() for row in rows])))
     place = ("Cora", "5")
     assert first.ours[first.figure("FedAvg", place)].seeds == {0: 0.8}
     assert second.ours[second.figure("FedAvg", place)].seeds == {0: 0.7}

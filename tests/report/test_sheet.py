@@ -47,7 +47,7 @@ def test_a_column_of_the_tasks_is_one_edit(results: Path, monkeypatch: pytest.Mo
     report = build.make(results, None, figures=False)
     build.write_page(report, results / "page.html", {})
     assert "2x2.0 |" in report.texts[results / "demo" / "tables" / "cora.md"]
-    assert "<td class=\"number\">2x2.0</td>" in (results / "page.html").read_text()
+    assert '<td class="number">2x2.0</td>' in (results / "page.html").read_text()
 
 
 def test_each_writer_escapes_for_itself() -> None:
@@ -56,9 +56,7 @@ def test_each_writer_escapes_for_itself() -> None:
     sheet = Sheet("id", "caption", [column], [SheetLine([cell])])
     head, _, line = markdown(sheet).splitlines()
     assert head.strip("| ") == "[head\\|ing](a%20b.md), n=2"
-    assert line.strip("| ") == (
-        "**a\\|b &lt;b&gt; \\*c\\* &amp; 'd' \\`e\\` www&#46;f &#64;g** `x*y`<br>&lt;z&gt;"
-    )
+    assert line.strip("| ") == ("**a\\|b &lt;b&gt; \\*c\\* &amp; 'd' \\`e\\` www&#46;f &#64;g** `x*y`<br>&lt;z&gt;")
     assert shown(cell) == (
         "<strong>a|b &lt;b&gt; *c* &amp; &#39;d&#39; `e` www.f @g</strong> <code>x`*y</code><br>&lt;z&gt;"
     )

@@ -10,7 +10,7 @@ from ..papers import Paper, Printed, Table
 from ..statistics import Difference, paired_difference
 from .match import Ours
 
-Verdict = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
+Judgement = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
 MIN_SEEDS = 3
 
 RULE = (
@@ -29,12 +29,12 @@ class Judged:
     better: str
     worse: str
     figures: tuple[Printed, Printed]
-    verdict: Verdict
+    verdict: Judgement
     difference: Difference | None = None
     n: int = 0
 
 
-def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Verdict, Difference | None, int]:
+def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Judgement, Difference | None, int]:
     """The verdict on "first beats second", the paired difference and the number of pairs, from scores by seed."""
     seeds = sorted(first.keys() & second.keys())
     if not seeds:

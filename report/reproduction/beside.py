@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..gaps import reasons
 from ..papers import Printed
 from ..text import count, finite, literal, md, number, table as markdown
-from .claims import MIN_SEEDS, RULE, Judged
+from .judging import MIN_SEEDS, RULE, Judged
 from .match import difference, unit_values
 from .view import Place, View
 
@@ -37,7 +37,7 @@ def page(suite: str, views: Sequence[View], extras: Sequence[str], provenance: S
             parts += [f"## With {md(view.reading.name)}", ""]
         for block in view.blocks:
             headers = ["", *(view.heading(place) for place in block)]
-            lines = [[view.row_label(line), *(_cell(view, line, place) for place in block)] for line in view.lines]
+            lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
             parts += [markdown(lines, headers, "l" + "r" * len(block)), ""]
         parts += _claims(view)
     if extras:
@@ -62,7 +62,7 @@ def _digits(figure: Printed) -> int:
     return 2 if figure.scale == 100 else 3
 
 
-def _cell(view: View, line: str, column: Place) -> str:
+def _compared(view: View, line: str, column: Place) -> str:
     figure = view.figure(line, column)
     if figure is None:
         return ""
