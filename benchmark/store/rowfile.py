@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -34,19 +35,19 @@ def append(path: Path, row: Row) -> None:
 
 def header() -> bytes:
     """The first line of a new file."""
-    return _line(COLUMNS)
+    return record(COLUMNS)
 
 
 def line(row: Row) -> bytes:
     """A row as it stands in a file, in the columns of its schema, with the line break at its end."""
-    values = [getattr(row, name) for name in COLUMNS[: WIDTHS[row.schema_version]]]
-    # a line is a row: no value may hold a line break
-    return _line(["" if v is None else " ".join(str(v).split("\n")).replace("\r", " ") for v in values])
+    return record(getattr(row, name) for name in COLUMNS[: WIDTHS[row.schema_version]])
 
 
-def _line(fields: Sequence[str]) -> bytes:
+def record(values: Iterable[Any]) -> bytes:
+    """A line of values: None is an empty field, and none holds a line break."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(fields)
+    texts = ("" if value is None else str(value).replace("\n", " ").replace("\r", " ") for value in values)
+    csv.writer(buffer, lineterminator="\n").writerow(texts)
     return buffer.getvalue().encode()
 
 

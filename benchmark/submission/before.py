@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import subprocess
-import tarfile
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -17,8 +17,7 @@ from ..store.schema import Row
 from ..suites.cell import Cell
 from . import metadata
 from .claims import seedless
-from .inbox import Findings, Folder, Line, look, read, standing
-from .limits import TOTAL_BYTES
+from .inbox import Findings, Folder, Line, grouped, look, read, standing
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
 NOISE = 0.005  # of a score, where a single seed tells nothing
@@ -42,25 +41,14 @@ def _checkout(commit: str, path: Path, folder: Path) -> None:
     """The files below `path` as they were at a commit, below `folder`; none when it was not there then."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r} in which to look up --base {commit!r}; give the folder itself")
-    prefix = _output(["git", "-C", str(path), "rev-parse", "--show-prefix"])
-    top = _output(["git", "-C", str(path), "rev-parse", "--show-toplevel"])
-    where = ["git", "-C", (top or b".").decode().strip()]
-    sha = _output([*where, "rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}"])
-    if prefix is None or sha is None:
+    git = ["git", "-C", str(path)]
+    sha = _output([*git, "rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}"])
+    if sha is None:
         raise UserError(f"--base {commit!r} is no folder, and no commit of a git repository around {str(path)!r}")
-    tree = f"{sha.decode().strip()}:{prefix.decode().strip().rstrip('/')}"
-    packed = _output([*where, "archive", "--format=tar", tree])
-    if packed is None:
-        return  # the folder is new
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        for member in archive:
-            name = PurePosixPath(member.name)
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is None or name.is_absolute() or ".." in name.parts or member.size > TOTAL_BYTES:
-                continue
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content.read())
+    packed = _output([*git, "archive", "--format=zip", "-0", sha.decode().strip()])  # of the folder git is called in
+    if packed is not None:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            archive.extractall(folder)
 
 
 def _output(command: Sequence[str]) -> bytes | None:
@@ -79,38 +67,20 @@ def rows_of(root: Path) -> list[Line]:
 
 def compare(folder: Folder, lines: Sequence[Line], base: Path, findings: Findings) -> set[Line]:
     """The lines that a changed results folder has and its base has not; findings for whatever else differs."""
-    before = rows_of(base)
+    old, new = (grouped(each, lambda line: line.file) for each in (rows_of(base), lines))
     fresh: set[Line] = set()
-    old, new = _by_file(before), _by_file(lines)
     for file in sorted(old.keys() | new.keys()):
         fresh |= _appended(folder, file, old.get(file, []), new.get(file, []), findings)
     _side_files(folder, base, {(line.row.suite, line.row.key) for line in fresh}, findings)
     return fresh
 
 
-def _by_file(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
-    for line in lines:
-        found.setdefault(line.file, []).append(line)
-    return found
-
-
 def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findings: Findings) -> set[Line]:
     """The lines of `new` that are not in `old`; findings for old lines that are gone, changed or in another order."""
-    texts, fresh = [line.text for line in old], set[Line]()
-    position = 0
-    for line in new:
-        if position < len(texts) and line.text == texts[position]:
-            position += 1
-        else:
-            fresh.add(line)
-    if position == len(texts):
-        return fresh
-    here = {line.text for line in new}
-    lost = [line for line in old if line.text not in here]
-    known = {line.text for line in old}
+    known, here = {line.text for line in old}, {line.text for line in new}
     fresh = {line for line in new if line.text not in known}
     replaced = {line.row.key: line for line in fresh}
+    lost = [line for line in old if line.text not in here]
     for line in lost:
         other = replaced.get(line.row.key)
         if other is None:
@@ -119,7 +89,8 @@ def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findi
         else:
             what = f"the row of {_named(line.row)} was changed: {_changes(line.row, other.row)}"
             findings.add(other.place, what, NEVER)
-    if not lost:
+    kept = [line.text for line in new if line.text in known]
+    if not lost and kept[: len(old)] != [line.text for line in old]:
         findings.add(folder.place(file), "rows of the base stand in another order", NEVER)
     return fresh
 
@@ -149,16 +120,14 @@ def _same(one: Path, other: Path) -> bool:
 
 def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> None:
     """Warnings for new rows of known cells whose score differs from the standing one's by more than seeds do."""
-    counting = standing(list(before))
-    spread: dict[tuple[str, str], list[float]] = {}
-    for line in counting.values():
-        if line.row.score is not None:
-            spread.setdefault((line.row.suite, _place(line.row)), []).append(line.row.score)
+    counting = standing(before)
+    seeds = grouped(counting.values(), lambda line: (line.row.suite, _place(line.row)))
     for line in fresh:
         known = counting.get((line.row.suite, line.row.key))
         if known is None:
             continue
-        scores = spread.get((line.row.suite, _place(line.row)), [])
+        own = seeds.get((line.row.suite, _place(line.row)), [])
+        scores = [each.row.score for each in own if each.row.score is not None]
         noise = max(float(np.std(scores, ddof=1)), 1e-6) if len(scores) > 1 else NOISE
         ours, theirs = known.row.score, line.row.score
         if (ours is None) != (theirs is None) or (ours is not None and abs(ours - (theirs or 0)) > noise):

@@ -11,7 +11,7 @@ from ..store.provenance import canonical
 from ..suites.cell import Cell
 from ..suites.selection import CUSTOM, Request, select
 from ..suites.suitefile import load_suite, suite_names
-from .inbox import Findings, Line
+from .inbox import Findings, Line, grouped
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
 
@@ -23,7 +23,7 @@ def check(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
     is filled; and a later row of theirs may supersede an earlier one.
     """
     _duplicates(lines, fresh, findings)
-    for (suite, method), own in _grouped(lines).items():
+    for (suite, method), own in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
         if suite == CUSTOM:
             for line in own:
                 if line in fresh:
@@ -130,10 +130,3 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
         else:
             found |= _flat(value, path)
     return found
-
-
-def _grouped(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        groups.setdefault((line.row.suite, line.row.method), []).append(line)
-    return groups

@@ -12,7 +12,7 @@ from ...registry import UserError
 from ..runner.execute import FederationCache
 from ..store.schema import Row
 from ..suites.cell import Cell
-from .inbox import Findings, Line
+from .inbox import Findings, Line, grouped
 
 FIX = "get the registered data (fglbench data fetch NAME) and run the cells again"
 Known = dict[str, str]  # what is compared -> its value in rows that count already
@@ -32,7 +32,7 @@ def check(
     hashes = _values((_federation(row), row.partition_hash) for row in trusted)
     own_prints = _values((_dataset(line.row), line.row.dataset_fingerprint) for line in lines)
     own = _values((_federation(line.row), line.row.partition_hash) for line in lines)
-    unchecked: dict[str, list[Line]] = {}
+    unchecked: list[Line] = []
     for line in lines:
         row, old = line.row, line not in fresh
         expected = _registered(row.dataset) or prints.get(_dataset(row)) or own_prints.get(_dataset(row))
@@ -44,13 +44,13 @@ def check(
             continue
         expected = hashes.get(federation) or (recomputed(federation, row) if line in claimed else None)
         if expected is None and line in claimed:
-            unchecked.setdefault(row.dataset, []).append(line)
+            unchecked.append(line)
         expected = expected or own[federation]
         if row.partition_hash != expected:
             what = f"partition hash {row.partition_hash[:16]}… of {row.dataset}, seed {row.seed}; others have"
             fix = "methods are compared on equal partitions: run the cells again with the registered data and versions"
             findings.add(line.place, f"{what} {expected[:16]}…", fix, warning=old)
-    for dataset, found in unchecked.items():
+    for dataset, found in grouped(unchecked, lambda line: line.row.dataset).items():
         what = f"partition hashes of {dataset} ({len(found)} rows) were compared with each other only"
         findings.add(found[0].place, what, f"get the data first (fglbench data fetch {dataset})", warning=True)
 

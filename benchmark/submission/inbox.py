@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from ...registry import UserError
 from ..store import rowfile
@@ -33,6 +34,7 @@ MORE: Kinds = {
     "damaged": (rf"{NAME}/{NAME}\.csv\.damaged", limits.ROWS_BYTES),
 }
 RERUN = "rows are never edited: run the cell again"
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,14 @@ def _told(error: UserError, path: Path) -> tuple[int, str]:
     return int(number or 1), what
 
 
-def standing(lines: list[Line]) -> dict[tuple[str, str], Line]:
+def grouped(lines: Iterable[Line], by: Callable[[Line], K]) -> dict[K, list[Line]]:
+    """Lines in their order, by what `by` says of them."""
+    groups: dict[K, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(by(line), []).append(line)
+    return groups
+
+
+def standing(lines: Iterable[Line]) -> dict[tuple[str, str], Line]:
     """The line that counts for each (suite, key): the last one."""
     return {(line.row.suite, line.row.key): line for line in lines}

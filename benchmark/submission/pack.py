@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,8 +76,7 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
 def _copy(source: Path, target: Path) -> None:
     if not source.is_file():
         raise UserError(f"{source} is missing; run the cell again with --rerun all")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    write_atomically(target, source.read_bytes())
 
 
 @contextmanager
@@ -116,14 +114,10 @@ def take_in(found: Validation, results: Path) -> int:
     rows = [line.row for line in standing(found.lines).values()]
     new = [row for row in rows if row != store.find(row.suite, row.method, row.key)]
     for path in folder.files.get("environment", ()):
-        _put(folder.root / path, results / path)
+        _copy(folder.root / path, results / path)
     for row in new:
         if row.status == "ok":
-            _put(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
+            _copy(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
         store.append(row)
-    _put(folder.root / metadata.FILE, kept)
+    _copy(folder.root / metadata.FILE, kept)
     return len(new)
-
-
-def _put(source: Path, target: Path) -> None:
-    write_atomically(target, source.read_bytes())

@@ -25,7 +25,7 @@ TEXT = 200  # characters of a value
 
 
 def check(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
-    counting = standing(list(lines))
+    counting = standing(lines)
     rows = {f"{suite}/history/{key}.json.gz": line for (suite, key), line in counting.items()}
     files = set(folder.files.get("curves", ()))
     for file, line in rows.items():
