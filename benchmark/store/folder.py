@@ -234,9 +234,7 @@ def _clear_errors(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"no space left for results in {str(root)!r}; every finished row is kept: "
-                "free some space and run the same command again"
-            ) from None
+            told = f"no space left for results in {str(root)!r}; every finished row is kept"
+            raise UserError(f"{told}: free some space and run the same command again") from None
         place, reason = error.filename or root, error.strerror or error
         raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None

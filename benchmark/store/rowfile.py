@@ -76,10 +76,8 @@ def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
             continue
         fields = None if number == 1 else _sound(line.replace(b"\r\n", b"\n"))
         if fields is not None and len(fields) > WIDTHS[schema] and fields[0] in READ:
-            raise UserError(
-                f"{path}:{number}: written in result schema {fields[0]}, below a header of schema {schema}; "
-                f"make the first line that of schema {fields[0]}"
-            )
+            told = f"written in result schema {fields[0]}, below a header of schema {schema}"
+            raise UserError(f"{path}:{number}: {told}; make the first line that of schema {fields[0]}")
         yield number, line, fields
 
 
@@ -93,10 +91,8 @@ def _schema(path: Path, first: bytes) -> int:
     known = COLUMNS[: WIDTHS[near]]
     extra, missing = sorted(set(header) - set(known)), sorted(set(known) - set(header))
     what = "; ".join(f"{word} {', '.join(map(repr, n))}" for word, n in (("unknown", extra), ("missing", missing)) if n)
-    raise UserError(
-        f"{path}: the header is not that of result schema {near} ({what or 'columns in another order'}); "
-        "move the file away, or use the fglbench version that wrote it"
-    )
+    told = f"{path}: the header is not that of result schema {near} ({what or 'columns in another order'})"
+    raise UserError(f"{told}; move the file away, or use the fglbench version that wrote it")
 
 
 def read(path: Path, only: str | None = None) -> list[Row]:
@@ -119,8 +115,8 @@ def read(path: Path, only: str | None = None) -> list[Row]:
 def parse(path: Path, number: int, fields: list[str]) -> Row:
     """The row of a line's fields. UserError as of `read`."""
     if fields[0] not in READ:
-        known = f"1 to {SCHEMA_VERSION}"
-        raise UserError(f"{path}:{number}: written in result schema {fields[0] or 'none'}; this fglbench reads {known}")
+        told = f"written in result schema {fields[0] or 'none'}; this fglbench reads 1 to {SCHEMA_VERSION}"
+        raise UserError(f"{path}:{number}: {told}")
     try:
         return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=False) if v != ""})
     except ValidationError as error:

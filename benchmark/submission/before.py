@@ -6,6 +6,7 @@ import io
 import subprocess
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -77,10 +78,15 @@ def compare(folder: Folder, lines: Sequence[Line], base: Path, findings: Finding
 
 def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findings: Findings) -> set[Line]:
     """The lines of `new` that are not in `old`; findings for old lines that are gone, changed or in another order."""
-    known, here = {line.text for line in old}, {line.text for line in new}
-    fresh = {line for line in new if line.text not in known}
+    left, kept, fresh = Counter(line.text for line in old), list[bytes](), set[Line]()
+    for line in new:
+        if left[line.text]:
+            left[line.text] -= 1
+            kept.append(line.text)
+        else:
+            fresh.add(line)  # an old line that stands there once more is new, for it may supersede another
     replaced = {line.row.key: line for line in fresh}
-    lost = [line for line in old if line.text not in here]
+    lost = [line for line in old if left[line.text]]
     for line in lost:
         other = replaced.get(line.row.key)
         if other is None:
@@ -89,8 +95,7 @@ def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findi
         else:
             what = f"the row of {_named(line.row)} was changed: {_changes(line.row, other.row)}"
             findings.add(other.place, what, NEVER)
-    kept = [line.text for line in new if line.text in known]
-    if not lost and kept[: len(old)] != [line.text for line in old]:
+    if not lost and kept != [line.text for line in old]:
         findings.add(folder.place(file), "rows of the base stand in another order", NEVER)
     return fresh
 
@@ -104,18 +109,17 @@ def _side_files(folder: Folder, base: Path, renewed: set[tuple[str, str]], findi
             own = (PurePosixPath(path).parts[0], PurePosixPath(path).name.split(".")[0])
             if path not in here:
                 findings.add(folder.place(path), "removed", "side files stay: take the file of the base")
-            elif own not in renewed and not _same(folder.root / path, base / path):
+            elif own not in renewed and _content(folder.root / path) != _content(base / path):
                 what = "changed, but its cell has no new row" if kind in ("curves", "embeddings") else "changed"
                 fix = "look at what it says now" if kind == "metadata" else "take the file of the base"
                 findings.add(folder.place(path), what, fix, warning=kind == "metadata")
-    if not _same(folder.root / "verified.csv", base / "verified.csv"):
+    if _content(folder.root / "verified.csv") != _content(base / "verified.csv"):
         fix = "take the file of the base: the maintainers alone write it, with `fglbench verify --record`"
         findings.add(folder.place("verified.csv"), "changed", fix)
 
 
-def _same(one: Path, other: Path) -> bool:
-    files = [path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b"" for path in (one, other)]
-    return files[0] == files[1]
+def _content(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b""
 
 
 def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> None:
@@ -138,11 +142,10 @@ def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> 
 
 def metadata_of_strangers(folder: Folder, fresh: set[Line], maintainers: str, findings: Findings) -> None:
     """Methods with new rows that the maintainers did not submit have a metadata file."""
-    have = set(folder.files.get("metadata", ()))
     for method in sorted({line.row.method for line in fresh if line.row.submitter != maintainers}):
         first = min((line for line in fresh if line.row.method == method), key=lambda line: (line.file, line.number))
         file = f"{metadata.FOLDER}/{PurePosixPath(first.file).stem}.yaml"
-        if file not in have:
+        if file not in folder.files.get("metadata", ()):
             what = f"new rows of {method!r} without {file}"
             findings.add(first.place, what, "take them in with `fglbench submit` and `fglbench validate --into`")
 

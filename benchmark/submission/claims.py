@@ -24,17 +24,15 @@ def check(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
     """
     _duplicates(lines, fresh, findings)
     for (suite, method), own in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
-        if suite == CUSTOM:
-            for line in own:
-                if line in fresh:
-                    findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
-        elif suite not in suite_names():
-            known = ", ".join(suite_names())
-            for line in own:
-                new = line in fresh
-                findings.add(line.place, f"unknown suite {suite!r} (known: {known})", CUSTOM_FIX, warning=not new)
-        else:
+        if suite != CUSTOM and suite in suite_names():
             _against_suite(suite, method, own, fresh, findings)
+            continue
+        what = f"unknown suite {suite!r} (known: {', '.join(suite_names())})"
+        for line in own:
+            if suite != CUSTOM:
+                findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)
+            elif line in fresh:
+                findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
 
 
 def _duplicates(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
@@ -125,8 +123,5 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     found: dict[str, Any] = {}
     for key, value in items:
-        if key != "params" or not path:
-            found |= _flat(value, f"{path}.{key}" if path else str(key))
-        else:
-            found |= _flat(value, path)
+        found |= _flat(value, path if key == "params" and path else f"{path}.{key}".removeprefix("."))
     return found

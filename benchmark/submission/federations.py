@@ -19,7 +19,7 @@ Known = dict[str, str]  # what is compared -> its value in rows that count alrea
 
 
 def check(
-    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Iterable[Row], findings: Findings
+    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Row], findings: Findings
 ) -> None:
     """Findings about the data of rows; those of rows that are not fresh are warnings.
 
@@ -27,11 +27,9 @@ def check(
     where they lie in the cache or are generated; nothing is downloaded. Without either it is told that the hash could
     only be compared with that of other claimed rows.
     """
-    trusted = list(known)
-    prints = _values((_dataset(row), row.dataset_fingerprint) for row in trusted)
-    hashes = _values((_federation(row), row.partition_hash) for row in trusted)
-    own_prints = _values((_dataset(line.row), line.row.dataset_fingerprint) for line in lines)
-    own = _values((_federation(line.row), line.row.partition_hash) for line in lines)
+    rows = [line.row for line in lines]
+    own_prints, prints = (_values((_dataset(r), r.dataset_fingerprint) for r in each) for each in (rows, known))
+    own, hashes = (_values((_federation(r), r.partition_hash) for r in each) for each in (rows, known))
     unchecked: list[Line] = []
     for line in lines:
         row, old = line.row, line not in fresh
@@ -57,11 +55,8 @@ def check(
 
 def _values(pairs: Iterable[tuple[str, str]]) -> Known:
     """For each name the value that most rows have."""
-    votes: dict[str, Counter[str]] = {}
-    for name, value in pairs:
-        if name and value:
-            votes.setdefault(name, Counter())[value] += 1
-    return {name: min(count, key=lambda value: (-count[value], value)) for name, count in votes.items()}
+    votes = Counter(pair for pair in pairs if all(pair))
+    return dict(sorted(votes, key=lambda pair: (-votes[pair], pair[1]), reverse=True))  # the last of a name stays
 
 
 def _dataset(row: Row) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from ...registry import UserError, did_you_mean
+from ...registry import UserError, did_you_mean, first_error
 from .limits import METADATA_BYTES
 
 FILE = "submission.yaml"
@@ -67,11 +67,7 @@ def metadata(values: Mapping[str, Any]) -> Metadata:
     try:
         return Metadata.model_validate(dict(values))
     except ValidationError as error:
-        problem = error.errors()[0]
-        message = problem["msg"].removeprefix("Value error, ")
-        given = f", got {problem['input']!r:.80}" if isinstance(problem["input"], str | int | float) else ""
-        name = ".".join(map(str, problem["loc"]))
-        raise UserError(f"metadata: {name}: {message[:1].lower()}{message[1:]}{given}") from None
+        raise UserError(f"{first_error(error, Metadata, 'metadata')!s:.300}") from None
 
 
 def read_fields(path: Path) -> dict[str, Any]:
