@@ -135,7 +135,8 @@ def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> 
         noise = max(float(np.std(scores, ddof=1)), 1e-6) if len(scores) > 1 else NOISE
         ours, theirs = known.row.score, line.row.score
         if (ours is None) != (theirs is None) or (ours is not None and abs(ours - (theirs or 0)) > noise):
-            what = f"the score of {_named(line.row)} moved from {_score(ours)} to {_score(theirs)}"
+            told = ["none" if score is None else f"{score:.4f}" for score in (ours, theirs)]
+            what = f"the score of {_named(line.row)} moved from {' to '.join(told)}"
             fix = f"find out why before it supersedes the standing row (deviation over seeds: {noise:.4f})"
             findings.add(line.place, what, fix, warning=True)
 
@@ -159,10 +160,6 @@ def _place(row: Row) -> str:
 
 def _named(row: Row) -> str:
     return f"{row.method} on {row.dataset}, seed {row.seed}"
-
-
-def _score(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
 
 
 def _changes(old: Row, new: Row) -> str:

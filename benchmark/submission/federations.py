@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
 from ...datasets import DATASETS
@@ -15,7 +16,6 @@ from ..suites.cell import Cell
 from .inbox import Findings, Line, grouped
 
 FIX = "get the registered data (fglbench data fetch NAME) and run the cells again"
-Known = dict[str, str]  # what is compared -> its value in rows that count already
 
 
 def check(
@@ -28,32 +28,40 @@ def check(
     only be compared with that of other claimed rows.
     """
     rows = [line.row for line in lines]
-    own_prints, prints = (_values((_dataset(r), r.dataset_fingerprint) for r in each) for each in (rows, known))
-    own, hashes = (_values((_federation(r), r.partition_hash) for r in each) for each in (rows, known))
-    unchecked: list[Line] = []
+    own, prints = (_values((_dataset(r), r.dataset_fingerprint) for r in each) for each in (rows, known))
     for line in lines:
-        row, old = line.row, line not in fresh
-        expected = _registered(row.dataset) or prints.get(_dataset(row)) or own_prints.get(_dataset(row))
+        row, dataset = line.row, _dataset(line.row)
+        expected = _registered(row.dataset) or prints.get(dataset) or own.get(dataset)
         if row.dataset_fingerprint and expected and row.dataset_fingerprint != expected:
             what = f"data fingerprint {row.dataset_fingerprint[:16]}… of {row.dataset}; it must be"
-            findings.add(line.place, f"{what} {expected[:16]}…", FIX, warning=old)
-        federation = _federation(row)
+            findings.add(line.place, f"{what} {expected[:16]}…", FIX, warning=line not in fresh)
+    unchecked = list(_partitions(lines, fresh, claimed, known, findings))
+    for name, found in grouped(unchecked, lambda line: line.row.dataset).items():
+        what = f"partition hashes of {name} ({len(found)} rows) were compared with each other only"
+        findings.add(found[0].place, what, f"get the data first (fglbench data fetch {name})", warning=True)
+
+
+def _partitions(
+    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Row], findings: Findings
+) -> Iterator[Line]:
+    """Findings about partitions; yields the claimed lines that were compared with each other only."""
+    rows = [line.row for line in lines]
+    own, hashes = (_values((_federation(r), r.partition_hash) for r in each) for each in (rows, known))
+    for line in lines:
+        row, federation = line.row, _federation(line.row)
         if not row.partition_hash or not federation:
             continue
         expected = hashes.get(federation) or (recomputed(federation, row) if line in claimed else None)
         if expected is None and line in claimed:
-            unchecked.append(line)
+            yield line
         expected = expected or own[federation]
         if row.partition_hash != expected:
             what = f"partition hash {row.partition_hash[:16]}… of {row.dataset}, seed {row.seed}; others have"
             fix = "methods are compared on equal partitions: run the cells again with the registered data and versions"
-            findings.add(line.place, f"{what} {expected[:16]}…", fix, warning=old)
-    for dataset, found in grouped(unchecked, lambda line: line.row.dataset).items():
-        what = f"partition hashes of {dataset} ({len(found)} rows) were compared with each other only"
-        findings.add(found[0].place, what, f"get the data first (fglbench data fetch {dataset})", warning=True)
+            findings.add(line.place, f"{what} {expected[:16]}…", fix, warning=line not in fresh)
 
 
-def _values(pairs: Iterable[tuple[str, str]]) -> Known:
+def _values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """For each name the value that most rows have."""
     votes = Counter(pair for pair in pairs if all(pair))
     return dict(sorted(votes, key=lambda pair: (-votes[pair], pair[1]), reverse=True))  # the last of a name stays
@@ -90,9 +98,7 @@ def recomputed(federation: str, row: Row) -> str | None:
     """The partition hash of a row's cell from the data, if these are at hand and the cell can be cut."""
     if federation not in _HASHES:
         _HASHES[federation] = None
-        try:
+        with suppress(UserError, ValueError):
             if DATASETS.cls(row.dataset).synthetic or cache_file(row.dataset).is_file():
                 _HASHES[federation] = _FEDERATIONS.get(Cell.of(row)).partition_hash
-        except (UserError, ValueError):
-            pass
     return _HASHES[federation]

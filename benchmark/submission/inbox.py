@@ -156,15 +156,13 @@ def read(folder: Folder, findings: Findings) -> list[Line]:
     return found
 
 
-def _row(
-    folder: Folder, file: str, number: int, text: bytes, fields: list[str] | None, findings: Findings
-) -> Line | None:
-    place = folder.place(file, number)
+def _row(folder: Folder, file: str, at: int, text: bytes, fields: list[str] | None, findings: Findings) -> Line | None:
+    place = folder.place(file, at)
     if fields is None:
         findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
         return None
     try:
-        row = rowfile.parse(folder.root / file, number, fields)
+        row = rowfile.parse(folder.root / file, at, fields)
     except UserError as error:
         findings.add(place, _told(error, folder.root / file)[1], RERUN)
         return None
@@ -174,7 +172,7 @@ def _row(
     elif file != expected:
         findings.add(place, f"a row of suite {row.suite!r} and method {row.method!r}", f"it belongs in {expected}")
     else:
-        return Line(file, number, place, text, row)
+        return Line(file, at, place, text, row)
     return None
 
 

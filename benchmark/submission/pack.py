@@ -85,11 +85,10 @@ def placed(out: Path) -> Iterator[Path]:
             folder = Path(temporary) / "submission"
             folder.mkdir()
             yield folder
-            if out.suffix == ".zip":
-                archive.pack(folder, Path(temporary) / "packed")
-                os.replace(Path(temporary) / "packed", out)
-            else:
-                os.replace(folder, out)
+            made = folder if out.suffix != ".zip" else folder.with_name("packed")
+            if made != folder:
+                archive.pack(folder, made)
+            os.replace(made, out)
     except OSError as error:
         raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 

@@ -59,9 +59,7 @@ def _misshapen(found: Any, row: Row) -> str | None:
     history = found.get("history") if isinstance(found, dict) else None
     if not isinstance(history, dict) or not set(found) <= PARTS:
         return f"is not made of {', '.join(sorted(PARTS))}"
-    parts = [list(part.values()) if isinstance(part, dict) else part for part in found.values()]
-    lists = [column for part in parts for column in (part if isinstance(part, list) else [part])]
-    if not all(isinstance(column, list) and all(map(_number, column)) for column in lists):
+    if not all(map(_numbers, found.values())):
         return "holds something else than lists of numbers"
     curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
     if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
@@ -77,6 +75,12 @@ def _disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
             there = getattr(row, name)
             if here != there:
                 yield f"{name} is {there!r} in the row and {here!r} in its curves"
+
+
+def _numbers(part: Any) -> bool:
+    """Whether a part of a side file is lists of numbers, with names or without."""
+    lists = list(part.values()) if isinstance(part, dict) else part
+    return isinstance(lists, list) and all(isinstance(each, list) and all(map(_number, each)) for each in lists)
 
 
 def _number(value: Any) -> bool:
