@@ -105,8 +105,7 @@ class Store:
     def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
         """Store a run's curves next to its row; the bytes depend on the content only."""
         data = json.dumps(history, separators=(",", ":")).encode()
-        with _clear_errors(self.root):
-            write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
+        self._write(self.history_file(suite, key), gzip.compress(data, mtime=0))
 
     def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
         """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
@@ -114,19 +113,20 @@ class Store:
 
         buffer, members = io.BytesIO(), dict[str, Any](arrays)
         np.savez_compressed(buffer, **members)
-        with _clear_errors(self.root):
-            write_atomically(self.embeddings_file(suite, key), buffer.getvalue())
+        self._write(self.embeddings_file(suite, key), buffer.getvalue())
 
     def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
-        path = self.environment_file(digest)
-        with _clear_errors(self.root):
-            if not path.exists():
-                write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
+        if not self.environment_file(digest).exists():
+            text = json.dumps(environment, indent=2, sort_keys=True) + "\n"
+            self._write(self.environment_file(digest), text.encode())
 
     def write_log(self, key: str, text: str) -> None:
         """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
+        self._write(self.log_file(key), text.encode())
+
+    def _write(self, path: Path, data: bytes) -> None:
         with _clear_errors(self.root):
-            write_atomically(self.log_file(key), text.encode())
+            write_atomically(path, data)
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
@@ -239,9 +239,7 @@ def _clear_errors(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"no space left for results in {str(root)!r}; every finished row is kept: "
-                "free some space and run the same command again"
-            ) from None
+            told = f"no space left for results in {str(root)!r}; every finished row is kept"
+            raise UserError(f"{told}: free some space and run the same command again") from None
         place, reason = error.filename or root, error.strerror or error
         raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -34,19 +35,19 @@ def append(path: Path, row: Row) -> None:
 
 def header() -> bytes:
     """The first line of a new file."""
-    return _line(COLUMNS)
+    return record(COLUMNS)
 
 
 def line(row: Row) -> bytes:
     """A row as it stands in a file, in the columns of its schema, with the line break at its end."""
-    values = [getattr(row, name) for name in COLUMNS[: WIDTHS[row.schema_version]]]
-    # a line is a row: no value may hold a line break
-    return _line(["" if v is None else " ".join(str(v).split("\n")).replace("\r", " ") for v in values])
+    return record(getattr(row, name) for name in COLUMNS[: WIDTHS[row.schema_version]])
 
 
-def _line(fields: Sequence[str]) -> bytes:
+def record(values: Iterable[Any]) -> bytes:
+    """A line of values: None is an empty field, and none holds a line break."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(fields)
+    texts = ("" if value is None else str(value).replace("\n", " ").replace("\r", " ") for value in values)
+    csv.writer(buffer, lineterminator="\n").writerow(texts)
     return buffer.getvalue().encode()
 
 
@@ -75,10 +76,8 @@ def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
             continue
         fields = None if number == 1 else _sound(line.replace(b"\r\n", b"\n"))
         if fields is not None and len(fields) > WIDTHS[schema] and fields[0] in READ:
-            raise UserError(
-                f"{path}:{number}: written in result schema {fields[0]}, below a header of schema {schema}; "
-                f"make the first line that of schema {fields[0]}"
-            )
+            told = f"written in result schema {fields[0]}, below a header of schema {schema}"
+            raise UserError(f"{path}:{number}: {told}; make the first line that of schema {fields[0]}")
         yield number, line, fields
 
 
@@ -92,10 +91,8 @@ def _schema(path: Path, first: bytes) -> int:
     known = COLUMNS[: WIDTHS[near]]
     extra, missing = sorted(set(header) - set(known)), sorted(set(known) - set(header))
     what = "; ".join(f"{word} {', '.join(map(repr, n))}" for word, n in (("unknown", extra), ("missing", missing)) if n)
-    raise UserError(
-        f"{path}: the header is not that of result schema {near} ({what or 'columns in another order'}); "
-        "move the file away, or use the fglbench version that wrote it"
-    )
+    told = f"{path}: the header is not that of result schema {near} ({what or 'columns in another order'})"
+    raise UserError(f"{told}; move the file away, or use the fglbench version that wrote it")
 
 
 def read(path: Path, only: str | None = None) -> list[Row]:
@@ -118,8 +115,8 @@ def read(path: Path, only: str | None = None) -> list[Row]:
 def parse(path: Path, number: int, fields: list[str]) -> Row:
     """The row of a line's fields. UserError as of `read`."""
     if fields[0] not in READ:
-        known = f"1 to {SCHEMA_VERSION}"
-        raise UserError(f"{path}:{number}: written in result schema {fields[0] or 'none'}; this fglbench reads {known}")
+        told = f"written in result schema {fields[0] or 'none'}; this fglbench reads 1 to {SCHEMA_VERSION}"
+        raise UserError(f"{path}:{number}: {told}")
     try:
         return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=False) if v != ""})
     except ValidationError as error:

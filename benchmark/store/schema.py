@@ -81,9 +81,7 @@ class Row(Metrics, Identity):
         "", description="first 12 hex of the sha256 of the package's own source"
     )
     origin: Annotated[str, Column(since=2, json=True, longest=2000)] = Field(
-        "",
-        description="canonical JSON of where a method from outside the package comes from: distribution, version, "
-        "commit, dirty, source; empty for built-in methods",
+        "", description="canonical JSON of a plug-in method's distribution, version, commit, dirty, source; or empty"
     )
 
     @model_validator(mode="after")

@@ -6,7 +6,6 @@ Only maintainers write it (`fglbench verify --record`); a submission that touche
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...files import write_atomically
 from ...registry import UserError
+from .rowfile import record
 
 FILE = "verified.csv"
 
@@ -67,12 +67,8 @@ def read(results: Path) -> list[Verified]:
 
 def add(results: Path, new: Iterable[Verified]) -> None:
     """Append verdicts. UserError as `read`, and for a folder that cannot be written."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for each in [*read(results), *new]:
-        writer.writerow(["" if value is None else value for value in each.model_dump().values()])
+    lines = [record(COLUMNS), *(record(each.model_dump().values()) for each in [*read(results), *new])]
     try:
-        write_atomically(results / FILE, buffer.getvalue().encode())
+        write_atomically(results / FILE, b"".join(lines))
     except OSError as error:
         raise UserError(f"cannot write {str(results / FILE)!r}: {error.strerror or error}") from None

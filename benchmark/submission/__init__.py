@@ -3,18 +3,16 @@
 A submission is a small results folder with one more file, `submission.yaml`. Whatever is in it is data: its files are
 read within limits, and nothing in it is imported, unpickled or run.
 
-    metadata    who submits what, with which code and licence
-    limits      how large anything may be
-    findings    what is wrong, one line each
-    archive     zip files
-    folder      which files a folder holds, and which it may not
-    lines       the rows of a folder, line by line
-    cells       a row against the registries: key, names, parameters, ranges
-    claims      rows against their suite: protocol, seeds, duplicates
-    data        fingerprints and partition hashes
-    sidefiles   curves and environments
-    base        what was there before: nothing of it changes
-    validate    all of it
-    pack        making a submission, and taking one in
-    verify      running a sample again
+    metadata     who submits what, with which code and licence
+    limits       how large anything may be
+    archive      zip files
+    inbox        which files a folder holds, its rows line by line, and what is wrong with it
+    cells        a row by itself: what its columns ask for, and the registries: key, names, parameters
+    claims       rows against their suite: protocol, seeds, duplicates
+    federations  fingerprints and partition hashes
+    sidefiles    curves and environments
+    before       what was there before: nothing of it changes
+    checks       all of it
+    pack         making a submission, and taking one in
+    rerun        running a sample again
 """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import subprocess
-import tarfile
 import tempfile
+import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -16,8 +17,7 @@ from ...registry import UserError
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import metadata
-from .inbox import Findings, Folder, Line, look, read, standing
-from .limits import TOTAL_BYTES
+from .inbox import Findings, Folder, Line, grouped, look, read, standing
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
 NOISE = 0.005  # of a score, where a single seed tells nothing
@@ -41,25 +41,14 @@ def _checkout(commit: str, path: Path, folder: Path) -> None:
     """The files below `path` as they were at a commit, below `folder`; none when it was not there then."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r} in which to look up --base {commit!r}; give the folder itself")
-    prefix = _output(["git", "-C", str(path), "rev-parse", "--show-prefix"])
-    top = _output(["git", "-C", str(path), "rev-parse", "--show-toplevel"])
-    where = ["git", "-C", (top or b".").decode().strip()]
-    sha = _output([*where, "rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}"])
-    if prefix is None or sha is None:
+    git = ["git", "-C", str(path)]
+    sha = _output([*git, "rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}"])
+    if sha is None:
         raise UserError(f"--base {commit!r} is no folder, and no commit of a git repository around {str(path)!r}")
-    tree = f"{sha.decode().strip()}:{prefix.decode().strip().rstrip('/')}"
-    packed = _output([*where, "archive", "--format=tar", tree])
-    if packed is None:
-        return  # the folder is new
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        for member in archive:
-            name = PurePosixPath(member.name)
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is None or name.is_absolute() or ".." in name.parts or member.size > TOTAL_BYTES:
-                continue
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content.read())
+    packed = _output([*git, "archive", "--format=zip", "-0", sha.decode().strip()])  # of the folder git is called in
+    if packed is not None:
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            archive.extractall(folder)
 
 
 def _output(command: Sequence[str]) -> bytes | None:
@@ -78,38 +67,25 @@ def rows_of(root: Path) -> list[Line]:
 
 def compare(folder: Folder, lines: Sequence[Line], base: Path, findings: Findings) -> set[Line]:
     """The lines that a changed results folder has and its base has not; findings for whatever else differs."""
-    before = rows_of(base)
+    old, new = (grouped(each, lambda line: line.file) for each in (rows_of(base), lines))
     fresh: set[Line] = set()
-    old, new = _by_file(before), _by_file(lines)
     for file in sorted(old.keys() | new.keys()):
         fresh |= _appended(folder, file, old.get(file, []), new.get(file, []), findings)
     _side_files(folder, base, {(line.row.suite, line.row.key) for line in fresh}, findings)
     return fresh
 
 
-def _by_file(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
-    for line in lines:
-        found.setdefault(line.file, []).append(line)
-    return found
-
-
 def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findings: Findings) -> set[Line]:
     """The lines of `new` that are not in `old`; findings for old lines that are gone, changed or in another order."""
-    texts, fresh = [line.text for line in old], set[Line]()
-    position = 0
+    left, kept, fresh = Counter(line.text for line in old), list[bytes](), set[Line]()
     for line in new:
-        if position < len(texts) and line.text == texts[position]:
-            position += 1
+        if left[line.text]:
+            left[line.text] -= 1
+            kept.append(line.text)
         else:
-            fresh.add(line)
-    if position == len(texts):
-        return fresh
-    here = {line.text for line in new}
-    lost = [line for line in old if line.text not in here]
-    known = {line.text for line in old}
-    fresh = {line for line in new if line.text not in known}
+            fresh.add(line)  # an old line that stands there once more is new, for it may supersede another
     replaced = {line.row.key: line for line in fresh}
+    lost = [line for line in old if left[line.text]]
     for line in lost:
         other = replaced.get(line.row.key)
         if other is None:
@@ -118,7 +94,7 @@ def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findi
         else:
             what = f"the row of {_named(line.row)} was changed: {_changes(line.row, other.row)}"
             findings.add(other.place, what, NEVER)
-    if not lost:
+    if not lost and kept != [line.text for line in old]:
         findings.add(folder.place(file), "rows of the base stand in another order", NEVER)
     return fresh
 
@@ -132,47 +108,44 @@ def _side_files(folder: Folder, base: Path, renewed: set[tuple[str, str]], findi
             own = (PurePosixPath(path).parts[0], PurePosixPath(path).name.split(".")[0])
             if path not in here:
                 findings.add(folder.place(path), "removed", "side files stay: take the file of the base")
-            elif own not in renewed and not _same(folder.root / path, base / path):
+            elif own not in renewed and _content(folder.root / path) != _content(base / path):
                 what = "changed, but its cell has no new row" if kind in ("curves", "embeddings") else "changed"
                 fix = "look at what it says now" if kind == "metadata" else "take the file of the base"
                 findings.add(folder.place(path), what, fix, warning=kind == "metadata")
-    if not _same(folder.root / "verified.csv", base / "verified.csv"):
+    if _content(folder.root / "verified.csv") != _content(base / "verified.csv"):
         fix = "take the file of the base: the maintainers alone write it, with `fglbench verify --record`"
         findings.add(folder.place("verified.csv"), "changed", fix)
 
 
-def _same(one: Path, other: Path) -> bool:
-    files = [path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b"" for path in (one, other)]
-    return files[0] == files[1]
+def _content(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n") if path.is_file() else b""
 
 
 def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> None:
     """Warnings for new rows of known cells whose score differs from the standing one's by more than seeds do."""
-    counting = standing(list(before))
-    spread: dict[tuple[str, str], list[float]] = {}
-    for line in counting.values():
-        if line.row.score is not None:
-            spread.setdefault((line.row.suite, _place(line.row)), []).append(line.row.score)
+    counting = standing(before)
+    seeds = grouped(counting.values(), lambda line: (line.row.suite, _place(line.row)))
     for line in fresh:
         known = counting.get((line.row.suite, line.row.key))
         if known is None:
             continue
-        scores = spread.get((line.row.suite, _place(line.row)), [])
+        own = seeds.get((line.row.suite, _place(line.row)), [])
+        scores = [each.row.score for each in own if each.row.score is not None]
         noise = max(float(np.std(scores, ddof=1)), 1e-6) if len(scores) > 1 else NOISE
         ours, theirs = known.row.score, line.row.score
         if (ours is None) != (theirs is None) or (ours is not None and abs(ours - (theirs or 0)) > noise):
-            what = f"the score of {_named(line.row)} moved from {_score(ours)} to {_score(theirs)}"
+            told = ["none" if score is None else f"{score:.4f}" for score in (ours, theirs)]
+            what = f"the score of {_named(line.row)} moved from {' to '.join(told)}"
             fix = f"find out why before it supersedes the standing row (deviation over seeds: {noise:.4f})"
             findings.add(line.place, what, fix, warning=True)
 
 
 def metadata_of_strangers(folder: Folder, fresh: set[Line], maintainers: str, findings: Findings) -> None:
     """Methods with new rows that the maintainers did not submit have a metadata file."""
-    have = set(folder.files.get("metadata", ()))
     for method in sorted({line.row.method for line in fresh if line.row.submitter != maintainers}):
         first = min((line for line in fresh if line.row.method == method), key=lambda line: (line.file, line.number))
         file = f"{metadata.FOLDER}/{PurePosixPath(first.file).stem}.yaml"
-        if file not in have:
+        if file not in folder.files.get("metadata", ()):
             what = f"new rows of {method!r} without {file}"
             findings.add(first.place, what, "take them in with `fglbench submit` and `fglbench validate --into`")
 
@@ -186,10 +159,6 @@ def _place(row: Row) -> str:
 
 def _named(row: Row) -> str:
     return f"{row.method} on {row.dataset}, seed {row.seed}"
-
-
-def _score(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
 
 
 def _changes(old: Row, new: Row) -> str:

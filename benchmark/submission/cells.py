@@ -20,6 +20,7 @@ from ..suites.suite import make_cell
 from .inbox import RERUN
 
 COMMIT = "commit the code, then run the cells again with --rerun all"
+FIXES = {"git_sha": COMMIT}  # of columns that another run alone does not mend
 Problem = tuple[str, str]  # what is wrong, and the fix
 
 
@@ -64,8 +65,7 @@ def _text(name: str, value: str, rule: Column) -> Iterator[Problem]:
     if not value.isprintable():
         yield f"column {name!r} holds control or invisible characters", "remove them"
     if rule.pattern and not re.fullmatch(rule.pattern, value):
-        fix = COMMIT if name == "git_sha" else RERUN
-        yield f"column {name!r}: {value!r:.80} is not of the form {rule.pattern}", fix
+        yield f"column {name!r}: {value!r:.80} is not of the form {rule.pattern}", FIXES.get(name, RERUN)
     if rule.json and value and not _canonical(value):
         yield f"column {name!r} is not canonical JSON", RERUN
 

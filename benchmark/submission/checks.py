@@ -12,7 +12,7 @@ from ...registry import UserError
 from ..store import versions
 from . import before as bases, cells, claims, federations as data, sidefiles
 from .archive import unpack
-from .inbox import Findings, Folder, Line, look, read
+from .inbox import Findings, Folder, Line, grouped, look, read
 
 MAINTAINERS = "fglbench"  # the submitter of the maintainers' own rows
 
@@ -76,11 +76,8 @@ def validate(root: Path, name: str, base: str | None = None, *, archive: bool = 
 
 
 def _stale(lines: list[Line], known: versions.Versions, findings: Findings) -> None:
-    found: dict[str, list[Line]] = {}
-    for line in lines:
-        if cells.stale(line.row, known):
-            found.setdefault(line.row.method, []).append(line)
-    for method, own in found.items():
+    stale = (line for line in lines if cells.stale(line.row, known))
+    for method, own in grouped(stale, lambda line: line.row.method).items():
         what = f"{len(own)} rows of {method} were made by other source code of the method than there is here"
         fix = "run them again with --rerun stale, or validate with the code that made them"
         findings.add(own[0].place, what, fix, warning=True)

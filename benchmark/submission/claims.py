@@ -10,7 +10,7 @@ from ...registry import UserError
 from ..suites.cell import Cell
 from ..suites.selection import CUSTOM, Request, select
 from ..suites.suitefile import load_suite, suite_names
-from .inbox import Findings, Line
+from .inbox import Findings, Line, grouped
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
 
@@ -22,18 +22,16 @@ def check(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
     is filled; and a later row of theirs may supersede an earlier one.
     """
     _duplicates(lines, fresh, findings)
-    for (suite, method), own in _grouped(lines).items():
-        if suite == CUSTOM:
-            for line in own:
-                if line in fresh:
-                    findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
-        elif suite not in suite_names():
-            known = ", ".join(suite_names())
-            for line in own:
-                new = line in fresh
-                findings.add(line.place, f"unknown suite {suite!r} (known: {known})", CUSTOM_FIX, warning=not new)
-        else:
+    for (suite, method), own in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
+        if suite != CUSTOM and suite in suite_names():
             _against_suite(suite, method, own, fresh, findings)
+            continue
+        what = f"unknown suite {suite!r} (known: {', '.join(suite_names())})"
+        for line in own:
+            if suite != CUSTOM:
+                findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)
+            elif line in fresh:
+                findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
 
 
 def _duplicates(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
@@ -119,15 +117,5 @@ def _flat(tree: Any, path: str = "") -> dict[str, Any]:
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     found: dict[str, Any] = {}
     for key, value in items:
-        if key != "params" or not path:
-            found |= _flat(value, f"{path}.{key}" if path else str(key))
-        else:
-            found |= _flat(value, path)
+        found |= _flat(value, path if key == "params" and path else f"{path}.{key}".removeprefix("."))
     return found
-
-
-def _grouped(lines: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
-    groups: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        groups.setdefault((line.row.suite, line.row.method), []).append(line)
-    return groups

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
 from ...datasets import DATASETS
@@ -12,14 +13,13 @@ from ...registry import UserError
 from ..runner.execute import FederationCache
 from ..store.schema import Row
 from ..suites.cell import Cell
-from .inbox import Findings, Line
+from .inbox import Findings, Line, grouped
 
 FIX = "get the registered data (fglbench data fetch NAME) and run the cells again"
-Known = dict[str, str]  # what is compared -> its value in rows that count already
 
 
 def check(
-    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Iterable[Row], findings: Findings
+    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Row], findings: Findings
 ) -> None:
     """Findings about the data of rows; those of rows that are not fresh are warnings.
 
@@ -27,41 +27,44 @@ def check(
     where they lie in the cache or are generated; nothing is downloaded. Without either it is told that the hash could
     only be compared with that of other claimed rows.
     """
-    trusted = list(known)
-    prints = _values((_dataset(row), row.dataset_fingerprint) for row in trusted)
-    hashes = _values((_federation(row), row.partition_hash) for row in trusted)
-    own_prints = _values((_dataset(line.row), line.row.dataset_fingerprint) for line in lines)
-    own = _values((_federation(line.row), line.row.partition_hash) for line in lines)
-    unchecked: dict[str, list[Line]] = {}
+    rows = [line.row for line in lines]
+    own, prints = (_values((_dataset(r), r.dataset_fingerprint) for r in each) for each in (rows, known))
     for line in lines:
-        row, old = line.row, line not in fresh
-        expected = _registered(row.dataset) or prints.get(_dataset(row)) or own_prints.get(_dataset(row))
+        row, dataset = line.row, _dataset(line.row)
+        expected = _registered(row.dataset) or prints.get(dataset) or own.get(dataset)
         if row.dataset_fingerprint and expected and row.dataset_fingerprint != expected:
             what = f"data fingerprint {row.dataset_fingerprint[:16]}… of {row.dataset}; it must be"
-            findings.add(line.place, f"{what} {expected[:16]}…", FIX, warning=old)
-        federation = _federation(row)
+            findings.add(line.place, f"{what} {expected[:16]}…", FIX, warning=line not in fresh)
+    unchecked = list(_partitions(lines, fresh, claimed, known, findings))
+    for name, found in grouped(unchecked, lambda line: line.row.dataset).items():
+        what = f"partition hashes of {name} ({len(found)} rows) were compared with each other only"
+        findings.add(found[0].place, what, f"get the data first (fglbench data fetch {name})", warning=True)
+
+
+def _partitions(
+    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Row], findings: Findings
+) -> Iterator[Line]:
+    """Findings about partitions; yields the claimed lines that were compared with each other only."""
+    rows = [line.row for line in lines]
+    own, hashes = (_values((_federation(r), r.partition_hash) for r in each) for each in (rows, known))
+    for line in lines:
+        row, federation = line.row, _federation(line.row)
         if not row.partition_hash or not federation:
             continue
         expected = hashes.get(federation) or (recomputed(federation, row) if line in claimed else None)
         if expected is None and line in claimed:
-            unchecked.setdefault(row.dataset, []).append(line)
+            yield line
         expected = expected or own[federation]
         if row.partition_hash != expected:
             what = f"partition hash {row.partition_hash[:16]}… of {row.dataset}, seed {row.seed}; others have"
             fix = "methods are compared on equal partitions: run the cells again with the registered data and versions"
-            findings.add(line.place, f"{what} {expected[:16]}…", fix, warning=old)
-    for dataset, found in unchecked.items():
-        what = f"partition hashes of {dataset} ({len(found)} rows) were compared with each other only"
-        findings.add(found[0].place, what, f"get the data first (fglbench data fetch {dataset})", warning=True)
+            findings.add(line.place, f"{what} {expected[:16]}…", fix, warning=line not in fresh)
 
 
-def _values(pairs: Iterable[tuple[str, str]]) -> Known:
+def _values(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """For each name the value that most rows have."""
-    votes: dict[str, Counter[str]] = {}
-    for name, value in pairs:
-        if name and value:
-            votes.setdefault(name, Counter())[value] += 1
-    return {name: min(count, key=lambda value: (-count[value], value)) for name, count in votes.items()}
+    votes = Counter(pair for pair in pairs if all(pair))
+    return dict(sorted(votes, key=lambda pair: (-votes[pair], pair[1]), reverse=True))  # the last of a name stays
 
 
 def _dataset(row: Row) -> str:
@@ -95,9 +98,7 @@ def recomputed(federation: str, row: Row) -> str | None:
     """The partition hash of a row's cell from the data, if these are at hand and the cell can be cut."""
     if federation not in _HASHES:
         _HASHES[federation] = None
-        try:
+        with suppress(UserError, ValueError):
             if DATASETS.cls(row.dataset).synthetic or cache_file(row.dataset).is_file():
                 _HASHES[federation] = _FEDERATIONS.get(Cell.of(row)).partition_hash
-        except (UserError, ValueError):
-            pass
     return _HASHES[federation]

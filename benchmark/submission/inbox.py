@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from ...registry import UserError
 from ..store import rowfile
@@ -34,6 +35,7 @@ MORE: Kinds = {
     "damaged": (rf"{NAME}/{NAME}\.csv\.damaged", limits.ROWS_BYTES),
 }
 RERUN = "rows are never edited: run the cell again"
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,13 @@ def read(folder: Folder, findings: Findings) -> list[Line]:
     return found
 
 
-def _row(
-    folder: Folder, file: str, number: int, text: bytes, fields: list[str] | None, findings: Findings
-) -> Line | None:
-    place = folder.place(file, number)
+def _row(folder: Folder, file: str, at: int, text: bytes, fields: list[str] | None, findings: Findings) -> Line | None:
+    place = folder.place(file, at)
     if fields is None:
         findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
         return None
     try:
-        row = rowfile.parse(folder.root / file, number, fields)
+        row = rowfile.parse(folder.root / file, at, fields)
     except UserError as error:
         findings.add(place, _told(error, folder.root / file)[1], RERUN)
         return None
@@ -173,7 +173,7 @@ def _row(
     elif file != expected:
         findings.add(place, f"a row of suite {row.suite!r} and method {row.method!r}", f"it belongs in {expected}")
     else:
-        return Line(file, number, place, text, row)
+        return Line(file, at, place, text, row)
     return None
 
 
@@ -183,6 +183,14 @@ def _told(error: UserError, path: Path) -> tuple[int, str]:
     return int(number or 1), what
 
 
-def standing(lines: list[Line]) -> dict[tuple[str, str], Line]:
+def grouped(lines: Iterable[Line], by: Callable[[Line], K]) -> dict[K, list[Line]]:
+    """Lines in their order, by what `by` says of them."""
+    groups: dict[K, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(by(line), []).append(line)
+    return groups
+
+
+def standing(lines: Iterable[Line]) -> dict[tuple[str, str], Line]:
     """The line that counts for each (suite, key): the last one."""
     return {(line.row.suite, line.row.key): line for line in lines}

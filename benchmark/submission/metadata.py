@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from ...registry import UserError, did_you_mean
+from ...registry import UserError, did_you_mean, first_error
 from .limits import METADATA_BYTES
 
 FILE = "submission.yaml"
 FOLDER = "submissions"  # where a results folder keeps them, one file a method
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be one line of printable characters")
-    return text
+def _must(be: str, sound: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        if not sound(text):
+            raise ValueError(f"must {be}")
+        return text
+
+    return AfterValidator(check)
 
 
-def _address(text: str) -> str:
-    if not re.fullmatch(r"https?://[\w.-]+\.\w+(:\d+)?(/[^\s<>\"'`\\]*)?", text):
-        raise ValueError("must be an https:// or http:// address")
-    return text
-
-
-def _reachable(text: str) -> str:
-    if not re.search(r"[\w.+-]@[\w-]+\.\w|https?://[\w.-]+\.\w|^@[\w-]+$", text):
-        raise ValueError("must hold an e-mail address, a web address or an @name")
-    return text
-
-
-Line = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=2, max_length=300, strict=True), AfterValidator(_printable)
-]
+ADDRESS = re.compile(r"https?://[\w.-]+\.\w+(:\d+)?(/[^\s<>\"'`\\]*)?")
+CONTACT = re.compile(r"[\w.+-]@[\w-]+\.\w|https?://[\w.-]+\.\w|^@[\w-]+$")
+SHORT = StringConstraints(strip_whitespace=True, min_length=2, max_length=300, strict=True)
+Line = Annotated[str, SHORT, _must("be one line of printable characters", str.isprintable)]
+Address = Annotated[Line, _must("be an https:// or http:// address", ADDRESS.fullmatch)]
+Contact = Annotated[Line, _must("hold an e-mail address, a web address or an @name", CONTACT.search)]
 
 
 class Metadata(BaseModel):
@@ -47,10 +41,10 @@ class Metadata(BaseModel):
 
     method: Line = Field(description="the method's registered name")
     paper: Line = Field(description="citation or address of the paper; 'unpublished' if there is none")
-    code: Annotated[Line, AfterValidator(_address)] = Field(description="address of the code that made the rows")
+    code: Address = Field(description="address of the code that made the rows")
     licence: Line = Field(description="licence of that code, as an SPDX name: MIT, Apache-2.0, ...")
     hardware: Line = Field(description="what the rows were made on: processor, cores, memory")
-    contact: Annotated[Line, AfterValidator(_reachable)] = Field(description="e-mail, address or @name for questions")
+    contact: Contact = Field(description="e-mail, address or @name for questions")
     notes: Annotated[str, Field(max_length=2000, strict=True)] = Field("", description="anything else")
 
     def text(self) -> str:
@@ -73,11 +67,7 @@ def metadata(values: Mapping[str, Any]) -> Metadata:
     try:
         return Metadata.model_validate(dict(values))
     except ValidationError as error:
-        problem = error.errors()[0]
-        message = problem["msg"].removeprefix("Value error, ")
-        given = f", got {problem['input']!r:.80}" if isinstance(problem["input"], str | int | float) else ""
-        name = ".".join(map(str, problem["loc"]))
-        raise UserError(f"metadata: {name}: {message[:1].lower()}{message[1:]}{given}") from None
+        raise UserError(f"{first_error(error, Metadata, 'metadata')!s:.300}") from None
 
 
 def read_fields(path: Path) -> dict[str, Any]:

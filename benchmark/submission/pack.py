@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ... import files
-from ...files import write_atomically
 from ...registry import UserError, did_you_mean
 from ..store import rowfile
 from ..store.folder import Store, safe_name
@@ -26,10 +24,8 @@ RESULTS = Path("results")
 
 def default_base(root: Path, into: Path | None = None) -> str | None:
     """What a submission is held against if nothing is said: the results folder that it goes into, or the one here."""
-    if not (root / metadata.FILE).is_file():
-        return None
     found = into or RESULTS
-    return str(found) if found.is_dir() else None
+    return str(found) if (root / metadata.FILE).is_file() and found.is_dir() else None
 
 
 def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
@@ -40,16 +36,14 @@ def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> lis
     if not store.root.is_dir():
         raise UserError(f"no results folder at {str(store.root)!r}; run `fglbench run` first or give --results DIR")
     rows = store.rows(latest_only=True)
-    known = {row.method for row in rows}
-    if method not in known:
-        if not known:
-            raise UserError(f"no result rows under {str(store.root)!r}; run `fglbench run -m {method}` first")
-        raise did_you_mean(method, known, f"method with rows under {str(store.root)!r}:")
     own = [row for row in rows if row.method == method]
+    if not rows:
+        raise UserError(f"no result rows under {str(store.root)!r}; run `fglbench run -m {method}` first")
+    if not own:
+        raise did_you_mean(method, {row.method for row in rows}, f"method with rows under {str(store.root)!r}:")
     present = {row.suite for row in own}
-    for suite in suites:
-        if suite not in present:
-            raise did_you_mean(suite, present, f"suite with rows of {method!r}")
+    for suite in sorted(set(suites) - present):
+        raise did_you_mean(suite, present, f"suite with rows of {method!r}")
     chosen = [row for row in own if (row.suite in suites if suites else row.suite != CUSTOM)]
     if not chosen:
         raise UserError(f"all rows of {method!r} have changed settings (suite 'custom'); run it with -s SUITE only")
@@ -65,7 +59,7 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
     for row in rows:
         path = target.file(row.suite, row.method)
         if not path.exists():
-            write_atomically(path, rowfile.header())
+            files.write_atomically(path, rowfile.header())
         files.append(path, rowfile.line(row))
         if row.status == "ok":
             _copy(store.history_file(row.suite, row.key), target.history_file(row.suite, row.key))
@@ -77,8 +71,7 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
 def _copy(source: Path, target: Path) -> None:
     if not source.is_file():
         raise UserError(f"{source} is missing; run the cell again with --rerun all")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    files.write_atomically(target, source.read_bytes())
 
 
 @contextmanager
@@ -88,15 +81,14 @@ def placed(out: Path) -> Iterator[Path]:
         raise UserError(f"{str(out)!r} exists already; remove it, or give another --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp") as temporary:
             folder = Path(temporary) / "submission"
             folder.mkdir()
             yield folder
-            if out.suffix == ".zip":
-                archive.pack(folder, Path(temporary) / "packed")
-                os.replace(Path(temporary) / "packed", out)
-            else:
-                os.replace(folder, out)
+            made = folder if out.suffix != ".zip" else folder.with_name("packed")
+            if made != folder:
+                archive.pack(folder, made)
+            os.replace(made, out)
     except OSError as error:
         raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
@@ -116,14 +108,10 @@ def take_in(found: Validation, results: Path) -> int:
     rows = [line.row for line in standing(found.lines).values()]
     new = [row for row in rows if row != store.find(row.suite, row.method, row.key)]
     for path in folder.files.get("environment", ()):
-        _put(folder.root / path, results / path)
+        _copy(folder.root / path, results / path)
     for row in new:
         if row.status == "ok":
-            _put(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
+            _copy(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
         store.append(row)
-    _put(folder.root / metadata.FILE, kept)
+    _copy(folder.root / metadata.FILE, kept)
     return len(new)
-
-
-def _put(source: Path, target: Path) -> None:
-    write_atomically(target, source.read_bytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import zlib
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ TEXT = 200  # characters of a value
 
 
 def check(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
-    counting = standing(list(lines))
+    counting = standing(lines)
     rows = {f"{suite}/history/{key}.json.gz": line for (suite, key), line in counting.items()}
     files = set(folder.files.get("curves", ()))
     for file, line in rows.items():
@@ -60,10 +59,7 @@ def _misshapen(found: Any, row: Row) -> str | None:
     history = found.get("history") if isinstance(found, dict) else None
     if not isinstance(history, dict) or not set(found) <= PARTS:
         return f"is not made of {', '.join(sorted(PARTS))}"
-    counts = found.get("label_counts", [])
-    lists = [*history.values(), *_lists(found.get("per_client", {}))]
-    lists += counts if isinstance(counts, list) else [counts]
-    if not all(isinstance(column, list) and all(map(_number, column)) for column in lists):
+    if not all(map(_numbers, found.values())):
         return "holds something else than lists of numbers"
     curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
     if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
@@ -81,8 +77,10 @@ def _disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
                 yield f"{name} is {there!r} in the row and {here!r} in its curves"
 
 
-def _lists(columns: Any) -> list[Any]:
-    return list(columns.values()) if isinstance(columns, dict) else [columns]
+def _numbers(part: Any) -> bool:
+    """Whether a part of a side file is lists of numbers, with names or without."""
+    lists = list(part.values()) if isinstance(part, dict) else part
+    return isinstance(lists, list) and all(isinstance(each, list) and all(map(_number, each)) for each in lists)
 
 
 def _number(value: Any) -> bool:
@@ -98,23 +96,17 @@ def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> 
     for digest, file in files.items():
         if digest not in used and folder.submission:
             findings.add(folder.place(file), "environment of no row", "remove the file")
-        try:
-            about = json.loads((folder.root / file).read_text(encoding="utf-8"))
-            sound = _environment(about) and hashlib.sha256(canonical(about).encode()).hexdigest()[:12] == digest
-        except (ValueError, RecursionError):
-            sound = False
-        if not sound:
+        about = Store(folder.root).environment(digest)
+        if not _short(about) or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:
             findings.add(folder.place(file), "not the environment that its name stands for", "add the file of the run")
 
 
-def _environment(about: Any) -> bool:
+def _short(about: dict[str, Any] | None) -> bool:
     """Whether this is a description of a machine and its packages, and short."""
-    if not isinstance(about, dict) or not set(about) <= ENVIRONMENT:
+    packages = (about or {}).get("packages", {})
+    if not about or not set(about) <= ENVIRONMENT or not isinstance(packages, dict) or len(packages) > 100:
         return False
-    packages = about.get("packages", {})
     values = [value for name, value in about.items() if name != "packages"]
-    if not isinstance(packages, dict) or len(packages) > 100:
-        return False
     return all(
         value is None
         or (isinstance(value, str) and len(value) <= TEXT and value.isprintable())

@@ -136,6 +136,21 @@ def test_a_score_that_moved_is_a_warning(
     )
 
 
+def test_an_old_row_that_is_appended_again_is_a_new_one(
+    base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise a row that has been superseded could be made to count again, unseen."""
+    for folder in (base, results):
+        first = lines(folder / ROWS)[1]
+        (folder / ROWS).write_bytes((folder / ROWS).read_bytes() + first)
+        tools.edit(folder / ROWS, 6, score="", status="failed", error="superseded")
+    (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
+    assert main(["validate", "results", "--base", "base"]) == 0
+    *warned, said = capsys.readouterr().out.splitlines()
+    assert said.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
+    assert any("results/tiny/fedavg.csv:7: the score of fedavg on csbm, seed 0 moved from none" in w for w in warned)
+
+
 def git(folder: Path, *arguments: str) -> str:
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
     done = subprocess.run(["git", "-C", str(folder), *who, *arguments], capture_output=True, text=True, check=True)
