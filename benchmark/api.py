@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..methods import METHODS
-from .plugins import load_plugins
 from .runner.job import Job
 from .runner.supervisor import Observer
 from .runner.worker import Options
 from .store import Store
 from .store.rowfile import COLUMNS
+from .suites.plugins import load_plugins
 from .suites.selection import Request
 
 if TYPE_CHECKING:

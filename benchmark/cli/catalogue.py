@@ -22,7 +22,7 @@ def list_names(kind: Kind, plugin: Plugins = None) -> None:
     """List the methods, datasets, partitions, splits, backbones or suites there are."""
     if kind not in KINDS:
         raise did_you_mean(kind, KINDS, "kind of thing to list")
-    from ..plugins import REGISTRIES
+    from ..suites.plugins import REGISTRIES
 
     table = plain_table()
     for name, what in _suites() if kind == "suites" else _registered(REGISTRIES[kind.removesuffix("s")]):
@@ -35,7 +35,7 @@ def show(
     plugin: Plugins = None,
 ) -> None:
     """Show what a method is: paper, formula, and its parameters with types and defaults."""
-    from ..plugins import REGISTRIES, installed
+    from ..suites.plugins import REGISTRIES, installed
 
     known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
     kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
@@ -59,7 +59,7 @@ def show(
 
 def _registered(registry: Registry[Any]) -> list[tuple[str, str]]:
     """What is known, then what installed packages have; one that cannot be imported is complained of and left out."""
-    from ..plugins import installed, refused
+    from ..suites.plugins import installed, refused
 
     names = registry.names()
     found, troubles = [(name, _summary(registry.cls(name))) for name in names], refused(registry)

@@ -26,7 +26,7 @@ def check(
     from ...methods import METHODS
     from ...registry import did_you_mean
     from ..contract import dataset_checks, method_checks
-    from ..plugins import installed
+    from ..suites.plugins import installed
     from ..suites.settings import parse_setting
 
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}

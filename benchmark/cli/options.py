@@ -14,7 +14,7 @@ Names = list[str] | None
 
 
 def _loaded(plugins: Names) -> list[str]:
-    from ..plugins import load_plugins
+    from ..suites.plugins import load_plugins
 
     return list(load_plugins(plugins or ()))
 

@@ -49,8 +49,8 @@ def main(pipe: Connection, results: str, log: str, options: Options, stamp: dict
     import torch
 
     from ...registry import UserError
-    from ..plugins import load_plugins
     from ..store import Store
+    from ..suites.plugins import load_plugins
     from .execute import FederationCache, execute
 
     torch.set_num_threads(options.threads)

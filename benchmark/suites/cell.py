@@ -13,11 +13,11 @@ from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.config import TrainConfig
-from ..plugins import REGISTRIES
 from ..store.provenance import canonical
 from ..store.schema import Row
 from ..store.versions import source_version
 from .identity import TRAINING, identity
+from .plugins import REGISTRIES
 
 PARTS = tuple(REGISTRIES)  # a row has a name and parameters for each
 FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation

@@ -11,8 +11,8 @@ import yaml
 
 from ...registry import UserError, did_you_mean
 from ..engine.config import FORMER, TrainConfig
-from ..plugins import REGISTRIES
 from .cell import Cell, Choice
+from .plugins import REGISTRIES
 from .suite import make_cell, train_config
 
 

@@ -101,7 +101,7 @@ from fglbench.methods.fedavg import FedAvg"""
 
 @pytest.mark.usefixtures("forget")
 def test_a_method_with_the_imports_of_old_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fglbench.benchmark.plugins import load_plugins
+    from fglbench.benchmark.suites.plugins import load_plugins
 
     monkeypatch.setattr(template, "OUTSIDE", OLD_IMPORTS)
     load_plugins([str(template.new_method("old-imports", tmp_path))])
@@ -114,7 +114,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     import torch
 
     from fglbench.benchmark.contract.trial import record
-    from fglbench.benchmark.plugins import load_plugins
+    from fglbench.benchmark.suites.plugins import load_plugins
 
     path = template.new_method("switched-off", tmp_path)
     load_plugins([str(path)])

@@ -17,10 +17,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from ..datasets import DATASETS, PARTITIONS, SPLITS
-from ..methods import METHODS
-from ..registry import Registry, UserError, did_you_mean
-from .engine.backbones import BACKBONES
+from ...datasets import DATASETS, PARTITIONS, SPLITS
+from ...methods import METHODS
+from ...registry import Registry, UserError, did_you_mean
+from ..engine.backbones import BACKBONES
 
 REGISTRIES: dict[str, Registry[Any]] = {  # all that there is to choose from, by kind
     registry.kind: registry for registry in (METHODS, DATASETS, PARTITIONS, SPLITS, BACKBONES)
