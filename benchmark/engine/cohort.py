@@ -149,7 +149,6 @@ class Cohort:
         optimiser = self.optimiser(name)
         if not self.config.keep_optimiser:
             optimiser.reset()
-        names = list(trained)
         losses = torch.zeros(len(self))
         for value in trained.values():
             value.requires_grad_(True)
@@ -160,9 +159,7 @@ class Cohort:
                 for active in self.steps():
                     with section("objective"):
                         losses = loss(self)
-                    with section("backward"):
-                        found = torch.autograd.grad(losses.sum(), [trained[n] for n in names], allow_unused=True)
-                    grads = {n: g for n, g in zip(names, found, strict=True) if g is not None}
+                    grads = _gradients(losses, trained)
                     optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
         finally:
             for value in trained.values():
@@ -185,6 +182,13 @@ class Cohort:
         owner = self.batch.owner[rows]
         count = torch.bincount(owner, minlength=len(self)).clamp(min=1)
         return segment_sum(values / count[owner], owner, len(self))
+
+
+@section("backward")
+def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
+    """Of the sum of the losses, for the parameters that it depends on."""
+    found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(params, found, strict=True) if grad is not None}
 
 
 def sum_squares(params: Params) -> torch.Tensor:

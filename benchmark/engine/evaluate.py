@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from .backbones import Params
 from .batch import Batch, collate
 from .cohort import Cohort
 from .method import Arrangement, Method
+from .network import Network
 from .targets import Target, join, original_rows, own_rows
 from .timing import section
 from .wholes import union_client, whole_client
@@ -24,6 +25,11 @@ class Models:
 
     server: Params | None
     personal: list[Params] | None
+
+    def expanded(self, clients: int) -> Params:
+        """The server's model for so many clients: expanded, not copied, so that one shared product serves all rows."""
+        assert self.server is not None
+        return {name: value.expand(clients, *value.shape) for name, value in self.server.items()}
 
 
 @dataclass
@@ -88,30 +94,23 @@ class Evaluator:
         if data == "local":
             return self._score_local(models, model, with_loss)
         batch, target = self._whole if data == "global" else self._union
+        found = [
+            self._scored(self.method.predict(params, network, (batch,)), target, with_loss)
+            for params, network in self._one_by_one(models, model)
+        ]
+        return found[0] if model == "global" else beside(found)
+
+    def _one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
+        """The server's model, or each client's in turn (K copies of a whole graph would not fit), as a cohort of one."""
         if model == "global":
-            assert models.server is not None
-            params = {name: value.unsqueeze(0) for name, value in models.server.items()}
-            network = self.cohorts[0].network.select([0])
-            return self._scored(self.method.predict(params, network, (batch,)), target, with_loss)
-        assert models.personal is not None
-        found = []
-        for own, cohort in zip(models.personal, self.cohorts, strict=True):
-            for position in range(len(cohort)):  # one by one: K copies of the whole graph would not fit
-                network = cohort.network.select([position])
-                logits = self.method.predict(cohort.network.take(own, [position]), network, (batch,))
-                found.append(self._scored(logits, target, with_loss))
-        losses = [f.val_loss for f in found if f.val_loss is not None]
-        loss = sum(losses) / len(losses) if losses else None
-        return Scored(torch.cat([f.val for f in found]), torch.cat([f.test for f in found]), loss, None, target)
+            yield models.expanded(1), self.cohorts[0].network.select([0])
+            return
+        for own, cohort in zip(models.personal or (), self.cohorts, strict=True):
+            for position in range(len(cohort)):
+                yield cohort.network.take(own, [position]), cohort.network.select([position])
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
-        if model == "global":
-            assert models.server is not None
-            # The client axis is expanded, not copied: the engine multiplies all rows by the one shared weight.
-            params = [{n: v.expand(len(c), *v.shape) for n, v in models.server.items()} for c in self.cohorts]
-        else:
-            assert models.personal is not None
-            params = models.personal
+        params = [models.expanded(len(c)) for c in self.cohorts] if model == "global" else models.personal or []
         logits = [self.method.predict_own(p, c) for p, c in zip(params, self.cohorts, strict=True)]
         return self._scored(torch.cat(logits) if len(logits) > 1 else logits[0], self._local, with_loss)
 
@@ -121,3 +120,12 @@ class Evaluator:
         predicted = logits.argmax(1)
         loss = float(target.loss(logits, "val").nanmean()) if with_loss else None
         return Scored(target.accuracy(predicted, "val"), target.accuracy(predicted, "test"), loss, predicted, target)
+
+
+def beside(found: Sequence[Scored]) -> Scored:
+    """The evaluations of several models on the same rows as one, an entry a model."""
+    losses = [one.val_loss for one in found if one.val_loss is not None]
+    loss = sum(losses) / len(losses) if losses else None
+    return Scored(
+        torch.cat([one.val for one in found]), torch.cat([one.test for one in found]), loss, None, found[0].target
+    )

@@ -29,32 +29,35 @@ class StackedOptimiser:
         self.state, self.steps = {}, {}
 
     @torch.no_grad()
+    @section("optimiser")
     def step(self, params: Tensors, grads: Tensors, active: list[int] | None = None) -> None:
         """Update `params` in place. grads: the same names; a parameter without a gradient is left alone.
 
         active: positions of the clients that take the step; neither the parameters nor the state of the others move.
         """
-        with section("optimiser"):
-            # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
-            # are used as one, would be misread without a word.
-            grads = {name: grad.contiguous() for name, grad in grads.items()}
-            if self.config.grad_clip is not None:
-                grads = clip_per_client(grads, self.config.grad_clip)
-            fresh = {name: grad for name, grad in grads.items() if name not in self.state}
-            starts = {size: torch.zeros(size) for size in {len(grad) for grad in fresh.values()}}
-            for name, grad in fresh.items():
-                slots = ("mean", "square") if self.config.optimiser == "adam" else ("momentum",)
-                self.state[name] = {slot: torch.zeros_like(grad) for slot in slots}
-                self.steps[name] = starts[len(grad)]
-            if self.config.optimiser == "adam":
-                self._adam(params, grads, active)
-            else:
-                self._sgd(params, grads, active)
-            # Names that have always stepped together share one count, which is looked at and advanced once.
-            counts = {id(self.steps[name]): self.steps[name] for name in grads}
-            advanced = {key: _counted(steps, active) for key, steps in counts.items()}
-            for name in grads:
-                self.steps[name] = advanced[id(self.steps[name])]
+        # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
+        # are used as one, would be misread without a word.
+        grads = {name: grad.contiguous() for name, grad in grads.items()}
+        if self.config.grad_clip is not None:
+            grads = clip_per_client(grads, self.config.grad_clip)
+        self._start({name: grad for name, grad in grads.items() if name not in self.state})
+        if self.config.optimiser == "adam":
+            self._adam(params, grads, active)
+        else:
+            self._sgd(params, grads, active)
+        # Names that have always stepped together share one count, which is looked at and advanced once.
+        counts = {id(self.steps[name]): self.steps[name] for name in grads}
+        advanced = {key: _counted(steps, active) for key, steps in counts.items()}
+        for name in grads:
+            self.steps[name] = advanced[id(self.steps[name])]
+
+    def _start(self, fresh: Tensors) -> None:
+        """The state before the first step of these parameters."""
+        slots = ("mean", "square") if self.config.optimiser == "adam" else ("momentum",)
+        starts = {size: torch.zeros(size) for size in {len(grad) for grad in fresh.values()}}
+        for name, grad in fresh.items():
+            self.state[name] = {slot: torch.zeros_like(grad) for slot in slots}
+            self.steps[name] = starts[len(grad)]
 
     def _adam(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
         columns: tuple[list[torch.Tensor], ...] = ([], [], [], [], [])

@@ -174,11 +174,11 @@ NEW_METRIC = """
     from fglbench.benchmark.runner import execute
     from fglbench.benchmark.store import rowfile, schema
     from fglbench.benchmark.submission import cells, rerun, sidefiles
-    from fglbench.report import board, tables
+    from fglbench.report import board, task_page
 
     assert schema.SCHEMA_VERSION == 3 and schema.COLUMNS[-1] == "auc" and rowfile.header().endswith(b",origin,auc\\n")
     assert execute._figures(Outcome(auc=0.5))["auc"] == 0.5
-    assert "auc" in board.MEASURES and "auc" in tables.MEASURES and rerun.FLOORS["auc"] == 0.02
+    assert "auc" in board.MEASURES and "auc" in task_page.MEASURES and rerun.FLOORS["auc"] == 0.02
     trial = SimpleNamespace(federation=SimpleNamespace(task="node"))
     assert "auc" in method_checks._incomplete(Outcome(), trial)
     old = dict(key="k", suite="s", task="node", dataset="d", dataset_params="{}", partition="p", partition_params="{}",

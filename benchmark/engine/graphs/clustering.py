@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ....datasets.federation import GraphSetData
 from ..backbones import Params
-from ..evaluate import Diverged, Evaluator, Models, Scored
+from ..evaluate import Diverged, Evaluator, Models, Scored, beside
 from ..network import Network
 from ..random import stream
 from ..targets import Target
@@ -53,17 +53,8 @@ class ClusteringEvaluator(Evaluator):
     def _score(self, models: Models, model: str, data: str, with_loss: bool) -> Scored | None:
         if data != "global":
             return None  # a client's own graphs are not clustered apart
-        if model == "global":
-            assert models.server is not None
-            params = {name: value.unsqueeze(0) for name, value in models.server.items()}
-            return self._clustered(params, self.cohorts[0].network.select([0]))
-        assert models.personal is not None
-        found = []
-        for own, cohort in zip(models.personal, self.cohorts, strict=True):
-            for position in range(len(cohort)):
-                network = cohort.network.select([position])
-                found.append(self._clustered(cohort.network.take(own, [position]), network))
-        return Scored(torch.cat([f.val for f in found]), torch.cat([f.test for f in found]), None, None, self._target)
+        found = [self._clustered(params, network) for params, network in self._one_by_one(models, model)]
+        return found[0] if model == "global" else beside(found)
 
     def _clustered(self, params: Params, network: Network) -> Scored:
         embedding = self.embeddings(params, network).double().numpy()
