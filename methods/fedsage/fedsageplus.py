@@ -14,6 +14,7 @@ from ...benchmark.engine import (
     Cohort,
     Common,
     Download,
+    Leaf,
     Params,
     Phase,
     Server,
@@ -184,7 +185,7 @@ class FedSagePlus(FedSage, Generation):
         return self._logits(cohort, params, None)
 
 
-def add(values: list[torch.Tensor]) -> torch.Tensor:
+def add(values: Leaf) -> torch.Tensor:
     """The sum of equally shaped tensors; zeros that are expanded from one stay so."""
     stored = [value for value in values if any(value.stride())]
     if len(stored) < 2:
