@@ -240,7 +240,10 @@ def test_former_names_of_settings_are_taken_and_written(suite_file):
         ({"settings": ("method.lr=3",)}, "unknown method parameter of --set 'lr'"),
         ({"settings": ("trainin.lr=3",)}, "unknown section of --set 'trainin'; did you mean 'training'?"),
         ({"settings": ("lr",)}, "--set wants key=value"),
-        ({"settings": ("training.scoreon=global",)}, "training parameter of --set 'scoreon'; did you mean 'score_on'?"),
+        (
+            {"settings": ("training.scoreon=global",)},
+            "unknown training parameter of --set 'scoreon'; did you mean 'score_on'?",
+        ),
         ({"settings": ("training.lr=fast",)}, "training: lr: input should be a valid number"),
         ({"settings": ("mu=-1",)}, "method 'fedprox': mu: input should be greater than or equal to 0"),
         ({"settings": ("seed=3",)}, None),
