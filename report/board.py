@@ -61,6 +61,7 @@ class Board:
             rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
         rows["task_label"] = task_labels(rows)
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
+        rows["computed_with"] = rows.get("computed_with", rows["method_version"])
         place = ["task_label", "entrant", "seed"]
         rows = rows.sort_values([*place, "started", "key"], kind="stable").drop_duplicates(place, keep="last")
         return cls(suite, rows.reset_index(drop=True), histories, embeddings, verdicts)

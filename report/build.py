@@ -52,10 +52,12 @@ class Report:
 def load_boards(results: Path) -> list[Board]:
     """The boards of a results folder in the order of their suites. UserError where there are no rows."""
     store, boards = Store(results), []
-    verdicts = store.verdicts()
+    verdicts, versions = store.verdicts(), store.versions()
     for suite in sorted(store.suites(), key=board_order):
         rows = load_results(results, suite)
         if len(rows):
+            made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
+            rows["computed_with"] = [versions.of(*each) for each in made_with]
             files = partial(_history, store, suite), partial(_embeddings, store, suite)
             boards.append(Board.build(suite, rows, *files, verdicts))
     if not boards:

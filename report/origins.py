@@ -96,7 +96,7 @@ def _hashes(own: tuple[str, Iterable[str]]) -> SheetCell:
 def cautions(board: Board) -> list[str]:
     """What makes rows of one board not quite comparable."""
     rows, found = board.rows, []
-    for method, versions in board.scored.groupby("method", sort=True)["method_version"].nunique().items():
+    for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
         if versions > 1:
             found.append(f"scores of {md(method)} come from {versions} versions of its code")
     for task, own in board.scored.groupby("task_label", sort=True):

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...registry import UserError
 from ..store import Store
-from ..store.provenance import environment, git_state, now
+from ..store.provenance import code_version, environment, git_state, now
 from ..store.schema import Row
 from .plan import Item, Missing, Plan
 from .process import WorkerProcess
@@ -90,7 +90,8 @@ def _stamp(items: Sequence[Item], store: Store, options: Options) -> dict[str, A
     store.prepare(item.suite for item in items)
     store.write_environment(digest, about)
     sha, dirty = git_state()
-    return {"environment": digest, "git_sha": sha, "git_dirty": dirty, "submitter": options.submitter}
+    made = {"environment": digest, "git_sha": sha, "git_dirty": dirty, "code": code_version()}
+    return {**made, "submitter": options.submitter}
 
 
 class _Run:

@@ -47,7 +47,7 @@ class Identity(BaseModel):
     )
     backbone_params: Annotated[str, Column(json=True, longest=20_000)]  # one set of parameters a client at worst
     method: str
-    method_version: Digest = Field(description="first 12 hex of the sha256 of the method's source files")
+    method_version: Digest = Field(description="first 12 hex of the sha256 of the source that it computes with")
     method_params: Json
     training: Json = Field(
         description="canonical JSON of the training configuration (rounds, local epochs, optimiser...)"
@@ -69,7 +69,7 @@ class Row(Metrics, Identity):
     started: Annotated[str, Column(pattern=r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")] = Field(
         description="UTC, ISO 8601, seconds"
     )
-    git_sha: Annotated[str, Column(pattern="[0-9a-f]{40}")] = ""
+    git_sha: Annotated[str, Column(pattern="([0-9a-f]{40})?")] = ""
     git_dirty: bool | None = None
     environment: Digest = Field(description="hash of results/environments/<hash>.json")
     device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]+)?")] = "cpu"
@@ -87,8 +87,7 @@ class Row(Metrics, Identity):
     @model_validator(mode="after")
     def _reference_of_old(self) -> Row:
         """Schema 1 has no column `reference`, and had one reference only: "global"."""
-        # TODO: `self.schema_version == 1 and` belongs here once whatever makes a row says whether it is a reference.
-        if "reference" not in self.model_fields_set:
+        if self.schema_version == 1:
             self.reference = self.method == "global"
         return self
 

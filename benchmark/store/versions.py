@@ -73,13 +73,12 @@ class Versions:
 
     def stale(self, row: Row, cls: type) -> bool:
         """Whether a row was computed otherwise than `cls`, its method, would compute it now."""
-        return self.of(row) != source_version(cls)
+        return self.of(row.method, row.method_version, row.git_sha) != source_version(cls)
 
-    def of(self, row: Row) -> str:
-        """The latest version that is known to compute the same as the row's."""
-        version, known = row.method_version, len(self._next)
-        for _ in range(known):  # a table that runs in a circle ends here too
-            found = self._next.get((row.method, version, row.git_sha)) or self._next.get((row.method, version, ""))
+    def of(self, method: str, version: str, commit: str) -> str:
+        """The latest version that is known to compute the same as this one, in a row made at `commit`."""
+        for _ in range(len(self._next)):  # a table that runs in a circle ends here too
+            found = self._next.get((method, version, commit)) or self._next.get((method, version, ""))
             if found is None:
                 break
             version = found

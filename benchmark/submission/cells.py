@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 
 from ...datasets import DATASETS
 from ...methods import METHODS
 from ...metrics import Column
 from ...registry import UserError
-from ..store.provenance import canonical
+from ..store.provenance import canonical, code_version, known_commits
 from ..store.schema import RULES, Row
 from ..store.versions import Versions
 from ..suites.cell import Cell
@@ -109,11 +109,25 @@ def _figures(row: Row) -> Iterator[Problem]:
 
 
 def _checkout(row: Row) -> Iterator[Problem]:
-    """What code made the row must be known and public."""
+    """What code made the row must be known and public: a commit, or an installed package with the code that is here."""
     if row.git_dirty:
         yield "made from a checkout with uncommitted changes (git_dirty)", COMMIT
-    elif row.git_dirty is None:
+    elif row.git_dirty is None and (row.git_sha or not row.code):
         yield "not made from a git checkout (git_dirty is empty)", f"`pip install -e .` in a clone; {COMMIT}"
+    elif row.git_dirty is None and row.code != code_version():
+        what = f"made by an installed package whose code is {row.code}; here it is {code_version()}"
+        yield what, "validate with the version of fglbench that made it, or run the cells again with this one"
+    elif row.git_dirty is False and not row.git_sha:
+        yield "column 'git_sha': '' is not of the form [0-9a-f]{40}", COMMIT
+    if row.origin and _canonical(row.origin) and json.loads(row.origin).get("dirty"):
+        yield "the method comes from a repository with uncommitted changes (origin)", COMMIT
+
+
+def unknown_commits(rows: Iterable[Row]) -> set[str] | None:
+    """The commits of rows that this repository does not have; None where that cannot be looked up (no checkout)."""
+    wanted = {row.git_sha for row in rows if re.fullmatch("[0-9a-f]{40}", row.git_sha)}
+    known = known_commits(wanted)
+    return None if known is None else wanted - known
 
 
 def _names(row: Row, cell: Cell) -> Iterator[Problem]:

@@ -68,11 +68,25 @@ def validate(root: Path, name: str, base: str | None = None, *, archive: bool = 
         for what, fix in cells.problems(line.row):
             findings.add(line.place, what, fix, warning=line not in fresh)
     claimed = fresh if folder.submission or base is not None else set()
+    _commits(lines, fresh if base is not None or folder.submission else set(), findings)
     _stale(lines, versions.read(Path("results") if folder.submission else root), findings)
     claims.check(lines, claimed, findings)
     data.check(lines, fresh, claimed, [line.row for line in known], findings)
     sidefiles.check(folder, lines, findings)
     return Validation(folder, lines, fresh, findings)
+
+
+def _commits(lines: list[Line], fresh: set[Line], findings: Findings) -> None:
+    """The code of a row can be looked up: an error where a new one's cannot, a warning for those that stand."""
+    unknown = cells.unknown_commits(line.row for line in lines)
+    if unknown is None:
+        what = "whether the commits of rows exist was not checked: this fglbench is no git checkout"
+        findings.add(lines[0].place if lines else "", what, "validate in a clone", warning=True)
+    lost = (line for line in lines if line.row.git_sha in (unknown or ()))
+    for (new, sha), own in grouped(lost, lambda line: (line in fresh, line.row.git_sha)).items():
+        what = f"{len(own)} rows were made at commit {sha[:12]}, which this repository does not have"
+        fix = "fetch the branch that they were made on, or run the cells again at a commit that is there"
+        findings.add(own[0].place, what, fix, warning=not new)
 
 
 def _stale(lines: list[Line], known: versions.Versions, findings: Findings) -> None:

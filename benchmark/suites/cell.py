@@ -13,7 +13,7 @@ from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.config import TrainConfig
-from ..store.provenance import canonical
+from ..store.provenance import canonical, origin
 from ..store.schema import Row
 from ..store.versions import source_version
 from .identity import TRAINING, identity
@@ -123,7 +123,7 @@ class Cell(BaseModel):
 
     def row(self, suite: str, **values: Any) -> Row:
         """A result row with the columns that name the cell filled in. `values`: status, started, environment, ..."""
-        own = self.identity
+        own, method = self.identity, METHODS.cls(self.method.name)
         several = [choice["params"] for choice in own["backbones"]]
         return Row(
             key=self.key,
@@ -139,9 +139,11 @@ class Cell(BaseModel):
             backbone=self.backbone,
             backbone_params=canonical(several[0] if len(several) == 1 else several),
             method=self.method.name,
-            method_version=source_version(METHODS.cls(self.method.name)),
+            method_version=source_version(method),
             method_params=canonical(own["method"]["params"]),
             training=canonical(own[TRAINING]),
             seed=self.seed,
+            reference=method.reference,
+            origin=origin(method),
             **values,
         )

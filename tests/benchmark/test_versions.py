@@ -10,7 +10,6 @@ import pytest
 
 from fglbench.benchmark.store import Store, versions
 from fglbench.benchmark.store.closure import reader, source_hash
-from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.store.versions import OWN, Equal, Versions, source_version
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
@@ -124,29 +123,20 @@ def test_moving_a_definition_changes_nothing() -> None:
     assert source_hash(reader(lambda m: (one[m], False) if m in one else None), "p.a", "Nobody") is None
 
 
-def row(**values: str) -> Row:
-    texts = dict.fromkeys(
-        ("suite", "dataset", "dataset_params", "partition", "partition_params", "split", "split_params", "backbone",
-         "backbone_params", "method_params", "training", "started", "environment", "key"), ""
-    )  # fmt: skip
-    about = {"task": "node", "clients": 1, "seed": 0, "status": "ok", "method": "m", "method_version": "a"}
-    return Row.model_construct(**{**texts, **about, **values})
-
-
 def test_the_table_is_followed_to_its_end_and_by_commit_first() -> None:
     known = Versions(
         [Equal("m", "a", "", "b", ""), Equal("m", "b", "", "c", ""), Equal("m", "a", "sha", "z", ""),
          Equal("x", "c", "", "d", "")]
     )  # fmt: skip
-    assert known.of(row(git_sha="")) == "c"
-    assert known.of(row(git_sha="sha")) == "z"
-    assert known.of(row(method="n")) == "a"
+    assert known.of("m", "a", "") == known.of("m", "a", "another") == "c"
+    assert known.of("m", "a", "sha") == "z"
+    assert known.of("n", "a", "") == "a"
     circle = Versions([Equal("m", "a", "", "b", ""), Equal("m", "b", "", "a", "")])
-    assert circle.of(row()) in ("a", "b")
+    assert circle.of("m", "a", "") in ("a", "b")
 
 
 def test_a_line_that_is_none_is_an_error_with_its_place(tmp_path: Path) -> None:
-    assert versions.read(tmp_path).of(row()) == "a"
+    assert versions.read(tmp_path).of("m", "a", "") == "a"
     (tmp_path / "versions.csv").write_text("method,version,commit,equals,proof\nm,a\n")
     with pytest.raises(UserError, match=r"versions.csv:2: not method, version, commit, equals, proof"):
         versions.read(tmp_path)

@@ -18,7 +18,7 @@ from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store, rowfile
 from fglbench.benchmark.store.provenance import environment
 from fglbench.benchmark.store.schema import WIDTHS, Row
-from fglbench.benchmark.submission import claims
+from fglbench.benchmark.submission import cells, claims
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.selection import Request, select
@@ -61,6 +61,15 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         claims.expected.cache_clear()
 
 
+COMMIT = "a" * 40  # that rows of these tests were made at
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repository has that commit and no other."""
+    monkeypatch.setattr(cells, "known_commits", lambda wanted: {COMMIT} & set(wanted))
+
+
 @pytest.fixture(scope="session")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """(a results folder with the board's own methods, one with a third method's rows), really run, once."""
@@ -77,7 +86,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
             store = Store(root)
             digest, about = environment(1)
             store.write_environment(digest, about)
-            stamp = {"environment": digest, "git_sha": "a" * 40, "git_dirty": False, "submitter": by}
+            stamp = {"environment": digest, "git_sha": COMMIT, "git_dirty": False, "submitter": by}
             for suite, cell in select(Request(suites=("tiny",), methods=methods)):
                 store.append(execute(cell, suite, store, federations, stamp))
             shutil.rmtree(root / ".locks")
