@@ -121,7 +121,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "no commit": (
         lambda f, t: t.edit(f / ROWS, 2, git_sha="main; rm -rf /"),
-        [r"fedprox\.csv:2: column 'git_sha': 'main; rm -rf /' is not of the form \(\[0-9a-f\]\{40\}\)\?; commit the code"],
+        [r"fedprox\.csv:2: column 'git_sha': 'main; rm -rf /' is not of the form \(\[0-9a-f\]\{40\}\)\?; commit"],
     ),
     "a column too few": (
         lambda f, t: write(f / ROWS, (f / ROWS).read_bytes().replace(b",score,", b",", 1)),
