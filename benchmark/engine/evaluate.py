@@ -101,7 +101,7 @@ class Evaluator:
         return found[0] if model == "global" else beside(found)
 
     def _one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
-        """The server's model, or each client's in turn, as a cohort of one: K copies of a whole graph would not fit."""
+        """The server's model, or the clients' in turn: K copies of a whole graph would not fit."""
         if model == "global":
             yield models.expanded(1), self.cohorts[0].network.select([0])
             return

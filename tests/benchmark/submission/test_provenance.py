@@ -29,9 +29,8 @@ def test_new_rows_of_an_unknown_commit_are_refused(
 ) -> None:
     tools.edit(submission / ROWS, 2, git_sha=NOWHERE)
     assert main(["validate", "packed"]) == 1
-    assert "packed/tiny/fedprox.csv:2: 1 rows were made at commit bbbbbbbbbbbb, which this repository does not have" in (
-        said(capsys)
-    )
+    place = "packed/tiny/fedprox.csv:2"
+    assert f"{place}: 1 rows were made at commit bbbbbbbbbbbb, which this repository does not have" in said(capsys)
 
 
 def test_standing_rows_of_an_unknown_commit_are_a_warning(
