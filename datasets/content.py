@@ -14,7 +14,6 @@ and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the gr
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +22,8 @@ from typing import cast
 import numpy as np
 import scipy.sparse as sp
 from numpy.lib.npyio import NpzFile
+
+from ..files import replacing
 
 Content = dict[str, np.ndarray]
 
@@ -104,15 +105,8 @@ def largest_component(content: Content) -> Content:
 
 def write(content: Content, path: Path) -> None:
     """Write an npz in one step: a reader sees the whole file or none. Raises OSError where that is impossible."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez_compressed(file, **content)  # type: ignore[arg-type]
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        np.savez_compressed(file, **content)  # type: ignore[arg-type]
 
 
 def open_npz(path: Path) -> NpzFile:

@@ -32,6 +32,11 @@ class Louvain(PartitionSpec):
     resolution: float = Field(1.0, gt=0, description="larger = more and smaller communities")
     dealing: Literal["balanced", "whole"] = Field("balanced", description="cut large communities, or keep them whole")
     delta: int = Field(20, ge=0, description="tolerated deviation from N/K nodes (at most half of N/K)")
+    ordering: Literal["library", "size"] = Field(
+        "library",
+        description="order of equally large communities: scikit-network's, which depends on NumPy and processor (the "
+        "first rows have it), or by smallest node",
+    )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         assert isinstance(data, NodeData)
@@ -46,7 +51,7 @@ class Louvain(PartitionSpec):
         return deal_whole(communities, clients)
 
     def communities(self, data: NodeData, rng: np.random.Generator) -> list[np.ndarray]:
-        """Node ids of each community, ascending."""
+        """Node ids of each community, ascending; the communities in the order in which they are dealt."""
         louvain = SknetLouvain(
             resolution=self.resolution,
             modularity="newman",
@@ -57,7 +62,9 @@ class Louvain(PartitionSpec):
         )
         community = louvain.fit_predict(adjacency(data))
         order = np.argsort(community, kind="stable")
-        return np.split(order, np.cumsum(np.bincount(community))[:-1])
+        found = np.split(order, np.cumsum(np.bincount(community))[:-1])
+        # The library numbers them by an unstable sort of their sizes; the sets themselves are the same everywhere.
+        return sorted(found, key=lambda ids: (-len(ids), ids[0])) if self.ordering == "size" else found
 
 
 def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> list[np.ndarray]:

@@ -1,57 +1,11 @@
-"""The methods: one paper, one file. Importing this package fills the registry."""
+"""The methods: one paper, one file or folder. Importing this package imports what lies in it and fills the registry."""
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from ..benchmark.engine import METHODS
-from . import (
-    adafgl,
-    fclg,
-    fedavg,
-    feddc,
-    fedgkc,
-    fedgl,
-    fedgta,
-    fedkd,
-    fedlit,
-    fedomd,
-    fedopt,
-    fedproto,
-    fedprox,
-    fedpub,
-    fedsage,
-    fedtgp,
-    fgssl,
-    fml,
-    infograph,
-    lgfedavg,
-    moon,
-    mvgrl,
-    presets,
-    scaffold,
-)
 
-__all__ = [
-    "METHODS",
-    "adafgl",
-    "fclg",
-    "fedavg",
-    "feddc",
-    "fedgkc",
-    "fedgl",
-    "fedgta",
-    "fedkd",
-    "fedlit",
-    "fedomd",
-    "fedopt",
-    "fedproto",
-    "fedprox",
-    "fedpub",
-    "fedsage",
-    "fedtgp",
-    "fgssl",
-    "fml",
-    "infograph",
-    "lgfedavg",
-    "moon",
-    "mvgrl",
-    "presets",
-    "scaffold",
-]
+for _found in iter_modules(__path__):
+    import_module(f"{__name__}.{_found.name}")
+
+__all__ = ["METHODS"]

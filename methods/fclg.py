@@ -6,17 +6,21 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import METHODS
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.encoders import Codes, GINEncoder, encoder_of
-from ..benchmark.engine.graphcohort import GraphCohort
-from ..benchmark.engine.graphmethod import GraphMethod
-from ..benchmark.engine.graphsets import GraphBatch, neighbours
-from ..benchmark.engine.messages import Tree
-from ..benchmark.engine.network import Network
+from ..benchmark.engine import (
+    METHODS,
+    Cohort,
+    GraphBatch,
+    GraphCohort,
+    GraphMethod,
+    Network,
+    Params,
+    Tree,
+    encoder_of,
+    neighbours,
+)
 from .fedavg import FedAvg
 from .parts.diffusion import PersonalisedPageRank
+from .parts.encoders import Codes, GINEncoder
 from .parts.mutual_information import between_views, to_global_from_previous
 
 

@@ -8,11 +8,19 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Arrangement, Method, Server, average
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
-from ..benchmark.engine.views import union_client, whole_client
+from ..benchmark.engine import (
+    METHODS,
+    Arrangement,
+    Cohort,
+    Download,
+    Method,
+    Params,
+    Server,
+    Tree,
+    average,
+    union_client,
+    whole_client,
+)
 from ..datasets.federation import Federation, NodeClient
 
 

@@ -7,12 +7,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server, TrainConfig
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
-from ..benchmark.engine.optim import Tensors
-from ..benchmark.engine.timing import section
+from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree, section
 from .fedavg import FedAvg
 
 

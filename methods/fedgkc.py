@@ -8,11 +8,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
-from ..benchmark.engine import METHODS, Server
-from ..benchmark.engine.backbones import Forward
-from ..benchmark.engine.batch import Batch
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Tree
+from ..benchmark.engine import METHODS, Batch, Cohort, Forward, Server, Tree
 from .parts.augment import Views
 from .parts.distill import kl, neighbour_kl, rows_of
 from .parts.dual import DualModel

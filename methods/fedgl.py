@@ -12,13 +12,23 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Phase, Server, Step, TrainConfig
-from ..benchmark.engine.backbones import GCN, SGC, Backbone
-from ..benchmark.engine.batch import Batch
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Each, Tree
-from ..benchmark.engine.ops import SparseMatrix
-from ..benchmark.engine.timing import section
+from ..benchmark.engine import (
+    GCN,
+    METHODS,
+    SGC,
+    Backbone,
+    Batch,
+    Cohort,
+    Download,
+    Each,
+    Phase,
+    Server,
+    SparseMatrix,
+    Step,
+    TrainConfig,
+    Tree,
+    section,
+)
 from ..datasets.federation import Federation
 from .fedavg import FedAvg
 

@@ -9,12 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.batch import Batch
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
-from ..benchmark.engine.ops import segment_sum
+from ..benchmark.engine import METHODS, Batch, Cohort, Download, Params, Server, Tree, segment_sum
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 from .parts.propagate import propagate_labels

@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server, average
-from ..benchmark.engine.backbones import Params
+from ..benchmark.engine import METHODS, Params, Server, average
 from .fedavg import FedAvg
 
 

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server
-from ..benchmark.engine.messages import Tree
+from ..benchmark.engine import METHODS, Server, Tree
 from .parts.prototypes import PrototypeExchange
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS
-from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine import METHODS, Cohort
 from .fedavg import FedAvg
 
 

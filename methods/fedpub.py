@@ -9,13 +9,22 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Phase, Server, Step, TrainConfig
-from ..benchmark.engine.backbones import Backbone, Params
-from ..benchmark.engine.batch import Batch, Features
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
-from ..benchmark.engine.optim import Tensors
-from ..benchmark.engine.timing import section
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    Cohort,
+    Download,
+    Features,
+    Params,
+    Phase,
+    Server,
+    Step,
+    Tensors,
+    TrainConfig,
+    Tree,
+    section,
+)
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 

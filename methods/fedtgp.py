@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server
-from ..benchmark.engine.messages import Download, Tree
-from ..benchmark.engine.timing import section
+from ..benchmark.engine import METHODS, Download, Server, Tree, section
 from .parts.prototypes import PrototypeExchange
 
 EPS = 1e-12  # under the root of a squared distance, whose gradient is infinite at 0

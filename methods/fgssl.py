@@ -9,10 +9,7 @@ import dgl.ops
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS
-from ..benchmark.engine.backbones import Forward
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.timing import section
+from ..benchmark.engine import METHODS, Cohort, Forward, section
 from .fedavg import FedAvg
 from .parts.augment import Strength, Views
 from .parts.contrast import class_contrast

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, TrainConfig
-from ..benchmark.engine.cohort import Cohort
+from ..benchmark.engine import METHODS, Cohort, TrainConfig
 from .parts.distill import Nodes, kl, rows_of
 from .parts.dual import DualModel
 

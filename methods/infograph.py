@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine import METHODS
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.encoders import Encoder, GINEncoder, Head, encoder_of, named
-from ..benchmark.engine.graphcohort import GraphCohort
-from ..benchmark.engine.graphmethod import GraphMethod
-from ..benchmark.engine.graphsets import GraphBatch, neighbours
-from ..benchmark.engine.network import Network
+from ..benchmark.engine import (
+    METHODS,
+    Encoder,
+    GraphBatch,
+    GraphCohort,
+    GraphMethod,
+    Network,
+    Params,
+    encoder_of,
+    neighbours,
+)
 from .fedavg import FedAvg
 from .fedprox import FedProx
+from .parts.encoders import GINEncoder, Head, named
 from .parts.mutual_information import jensen_shannon
 
 

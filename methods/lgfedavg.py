@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from ..benchmark.engine import METHODS, Server, average
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
+from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tree, average
 from .parts.heads import CommonWidth
 
 HEAD = "head."

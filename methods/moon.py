@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Tree
+from ..benchmark.engine import METHODS, Cohort, Tree
 from .fedavg import FedAvg
 from .parts.contrast import model_contrast
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.encoders import Encoder, GCNEncoder, Head, encoder_of, named
-from ..benchmark.engine.graphcohort import GraphCohort
-from ..benchmark.engine.graphmethod import GraphMethod
-from ..benchmark.engine.graphsets import GraphBatch, normalised
-from ..benchmark.engine.network import Network
+from ..benchmark.engine import (
+    METHODS,
+    Encoder,
+    GraphBatch,
+    GraphCohort,
+    GraphMethod,
+    Network,
+    Params,
+    encoder_of,
+    normalised,
+)
 from .fedavg import FedAvg
 from .fedprox import FedProx
 from .parts.diffusion import PersonalisedPageRank
+from .parts.encoders import GCNEncoder, Head, named
 from .parts.mutual_information import jensen_shannon
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Server, TrainConfig
-from ..benchmark.engine.backbones import Params
-from ..benchmark.engine.cohort import Cohort
-from ..benchmark.engine.messages import Download, Tree
-from ..benchmark.engine.optim import Tensors
+from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree
 from .fedavg import FedAvg
 
 

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..benchmark.store.schema import RULES
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.headers import board_title
 from . import sweep
 from .labels import TASK_COLUMNS, entrant_labels, task_labels
 
-# Trains on data that no federation has in one place: shown as a reference, never ranked.
-REFERENCES = frozenset({"global"})
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
-MEASURES = [
-    "score", "val", "macro_f1", "score_weighted", "global_on_global", "global_on_local", "personal_on_global",
-    "personal_on_local", "best_round", "traffic", "train_seconds", "total_seconds", "peak_memory_mb",
-]  # fmt: skip
+PARTS: dict[str, list[str]] = {}  # measure -> the columns of a row that it is the sum of
+for _name, _rule in RULES.items():
+    if _rule.measure:
+        PARTS.setdefault(_rule.measure, []).append(_name)
+MEASURES = list(PARTS)
 
 # key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
 Histories = Callable[[str], dict[str, Any] | None]
@@ -57,11 +57,10 @@ class Board:
     ) -> Board:
         """The board of `rows` (schema.Row columns, the standing row of each key), whatever their order."""
         rows = rows.astype({"seed": int, "clients": int})
-        for column in set(MEASURES) - {"traffic"} | {"upload_bytes_best", "download_bytes_best"}:
-            rows[column] = pd.to_numeric(rows[column]).astype(float)
+        for measure, columns in PARTS.items():
+            rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
         rows["task_label"] = task_labels(rows)
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
-        rows["traffic"] = rows["upload_bytes_best"] + rows["download_bytes_best"]
         place = ["task_label", "entrant", "seed"]
         rows = rows.sort_values([*place, "started", "key"], kind="stable").drop_duplicates(place, keep="last")
         return cls(suite, rows.reset_index(drop=True), histories, embeddings, verdicts)
@@ -94,7 +93,25 @@ class Board:
         return dict(zip(self.rows["entrant"], self.rows["method"], strict=True))
 
     def is_reference(self, entrant: str) -> bool:
-        return self.method_of[entrant] in REFERENCES
+        return entrant in self.references
+
+    @cached_property
+    def references(self) -> set[str]:
+        """Entrants that train on data that no federation has in one place: shown, never ranked."""
+        return set(self.rows.loc[self.rows["reference"].astype(bool), "entrant"])
+
+    @cached_property
+    def scored_as(self) -> dict[str, str]:
+        """What each entrant's score is: whose model, on which nodes."""
+        kinds = self.scored.groupby("entrant")["score_metric"].unique()
+        return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
+
+    def standing(self, entrant: str) -> str:
+        if self.is_reference(entrant):
+            return "reference"
+        if entrant in self.ranked:
+            return "ranked"
+        return "complete" if entrant in self.complete else "incomplete"  # complete: a setting of a sweep
 
     @cached_property
     def verified(self) -> dict[str, tuple[int, int]]:
@@ -156,6 +173,10 @@ class Board:
     def complete(self) -> list[str]:
         """Entrants with a score for every seed of every task."""
         return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
+
+    @property
+    def incomplete(self) -> list[str]:
+        return [name for name in self.entrants if self.tasks and name not in self.complete]
 
     @cached_property
     def sweeps(self) -> list[sweep.Sweep]:

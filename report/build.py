@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ import numpy as np
 
 from ..benchmark.store import Store, load_results
 from ..benchmark.suites.headers import board_order
+from ..files import write_atomically
 from ..registry import UserError
 from . import readme as readme_file, reproduction
 from .board import Board
@@ -34,7 +34,7 @@ from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
 from .standings import Standings
-from .tables import task_csv, task_markdown
+from .task_page import task_csv, task_markdown
 from .text import slug
 
 
@@ -138,10 +138,10 @@ def write(report: Report, progress: Callable[[Path], None] = lambda path: None) 
                 path.unlink(missing_ok=True)
             elif path in report.figures:
                 plot, data = report.figures[path]
-                _replace(path, plot.png(data))
+                write_atomically(path, plot.png(data))
         for path in changed:  # the manifest last: a crash between leaves figures stale, never falsely fresh
             if path in report.texts:
-                _replace(path, report.texts[path].encode())
+                write_atomically(path, report.texts[path].encode())
     except OSError as error:
         raise UserError(f"cannot write {str(error.filename or path)!r}: {error.strerror or error}") from None
     return changed
@@ -160,7 +160,7 @@ def write_page(report: Report, path: Path, cards: Mapping[str, Card]) -> int:
         pictures.setdefault(place.parent.parent.name, []).append(Picture(name, plot.caption, place.read_bytes()))
     content = page(report.boards, report.environments, pictures, cards).encode()
     try:
-        _replace(path, content)
+        write_atomically(path, content)
     except OSError as error:
         raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; name a file: --html FILE") from None
     return len(content)
@@ -172,17 +172,3 @@ def _manifest(folder: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

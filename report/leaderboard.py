@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-import pandas as pd
-
 from ..benchmark.suites.headers import is_board
 from . import origins as provenance
-from .board import Board
+from .gaps import dead
+from .markdown import markdown
 from .standings import Standings
-from .tables import cell, legend
-from .text import ABSENT, count, data_size, md, number, percent, slug, spans, table
+from .tables import GROUP, legend, per_dataset, ranking, unranked
+from .text import count, literal, md
 
 NOTICE = "<!-- Made by `fglbench report` from the rows beside this file. Do not edit: your change would be lost. -->"
-RANK = "Mean rank (95% interval)"
+README = ["#", "Method", "Mean rank (95% interval)", "Mean score, %", "Wins"]
 METHOD_NOTE = """## How ranks are made
 
 - A score is the test metric at the round that *validation* chose. Scores are averaged over seeds first; the dataset is
@@ -56,13 +56,15 @@ def anchor(title: str) -> str:
 
 def board_section(standings: Standings, environments: dict[str, dict[str, Any]], figures: list[tuple[str, str]]) -> str:
     board = standings.board
-    parts = [f"## {md(board.title)}", "", *provenance.settings(board), ""]
-    parts += [outcome(standings), ""]
+    parts = [f"## {md(board.title)}", "", *provenance.settings(board), "", standings.outcome, ""]
     if board.ranked:
         parts += [overall(standings), ""]
-    parts += incomplete(board)
+    if board.incomplete:
+        parts += ["### Incomplete, not ranked", "", markdown(unranked(standings)), ""]
+    if board.dead_tasks:
+        parts += ["### Tasks without any score", "", *(f"- {literal(line)}" for line in dead(board)), ""]
     if board.tasks:
-        parts += ["### Per dataset", "", per_dataset(standings), "", legend(board), ""]
+        parts += ["### Per dataset", "", markdown(per_dataset(standings)), "", legend(board), ""]
     if figures:
         parts += ["### Figures", ""]
         for file, caption in figures:
@@ -72,135 +74,32 @@ def board_section(standings: Standings, environments: dict[str, dict[str, Any]],
     return "\n".join(parts)
 
 
-def outcome(standings: Standings) -> str:
-    """What the ranking can say, or why there is none."""
-    if standings.board.ranked:
-        return standings.verdict.text
-    if standings.board.is_sweep:
-        return "A sweep: its entrants are settings of one method, so nothing is ranked."
-    return "No method is complete on this board yet, so nothing is ranked."
-
-
 def overall(standings: Standings) -> str:
-    """The ranking as a markdown table, references below it."""
-    board = standings.board
-    covered = f"{len(board.tasks)}/{len(board.tasks)}"
-    grouped = standings.verdict.test != "none"
-    rows = [
-        [
-            str(row.position),
-            str(row.group) if grouped else ABSENT,
-            md(name) + mark(board, name),
-            mean_rank(row),
-            percent(row.score),
-            str(row.wins),
-            covered,
-            data_size(row.traffic),
-            number(row.seconds, 1),
-        ]
-        for name, row in standings.table.astype(object).iterrows()
-    ]
-    for name, row in standings.references.astype(object).iterrows():
-        cost = [data_size(row.traffic), number(row.seconds, 1)]
-        rows.append(["", "", f"*{md(name)}*{mark(board, name)}", "reference", percent(row.score), "", covered, *cost])
-    headers = ["#", "Group", "Method", RANK, "Mean score, %", "Wins", "Tasks", "Traffic", "Train, s"]
-    return table(rows, headers, "rclrrrrrr")
-
-
-def mark(board: Board, name: str) -> str:
-    """' ✓3' for an entrant of which the maintainers ran 3 rows again, all of which came out the same; ' ✗1/3' where one
-    of 3 did not; nothing where none was run again."""
-    passed, total = board.verified.get(name, (0, 0))
-    return f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else ""
-
-
-def mean_rank(row: Any) -> str:
-    interval = f" ({number(row.low, 1)}{ABSENT}{number(row.high, 1)})" if number(row.low) != ABSENT else ""
-    return number(row.mean_rank) + interval
-
-
-def per_dataset(standings: Standings) -> str:
-    """Mean ± std of every entrant on every task: best in bold, those not told apart from the best with a mark."""
-    board = standings.board
-    headers = ["Method"]
-    for task in board.tasks:
-        headers.append(f"[{md(task)}]({quote(f'{board.suite}/tables/{slug(task)}.md')}), n={len(board.expected[task])}")
-    rows = []
-    for name in standings.order:
-        shown = f"*{md(name)}*" if board.is_reference(name) else md(name)
-        rows.append([shown, *(cell(standings, task, name) for task in board.tasks)])
-    return table(rows, headers, "l" + "r" * len(board.tasks))
-
-
-def incomplete(board: Board) -> list[str]:
-    """Entrants that are not complete, with what is missing and why; and tasks that nobody could solve."""
-    parts: list[str] = []
-    total = sum(len(seeds) for seeds in board.expected.values())
-    rows = []
-    for name in board.entrants:
-        if name not in board.complete and board.tasks:
-            tasks, runs = int(board.full[name].sum()), int(board.counts[name].sum())
-            coverage = [f"{tasks}/{len(board.tasks)}", f"{runs}/{total}"]
-            rows.append([md(name), *coverage, "<br>".join(missing(board, name))])
-    if rows:
-        headers = ["Method", "Tasks", "Runs", "What is missing"]
-        parts += ["### Incomplete, not ranked", "", table(rows, headers, "lrrl"), ""]
-    if board.dead_tasks:
-        parts += ["### Tasks without any score", ""]
-        for task in board.dead_tasks:
-            own = board.rows[board.rows["task_label"] == task]
-            parts += [f"- {md(task)}: {'; '.join(reasons(own)) or 'no score was recorded'}"]
-        parts += [""]
-    return parts
-
-
-def missing(board: Board, entrant: str) -> list[str]:
-    """What an entrant lacks, one line a task: the seeds and why."""
-    own = board.rows[board.rows["entrant"] == entrant]
-    lines = []
-    for task in board.tasks:
-        if board.full.loc[task, entrant]:
-            continue
-        cells = own[(own["task_label"] == task) & own["seed"].isin(board.expected[task])]
-        scored = cells["seed"][cells["score"].notna() & (cells["status"] == "ok")]
-        lacking = set(board.expected[task]) - set(scored)
-        why = reasons(cells[cells["seed"].isin(lacking)])
-        absent = lacking - set(cells["seed"])
-        if absent:
-            why.append("not run" if len(absent) == len(board.expected[task]) else f"seed {spans(absent)} not run")
-        lines.append(f"{md(task)}: {'; '.join(why)}")
-    return lines
-
-
-def reasons(rows: pd.DataFrame) -> list[str]:
-    """Why rows have no score: 'failed (seed 1, 3): division by zero', with equal reasons told once."""
-    found = []
-    for (status, error), own in rows.groupby(["status", "error"], sort=True):
-        word = "no score" if status == "ok" else status
-        seeds = f" (seed {spans(own['seed'])})" if status != "skipped" else ""
-        found.append(f"{word}{seeds}: {md(error, 160)}" if error else f"{word}{seeds}")
-    return found
+    """The ranking with each group beside the place."""
+    sheet = ranking(standings)
+    place, *rest = (title for title in sheet.titles if title != GROUP)
+    return markdown(sheet.only([place, GROUP, *rest]))
 
 
 def readme_block(boards: list[Standings], leaderboard_link: str, top: int = 10) -> str:
     """The body of the README block: the head of every board of the benchmark, or of what there is (`quick` last)."""
-    parts = []
     boards = [each for each in boards if not each.board.is_sweep]
     own = [each for each in boards if is_board(each.board.suite)]
+    parts = []
     for standings in own or [each for each in boards if each.board.suite != "quick"] or boards:
-        board = standings.board
-        parts += [f"**{md(board.title)}** ({count(len(board.tasks), 'task')})", ""]
-        if not board.ranked:
-            parts += ["No method is complete on this board yet.", ""]
-            continue
-        rows = [
-            [str(row.position), md(name) + mark(board, name), mean_rank(row), percent(row.score), str(row.wins)]
-            for name, row in standings.table.head(top).astype(object).iterrows()
-        ]
-        parts += [table(rows, ["#", "Method", RANK, "Mean score, %", "Wins"], "rlrrr"), ""]
-        if len(board.ranked) > top:
-            parts += [f"… and {len(board.ranked) - top} more.", ""]
+        parts += [f"**{md(standings.board.title)}** ({count(len(standings.board.tasks), 'task')})", ""]
+        parts += _head(standings, top)
     if any(standings.board.verified for standings in own):
         parts += ["✓n: the maintainers drew n rows of the method, ran them again, and all came out the same.", ""]
     parts.append(f"[The whole leaderboard]({leaderboard_link}): groups, every dataset, what is incomplete.")
     return "\n".join(parts)
+
+
+def _head(standings: Standings, top: int) -> list[str]:
+    """The first lines of a ranking in the columns that a README has room for."""
+    ranked = len(standings.board.ranked)
+    if not ranked:
+        return ["No method is complete on this board yet.", ""]
+    sheet = ranking(standings).only(README)
+    more = [f"… and {ranked - top} more.", ""] if ranked > top else []
+    return [markdown(replace(sheet, lines=sheet.lines[: min(top, ranked)])), "", *more]

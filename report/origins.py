@@ -9,7 +9,9 @@ import pandas as pd
 
 from .board import Board
 from .labels import parse
-from .text import count, md, spans, table
+from .markdown import markdown
+from .sheet import Column, Sheet, SheetCell, SheetLine, Span
+from .text import count, md, plain, slug, spans
 
 
 def settings(board: Board) -> list[str]:
@@ -48,7 +50,8 @@ def task_sentence(board: Board, task: str) -> str:
 
 def foot(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
     """The provenance of a board, folded away except for what a reader must know."""
-    folded = ["<details><summary>Method versions (hash of the source)</summary>", "", versions(board), "", "</details>"]
+    summary = "<details><summary>Method versions (hash of the source)</summary>"
+    folded = [summary, "", markdown(versions(board)), "", "</details>"]
     return ["### Provenance", "", *facts(board, environments), "", *folded, ""]
 
 
@@ -71,11 +74,17 @@ def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
     return parts
 
 
-def versions(board: Board) -> str:
-    """The source hashes of each method, as a table."""
-    found = board.rows.groupby("method", sort=True)["method_version"].unique()
-    cells = [[md(method), ", ".join(f"`{_code(v)}`" for v in sorted(own))] for method, own in found.items()]
-    return table(cells, ["Method", "Version"], "ll")
+def versions(board: Board) -> Sheet:
+    """The source hashes of each method."""
+    columns = [Column("Method", lambda own: SheetCell(plain(own[0])), "text"), Column("Version", _hashes, "text")]
+    found = board.rows.groupby("method", sort=True)["method_version"].unique().items()
+    lines = [SheetLine([column.cell(own) for column in columns]) for own in found]
+    return Sheet(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, lines)
+
+
+def _hashes(own: tuple[str, Iterable[str]]) -> SheetCell:
+    codes = [Span(_code(version), "code") for version in sorted(own[1])]
+    return SheetCell(tuple(part for code in codes for part in (Span(", "), code))[1:])
 
 
 def cautions(board: Board) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 import pandas as pd
 
 from .board import Board
-from .statistics import DECIMALS, Verdict, bootstrap_mean, indistinguishable, ranks, verdict, wins
+from .statistics import DECIMALS, Separation, bootstrap_mean, indistinguishable, ranks, separate, wins
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +18,8 @@ class Standings:
     board: Board
 
     @cached_property
-    def verdict(self) -> Verdict:
-        return verdict(self.board.by_dataset)
+    def verdict(self) -> Separation:
+        return separate(self.board.by_dataset)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -49,6 +49,20 @@ class Standings:
         result = pd.DataFrame({"score": board.scores[names].groupby(datasets).mean().mean()}, index=names)
         result[["traffic", "seconds"]] = self._cost.reindex(names)
         return result
+
+    def figures(self, entrant: str) -> dict[str, float]:
+        """The line of `table` or `references` for an entrant, empty where it is in neither."""
+        table = self.table if entrant in self.board.ranked else self.references
+        return {str(k): float(v) for k, v in table.loc[entrant].items()} if entrant in table.index else {}
+
+    @property
+    def outcome(self) -> str:
+        """What the ranking can say, or why there is none."""
+        if self.board.ranked:
+            return self.verdict.text
+        if self.board.is_sweep:
+            return "A sweep: its entrants are settings of one method, so nothing is ranked."
+        return "No method is complete on this board yet, so nothing is ranked."
 
     @cached_property
     def order(self) -> list[str]:

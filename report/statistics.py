@@ -106,7 +106,7 @@ def nemenyi_difference(methods: int, datasets: int, alpha: float = ALPHA) -> flo
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Separation:
     """Which methods the datasets can tell apart, how that was decided, and the same in one or two sentences.
 
     different: (k, k) boolean, both axes in order of mean rank. critical_difference only where Nemenyi's was used.
@@ -143,7 +143,7 @@ class Verdict:
         return runs
 
 
-def verdict(scores: pd.DataFrame, alpha: float = ALPHA) -> Verdict:
+def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
     """Friedman first; then Wilcoxon with Holm where the datasets suffice, else Nemenyi; or an honest 'too few'."""
     mean_rank = ranks(scores).mean().round(DECIMALS)
     scores = scores[mean_rank.sort_values(kind="stable").index]
@@ -152,11 +152,11 @@ def verdict(scores: pd.DataFrame, alpha: float = ALPHA) -> Verdict:
     pairs = k * (k - 1) // 2
     nothing = pd.DataFrame(False, index=scores.columns, columns=scores.columns)
     if k < 2:
-        return Verdict("none", nothing, "Fewer than two methods are complete: there is nothing to compare.")
+        return Separation("none", nothing, "Fewer than two methods are complete: there is nothing to compare.")
     needed = next(m for m in range(1, 64) if wilcoxon_reach(m) * pairs <= alpha)
     least = MIN_DATASETS if k > 2 else needed
     if n < least:
-        return Verdict(
+        return Separation(
             "none",
             nothing,
             f"Too few datasets for a test ({count(n, 'dataset')}, at least {least} needed): "
@@ -167,18 +167,18 @@ def verdict(scores: pd.DataFrame, alpha: float = ALPHA) -> Verdict:
     if friedman is not None:
         opening = f"Friedman's test over {n} datasets and {k} methods: {p_value(friedman)}. "
         if friedman > alpha:
-            return Verdict("friedman", nothing, opening + "No method can be told apart from another.", friedman)
+            return Separation("friedman", nothing, opening + "No method can be told apart from another.", friedman)
     if n >= needed:
         adjusted = pairwise_wilcoxon(scores)
         text = f"{opening}Methods are told apart by paired Wilcoxon tests ({count(pairs, 'pair')}, Holm, 5%)."
-        return Verdict("wilcoxon", adjusted <= alpha, text, friedman)
+        return Separation("wilcoxon", adjusted <= alpha, text, friedman)
     difference = nemenyi_difference(k, n, alpha)
     gaps = np.abs(mean_rank.to_numpy()[:, None] - mean_rank.to_numpy()[None, :]) > difference
     text = (
         f"{opening}Too few datasets for paired Wilcoxon tests of all {pairs} pairs (Holm would need {needed}); "
         f"methods are told apart by Nemenyi's critical difference of {difference:.2f} ranks instead."
     )
-    return Verdict("nemenyi", nothing | gaps, text, friedman, difference)
+    return Separation("nemenyi", nothing | gaps, text, friedman, difference)
 
 
 class Difference(NamedTuple):

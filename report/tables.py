@@ -1,128 +1,213 @@
-"""Tables of one task: every entrant's mean ± std over seeds, what it cost, and why a figure is missing."""
+"""The tables of a board as sheets. A column stands in one list here, and from there in every file and on the page."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-import pandas as pd
-
-from . import origins as provenance
-from .board import MEASURES, Board
+from .board import Board
+from .gaps import missing
+from .sheet import Column, Interval, Sheet, SheetCell, SheetLine, Span
 from .standings import Standings
 from .statistics import DECIMALS
-from .text import csv_text, data_size, finite, md, mean_std, number, percent, spans, table
+from .text import ABSENT, data_size, finite, mean_std, number, percent, plain, slug
 
-MARK = "≈"
-# Beside the score, on the page of a task: heading, column of Board.summary, format.
-COLUMNS: list[tuple[str, str, Callable[[float], str]]] = [
-    ("n", "n", partial(number, digits=0)),
-    ("Validation", "val", percent),
-    ("Macro-F1", "macro_f1", percent),
-    ("Best round", "best_round", partial(number, digits=1)),
-    ("Traffic", "traffic", data_size),
-    ("Train, s", "train_seconds", partial(number, digits=1)),
-    ("Peak, MiB", "peak_memory_mb", partial(number, digits=0)),
-]
+EQUAL = "≈"
+GROUP = "Group"
 
 
-def cell(standings: Standings, task: str, entrant: str) -> str:
-    """One entry of the wide table."""
-    board = standings.board
-    if not board.counts.loc[task, entrant]:
-        own = board.rows[(board.rows["task_label"] == task) & (board.rows["entrant"] == entrant)]
-        words = sorted(set(own["status"]) - {"ok"})
-        return f"*{', '.join(words)}*" if words else "*not run*"
-    line = board.measures(task, entrant)
-    text = mean_std(line["score"], line["score_std"])
-    best, equal = standings.leaders[task]
-    if entrant in best:
-        return f"**{text}**"
-    if entrant in equal:
-        return f"{text} {MARK}"
-    if not board.full.loc[task, entrant]:
-        return f"{text} (n={int(line['n'])})"
-    return f"*{text}*" if board.is_reference(entrant) else text
+@dataclass(frozen=True)
+class Entrant:
+    """What a line of a sheet is about. figures: what is known of it, NaN for anything else."""
+
+    standings: Standings
+    name: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def board(self) -> Board:
+        return self.standings.board
+
+    def __getitem__(self, figure: str) -> float:
+        return self.figures.get(figure, float("nan"))
+
+
+def _figure(name: str, show: Callable[[float], str], entrant: Entrant) -> SheetCell:
+    value = entrant[name]
+    return SheetCell(show(value), value if finite(value) else None)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if finite(value) else ""
+
+
+def _group(value: float) -> str:
+    return _whole(value) if value != 0 else ABSENT
+
+
+def _name(entrant: Entrant) -> SheetCell:
+    return SheetCell(plain(entrant.name), entrant.name)
+
+
+def _marked(entrant: Entrant) -> SheetCell:
+    return SheetCell((Span(plain(entrant.name)), Span(mark(entrant.board, entrant.name))), entrant.name)
+
+
+def mark(board: Board, name: str) -> str:
+    """' ✓3' for an entrant of which the maintainers ran 3 rows again, all of which came out the same; ' ✗1/3' where one
+    of 3 did not; nothing where none was run again."""
+    passed, total = board.verified.get(name, (0, 0))
+    return f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else ""
+
+
+def _rank(entrant: Entrant) -> SheetCell:
+    if entrant.board.is_reference(entrant.name):
+        return SheetCell("reference", mark="absent")
+    mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
+    bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
+    return SheetCell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
+
+
+def _solved(entrant: Entrant) -> tuple[int, int]:
+    return int(entrant.board.full[entrant.name].sum()), len(entrant.board.tasks)
+
+
+def _coverage(entrant: Entrant) -> SheetCell:
+    solved, every = _solved(entrant)
+    return SheetCell(f"{solved}/{every}", solved / max(every, 1))
+
+
+def _tasks(entrant: Entrant) -> SheetCell:
+    solved, every = _solved(entrant)
+    return SheetCell(f"{solved}/{every}", solved)
+
+
+def _runs(entrant: Entrant) -> SheetCell:
+    runs = int(entrant.board.counts[entrant.name].sum())
+    return SheetCell(f"{runs}/{sum(map(len, entrant.board.expected.values()))}", runs)
+
+
+def _missing(entrant: Entrant) -> SheetCell:
+    lines = missing(entrant.board, entrant.name)
+    return SheetCell(tuple(Span(line, "break") for line in lines[:-1]) + tuple(map(Span, lines[-1:])))
+
+
+def score(task: str, entrant: Entrant) -> SheetCell:
+    """The score on a task: best in bold, those not told apart from the best with a mark."""
+    board, name = entrant.board, entrant.name
+    if not board.counts.loc[task, name]:
+        own = board.rows[(board.rows["task_label"] == task) & (board.rows["entrant"] == name)]
+        words = ", ".join(sorted(set(own["status"]) - {"ok"}))
+        return SheetCell((Span(words or "not run", "em"),), None, "absent")
+    line = board.measures(task, name)
+    text, value = mean_std(line["score"], line["score_std"]), line["score"]
+    best, equal = entrant.standings.leaders[task]
+    if name in best:
+        return SheetCell((Span(text, "strong"),), value, "best")
+    if name in equal:
+        return SheetCell(f"{text} {EQUAL}", value, "equal")
+    if not board.full.loc[task, name]:
+        return SheetCell(f"{text} (n={int(line['n'])})", value, "partial")
+    return SheetCell((Span(text, "em" if board.is_reference(name) else ""),), value)
 
 
 def legend(board: Board) -> str:
-    """What the marks of `cell` mean on this board."""
+    """What the marks of `score` mean on this board, as markdown."""
     text = "Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean."
     if max((len(seeds) for seeds in board.expected.values()), default=0) >= 2:
-        text += f" {MARK}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
+        text += f" {EQUAL}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
     else:
         text += " With one seed nothing can be told apart."
     return text
 
 
-def task_markdown(standings: Standings, task: str) -> str:
-    """The page of one task."""
+METHOD = Column("Method", _name, "method")
+RANKING = [
+    Column("#", partial(_figure, "position", _whole), "place"),
+    Column("Method", _marked, "method"),
+    Column("Mean rank (95% interval)", _rank, best=True),
+    Column("Mean score, %", partial(_figure, "score", percent), falling=True, best=True),
+    Column("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
+    Column(GROUP, partial(_figure, "group", _group), centred=True),
+    Column("Tasks", _coverage),
+    Column("Traffic", partial(_figure, "traffic", data_size)),
+    Column("Train, s", partial(_figure, "seconds", partial(number, digits=1))),
+]
+UNRANKED = [
+    METHOD,
+    Column("Tasks", _tasks, falling=True),
+    Column("Runs", _runs, falling=True),
+    Column("What is missing", _missing, "text"),
+]
+# Beside the score, for one task.
+MEASURED = [
+    Column("n", partial(_figure, "n", _whole), falling=True),
+    Column("Validation", partial(_figure, "val", percent), falling=True),
+    Column("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
+    Column("Best round", partial(_figure, "best_round", partial(number, digits=1))),
+    Column("Traffic", partial(_figure, "traffic", data_size)),
+    Column("Train, s", partial(_figure, "train_seconds", partial(number, digits=1))),
+    Column("Peak, MiB", partial(_figure, "peak_memory_mb", partial(number, digits=0))),
+]
+
+
+def ranking(standings: Standings) -> Sheet:
+    """The ranking, references below it."""
+    suite = standings.board.suite
+    names = [*(standings.table.index if standings.board.ranked else []), *standings.references.index]
+    lines = [ranked(standings, name) for name in names]
+    return _sheet(f"overall:{slug(suite)}", f"Ranking of board {suite}", RANKING, lines)
+
+
+def ranked(standings: Standings, name: str) -> Entrant:
+    """What the columns of `RANKING` are made from; an entrant that is not in the ranking has no figures."""
+    return Entrant(standings, name, standings.figures(name))
+
+
+def unranked(standings: Standings) -> Sheet:
+    """Who is not complete, what is missing, and why."""
+    suite, lines = standings.board.suite, [Entrant(standings, name) for name in standings.board.incomplete]
+    return _sheet(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines)
+
+
+def per_dataset(standings: Standings) -> Sheet:
+    """Mean ± std of every entrant on every task."""
+    board, columns = standings.board, [METHOD]
+    for task in board.tasks:
+        link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
+        columns.append(Column(plain(task), partial(score, task), falling=True, note=seeds, link=link))
+    lines = [Entrant(standings, name) for name in standings.order]
+    caption = f"Scores on every task of board {board.suite}, %"
+    return replace(_sheet(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)
+
+
+def one_task(standings: Standings, task: str) -> Sheet:
+    """Every entrant with a score on a task: its mean ± std over seeds, and what it cost."""
     board = standings.board
-    rows = []
-    for name in order(board, task):
-        line = board.measures(task, name)
-        shown = f"*{md(name)}*" if board.is_reference(name) else md(name)
-        rows.append([shown, cell(standings, task, name), *(show(line[column]) for _, column, show in COLUMNS)])
-    headers = ["Method", "Score", *(heading for heading, _, _ in COLUMNS)]
-    own = board.rows[board.rows["task_label"] == task]
-    parts = [
-        "<!-- Made by `fglbench report`. Do not edit. -->",
-        f"# {md(task)}",
-        "",
-        f"Suite [{md(board.suite)}](../../LEADERBOARD.md). {provenance.task_sentence(board, task)}",
-        "",
-        table(rows, headers, "lrrrrrrrr"),
-        "",
-        f"{legend(board)} *Italics*: reference, not a federated method. Traffic: bytes of all clients, up and down, to"
-        " the best round. The same figures with more digits are in the CSV file beside this one.",
-        "",
-        "Score: " + "; ".join(scored_as(own)) + ".",
-        "",
-    ]
-    troubles = trouble(own)
-    if troubles:
-        parts += ["Runs without a score:", "", *(f"- {line}" for line in troubles), ""]
-    return "\n".join(parts)
+    columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
+    lines = [Entrant(standings, name, board.measures(task, name)) for name in order(board, task)]
+    return _sheet(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, lines)
+
+
+def _sheet(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[Entrant]) -> Sheet:
+    lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
+    racing = [line.cells for line in lines if line.standing == "ranked"]
+    for place, column in enumerate(columns):
+        if column.best and racing:
+            values = [round(float(cells[place].value or 0), DECIMALS) for cells in racing]
+            top = max(values) if column.falling else min(values)
+            for cells, value in zip(racing, values, strict=True):
+                cells[place] = replace(cells[place], mark="best" if value == top else "")
+    return Sheet(id, caption, columns, lines)
+
+
+def _line(entrant: Entrant, cells: list[SheetCell]) -> SheetLine:
+    board, name = entrant.board, entrant.name
+    return SheetLine(cells, name, board.method_of[name], board.standing(name), board.scored_as[name])
 
 
 def order(board: Board, task: str) -> list[str]:
     """Entrants with a score on a task, best first, references last."""
     scores = board.summary.xs(task, level="task_label")["score"].round(DECIMALS)
     return sorted(scores.index, key=lambda name: (board.is_reference(name), -scores[name], name))
-
-
-def scored_as(rows: pd.DataFrame) -> list[str]:
-    """What the score is, with the methods where it is not one thing for all."""
-    scored = rows[rows["status"] == "ok"]
-    kinds = scored.groupby("score_metric", sort=True)["entrant"].unique()
-    if len(kinds) == 1:
-        return [md(kinds.index[0])]
-    return [f"{md(kind)} for {', '.join(md(name) for name in sorted(names))}" for kind, names in kinds.items()]
-
-
-def trouble(rows: pd.DataFrame) -> list[str]:
-    """Failed and skipped cells, equal reasons told once."""
-    bad = rows[rows["status"] != "ok"]
-    return [
-        f"{md(name)}: {status} (seed {spans(own['seed'])})" + (f": {md(error)}" if error else "")
-        for (name, status, error), own in bad.groupby(["entrant", "status", "error"], sort=True)
-    ]
-
-
-def task_csv(standings: Standings, task: str) -> str:
-    """The same as CSV: means over seeds as fractions, bytes, seconds; six significant digits."""
-    board = standings.board
-    lines = board.summary.xs(task, level="task_label").loc[order(board, task)]
-    best, equal = standings.leaders[task]
-    frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
-    frame["n"] = lines["n"]
-    frame["score"], frame["score_std"] = lines["score"], lines["score_std"]
-    frame["standing"] = ["best" if n in best else "equal" if n in equal else "" for n in lines.index]
-    for measure in MEASURES[1:]:
-        frame[measure] = lines[measure]
-    for column in frame.columns.difference(["method", "n", "standing"]):
-        frame[column] = [f"{value:.6g}" if finite(value) else "" for value in frame[column]]
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, lineterminator="\n")
-    return buffer.getvalue()

@@ -21,11 +21,16 @@ def plain(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def md(value: object, limit: int = 200) -> str:
-    """`value` as literal text in GitHub markdown: no markup, no HTML, no automatic link or mention, no table break."""
-    text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def literal(text: str) -> str:
+    """`text` of one line for GitHub markdown: no markup, no HTML, no automatic link or mention, no table break."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = _MARKUP.sub(r"\\\1", text)
     return re.sub(r"www\.", "www&#46;", text.replace("://", ":&#47;/"), flags=re.IGNORECASE).replace("@", "&#64;")
+
+
+def md(value: object, limit: int = 200) -> str:
+    """`value` as `plain` shows it, literally in GitHub markdown."""
+    return literal(plain(value, limit))
 
 
 def csv_text(value: object) -> str:

@@ -15,10 +15,11 @@ from typing import Literal
 import torch
 
 from ...datasets.federation import Federation, NodeClient
+from ...metrics import CURVES, METRICS
 from ...registry import Spec
 from ..engine import Diverged, Method, Outcome, Skip, TrainConfig, train
-from ..engine.clustering import ClusteringEvaluator
-from ..engine.loop import Exchange
+from ..engine.exchange import Exchange
+from ..engine.graphs.clustering import ClusteringEvaluator
 from ..runner.execute import explain
 from .trial import Logged, Record, Trial, node_federation, perturbed, record, relabelled, trials
 
@@ -138,27 +139,23 @@ def reports_all_figures(method: Method) -> None:
 
 def _incomplete(outcome: Outcome, trial: Trial) -> str | None:
     """What is missing or impossible in an outcome."""
-    figures = {"score": outcome.score, "macro_f1": outcome.macro_f1}
-    if trial.federation.task == "node":
-        figures |= {"val": outcome.val, "score_weighted": outcome.score_weighted}
-    for name, value in figures.items():
-        if value is None or not 0 <= value <= 1:
-            return f"{name} = {value}"
-    kinds = {f"{model}_on_{data}" for model in ("global", "personal") for data in ("global", "local")}
-    if set(outcome.matrix) != kinds or all(value is None for value in outcome.matrix.values()):
+    task = trial.federation.task
+    always = [name for name, column in METRICS.items() if task in column.always]
+    missing = [name for name in always if getattr(outcome, name) in (None, "")]
+    if missing:
+        return f"no {', '.join(missing)}"
+    if all(value is None for value in outcome.matrix.values()):
         return f"matrix = {outcome.matrix}"
-    if not outcome.score_metric or not 1 <= outcome.best_round <= outcome.rounds:
-        return f"metric {outcome.score_metric!r}, best round {outcome.best_round} of {outcome.rounds}"
+    if not 1 <= (outcome.best_round or 0) <= (outcome.rounds or 0):
+        return f"best round {outcome.best_round} of {outcome.rounds}"
     lengths = {name: len(column) for name, column in outcome.history.items()}
-    if set(lengths.values()) != {outcome.rounds} or not {"round", "val", "score", "upload_bytes", "seconds"} <= set(
-        lengths
-    ):
+    if set(lengths.values()) != {outcome.rounds} or not set(CURVES) <= set(lengths):
         return f"history columns {lengths} for {outcome.rounds} rounds"
     for direction in ("upload", "download"):
         best, total = getattr(outcome, f"{direction}_bytes_best"), getattr(outcome, f"{direction}_bytes")
         if not 0 <= best <= total or outcome.history[f"{direction}_bytes"][-1] != total:
             return f"{direction} bytes {best} at the best round and {total} in the end"
-    if not 0 < outcome.train_seconds <= outcome.total_seconds:
+    if not 0 < (outcome.train_seconds or 0) <= (outcome.total_seconds or 0):
         return f"{outcome.train_seconds} s of training in {outcome.total_seconds} s"
     return None
 

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from string import Template
 
+from ...files import write_atomically
 from ...registry import UserError
-from ..store.rowfile import write_atomically
 
 TEMPLATE = Path(__file__).parent / "templates" / "method.txt"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"

@@ -17,7 +17,7 @@ from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeCl
 from ..engine import Method, Server, Step, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.cohort import Cohort
-from ..engine.loop import Exchange
+from ..engine.exchange import Exchange
 from ..engine.messages import Download, Each, Tree, transform
 
 Logged = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value

@@ -1,26 +1,68 @@
-"""The federated engine: cohorts, backbones, the exchange, evaluation."""
+"""The federated engine: clients that train as one program, the exchange, evaluation.
 
-from .backbones import Params
+All that an author of a method needs is here; no other module of the engine has to be imported.
+
+- what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
+  `average`, `Arrangement`, `Skip`
+- the client's side: `Cohort`, `GraphCohort`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
+- what crosses: `Tree`, `Download`, `Each`, `transform`; types of models: `Params`, `Tensors`, `Forward`
+- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs)
+- arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
+- draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
+
+A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
+"""
+
+from .backbones import (
+    BACKBONES,
+    GAT,
+    GCN,
+    GIN,
+    MLP,
+    SGC,
+    Backbone,
+    Forward,
+    GraphSAGE,
+    OrthoGCN,
+    Params,
+    affine,
+    glorot,
+)
+from .batch import Batch, Features, collate
 from .cohort import Cohort
 from .config import TrainConfig
 from .evaluate import Diverged
-from .method import METHODS, Arrangement, Method, Phase, Server, Skip, Step, average
-from .outcome import Outcome
-from .train import train
+from .graphs.graphcohort import STATISTICS, GraphCohort, is_statistic
+from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
+from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
+from .messages import Download, Each, Leaf, Tree, transform
+from .method import METHODS, Arrangement, Common, Method, Phase, Server, Skip, Step, average
+from .network import Network
+from .ops import (
+    SparseMatrix,
+    dropout,
+    owners,
+    segment_add,
+    segment_dot,
+    segment_product,
+    segment_sum,
+    take_rows,
+    to_scipy_csr,
+    to_torch_csr,
+)
+from .optim import Tensors
+from .random import Streams, rate, stream
+from .timing import section
+from .train import Outcome, train
+from .wholes import union_client, whole_client
 
 __all__ = [
-    "METHODS",
-    "Arrangement",
-    "Cohort",
-    "Diverged",
-    "Method",
-    "Outcome",
-    "Params",
-    "Phase",
-    "Server",
-    "Skip",
-    "Step",
-    "TrainConfig",
-    "average",
-    "train",
-]
+    "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
+    "Arrangement", "Backbone", "Batch", "Cohort", "Common", "Diverged", "Download", "Each", "Encoder", "Features",
+    "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphSAGE", "Leaf", "Method", "Network", "Operator",
+    "OrthoGCN", "Outcome", "Params", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors",
+    "TrainConfig", "Tree",
+    "affine", "average", "collate", "dropout", "encoder_of", "glorot", "is_statistic", "neighbours", "normalised",
+    "owners", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows",
+    "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",
+]  # fmt: skip

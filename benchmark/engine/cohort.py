@@ -27,8 +27,8 @@ class Cohort:
 
     clients: ids in the federation. batch: all their data in client order; data: the same, one batch an architecture.
     params: the clients' models, (K, ...). state: whatever a method keeps at its clients between rounds; a tree whose
-    leaves have one entry a client. received: the last download, leaves (K, ...). cache: what follows from data and
-    state and can be made again at any time; a selection starts with an empty one.
+    leaves have one entry a client. received: the last download, leaves (K, ...); shared: what `Step.shared` made of it.
+    cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Cohort:
         self.params: Params = {}
         self.state: dict[str, Any] = {}
         self.received: Tree = {}
+        self.shared: Any = None
         self.cache: dict[str, Any] = {}
         self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
         self._optimisers: dict[str, StackedOptimiser] = {}
@@ -111,10 +112,10 @@ class Cohort:
         streams = self.streams if training else None
         return self.network.forward(self.params if params is None else params, self.data, streams)
 
+    @section("aggregation")
     def load(self, values: Params) -> None:
         """Replace parameters by copies of `values` (all or some names)."""
-        with section("aggregation"):
-            self.params = self.params | {name: value.clone() for name, value in values.items()}
+        self.params = self.params | {name: value.clone() for name, value in values.items()}
 
     def sq_distance(self, other: Params) -> torch.Tensor:
         """(K,) squared 2-norm between each client's parameters and `other`, which gets no gradient."""
@@ -157,7 +158,8 @@ class Cohort:
                 if each_epoch is not None:
                     each_epoch()
                 for active in self.steps():
-                    losses = loss(self)
+                    with section("objective"):
+                        losses = loss(self)
                     with section("backward"):
                         found = torch.autograd.grad(losses.sum(), [trained[n] for n in names], allow_unused=True)
                     grads = {n: g for n, g in zip(names, found, strict=True) if g is not None}
@@ -171,12 +173,12 @@ class Cohort:
         """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
         yield None
 
+    @section("loss")
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""
-        with section("loss"):
-            batch, rows = self.batch, self.batch.rows["train"]
-            losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
-            return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
+        batch, rows = self.batch, self.batch.rows["train"]
+        losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
+        return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
 
     def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""

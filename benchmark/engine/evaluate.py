@@ -15,7 +15,7 @@ from .cohort import Cohort
 from .method import Arrangement, Method
 from .targets import Target, join, original_rows, own_rows
 from .timing import section
-from .views import union_client, whole_client
+from .wholes import union_client, whole_client
 
 
 @dataclass

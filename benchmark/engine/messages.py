@@ -7,7 +7,7 @@ tree shaped like an upload. Integers of 64 bits count 8 bytes, float32 counts 4:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,8 +21,9 @@ Tree: TypeAlias = dict[str, Any]  # nested dicts with leaves
 class Each:
     """A download with a value of its own for each client that gets it: leaves (K, ...) or lists of K tensors.
 
-    clients: the ids addressed, in the order of the leaves; None = the participants of the round. A method that allows
-    partial participation addresses all clients, since those of the next round are not known yet.
+    clients: the ids addressed, in the order of the leaves; None = those who took part in the step. Everyone who acts in
+    the next step must be among them; whoever else is gets nothing, now or later. So a method that allows partial
+    participation addresses all clients, since those of the next round are not known yet.
     """
 
     tree: Tree
@@ -32,40 +33,78 @@ class Each:
 Download: TypeAlias = "Tree | Each"
 
 
-def leaves(tree: Any) -> Iterator[Leaf]:
-    """The leaves of a tree, in key order of the dicts. TypeError for anything that cannot cross the wire."""
-    if isinstance(tree, dict):
-        for key in tree:
-            yield from leaves(tree[key])
-    elif isinstance(tree, torch.Tensor) or (
-        isinstance(tree, list) and all(isinstance(entry, torch.Tensor) for entry in tree)
-    ):
-        yield tree
-    else:
-        raise TypeError(f"a message holds tensors and lists of tensors, not {type(tree).__name__}")
+class Own(str):
+    """A key for what only the clients of one architecture have, where a cohort has several: a name and that `kind`."""
+
+    kind: int
+    name: str
+
+    def __new__(cls, kind: int, name: str) -> Own:
+        self = super().__new__(cls, f"{kind}:{name}")
+        self.kind, self.name = kind, name
+        return self
+
+    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # what copying and pickling call __new__ with
+        return self.kind, self.name
+
+
+ABSENT: Any = object()
+
+
+def walk(function: Callable[..., Any], tree: Any, *others: Any, kind: int | None = None) -> Any:
+    """The tree of function(kind, leaf of the tree, of the others ...): the one walker over nested dicts.
+
+    kind: of the architecture that a leaf belongs to (see `Own`), None where it is all clients'. A leaf that one tree
+    has and another lacks is ABSENT there; what the function makes ABSENT is left out.
+    """
+    # torch.utils._pytree knows neither kinds nor trees of different keys: `take` and `put` would need a walker beside
+    # it. On the messages of a FedAvg round of 100 clients it takes 0.9 times as long as this, on `take` and `put` of
+    # half of them 1.05 times; either way a thousandth of the round.
+    if others:
+        tree, *others = _aligned(tree, *others)  # type: ignore[assignment]
+    if not isinstance(tree, dict):
+        return function(kind, tree, *others)
+    found = {}
+    for key, value in tree.items():
+        own = key.kind if isinstance(key, Own) else kind
+        made = walk(function, value, *[other[key] for other in others], kind=own)
+        if made is not ABSENT:
+            found[key] = made
+    return found
+
+
+def _aligned(*trees: Any) -> Sequence[Any]:
+    """Dicts that all have the keys of all of them, in order; leaves as they are."""
+    if not any(isinstance(tree, dict) for tree in trees):
+        return trees
+    keys = dict.fromkeys(key for tree in trees if tree is not ABSENT for key in tree)
+    return [{key: ABSENT if tree is ABSENT else tree.get(key, ABSENT) for key in keys} for tree in trees]
 
 
 def transform(tree: Any, function: Callable[[Leaf], Any]) -> Any:
     """The same tree with `function` applied to every leaf."""
-    if isinstance(tree, dict):
-        return {key: transform(value, function) for key, value in tree.items()}
-    return function(tree)
+    return walk(lambda _, leaf: function(leaf), tree)
+
+
+def leaves(tree: Any) -> list[Leaf]:
+    """The leaves of a tree, in key order of the dicts. TypeError for anything that cannot cross the wire."""
+    found: list[Leaf] = []
+    transform(tree, found.append)
+    for leaf in found:
+        if not all(isinstance(entry, torch.Tensor) for entry in (leaf if isinstance(leaf, list) else [leaf])):
+            raise TypeError(f"a message holds tensors and lists of tensors, not {type(leaf).__name__}")
+    return found
 
 
 def merge(trees: Sequence[Tree]) -> Tree:
     """The uploads of several cohorts as one, clients in order."""
-    first = trees[0]
-    if len(trees) == 1:
-        return first
-    merged: Tree = {}
-    for key, value in first.items():
-        column = [tree[key] for tree in trees]
-        if isinstance(value, dict):
-            merged[key] = merge(column)
-        elif isinstance(value, list):
-            merged[key] = [entry for part in column for entry in part]
-        else:
-            merged[key] = torch.cat(column)
+
+    def joined(_: int | None, *column: Any) -> Leaf:
+        return [entry for part in column for entry in part] if isinstance(column[0], list) else torch.cat(column)
+
+    if len(trees) < 2:
+        return trees[0] if trees else {}
+    merged: Tree = walk(joined, *trees)
     return merged
 
 
@@ -84,7 +123,7 @@ def tree_bytes(tree: Tree, clients: int) -> list[int]:
 
 
 def deliver(message: Download, clients: Sequence[int], participants: Sequence[int], *, partial: bool = False) -> Tree:
-    """What these clients receive: leaves with a leading axis for them. participants: of the round of the message.
+    """What these clients receive: leaves with a leading axis for them. participants: of the step of the message.
 
     A value that is the same for everyone is expanded, not copied (stride 0); the receiver must not write into it.
     RuntimeError when a personal download does not address one of the clients; with `partial`, an empty tree.

@@ -2,12 +2,12 @@
 
 A run is a list of phases, a phase repeats a round, a round is a list of steps. A step has a client half, which runs on
 a cohort and returns what is uploaded, and a server half, which gets the uploads of all participants and returns what is
-sent down; the clients find that in `cohort.received` at their next step. Nothing else crosses.
+sent down; those who act in the next step find it in `cohort.received`. Nothing else crosses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -58,6 +58,7 @@ class Server:
         return initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
 
 
+@section("aggregation")
 def average(values: Tree, weights: torch.Tensor) -> Tree:
     """Weighted sum over the client axis of every (K, ...) leaf."""
 
@@ -66,16 +67,36 @@ def average(values: Tree, weights: torch.Tensor) -> Tree:
             raise TypeError("values of different shapes cannot be averaged")
         return torch.tensordot(weights.to(leaf.dtype), leaf, 1)
 
-    with section("aggregation"):
-        return transform(values, mean)
+    return transform(values, mean)
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every client knows of a run besides its own data."""
+
+    seed: int
+    round: int
+    features: int
+    classes: int
+    config: TrainConfig
 
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange: the clients' half, then the server's."""
+    """One exchange: the clients' half, then the server's.
+
+    only: the clients that act, where not all participants of the round do (others that it names are left out); told by
+    the round, not by what was uploaded. The server half is about them alone: uploads, `participants`, `weights`; where
+    nobody acts it gets {}. What it returns goes to those who act in the next step, once, and is kept for nobody else:
+    what is meant for later it holds back in `state`.
+    shared: what every client would compute alike from a download that is the same for everyone. Computed once, it is
+    `cohort.shared` in each client half, to be read only. It sees nothing but what all clients know.
+    """
 
     client: Callable[[Cohort], Tree]
     server: Callable[[Server, Tree], Download]
+    only: Callable[[Server], Iterable[int]] | None = None
+    shared: Callable[[Tree, Common], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +138,7 @@ class Method(Spec):
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
+    reference: ClassVar[bool] = False  # trains on what no federation has in one place: shown, never ranked
 
     # -- where it applies -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,23 +10,23 @@ import torch
 
 from .backbones import Backbone, Forward, Params
 from .batch import Batch
+from .messages import ABSENT, Own, walk
 from .random import Streams, stream
-
-_GROUP = re.compile(r"^(\d+):")
 
 
 @dataclass(frozen=True)
 class Group:
-    """The clients of a cohort that share an architecture, by their positions in it."""
+    """The clients of a cohort that share an architecture, by their positions in it. kind: the architecture's number."""
 
+    kind: int
     backbone: Backbone
     positions: tuple[int, ...]
 
 
 class Network:
-    """Heterogeneous models as one: parameters of group g are named "g:name" and have that group's clients in front.
+    """Heterogeneous models as one: a group's parameters are named `Own(kind, name)`, that group's clients in front.
 
-    With one architecture there is one group and no prefix. Outputs come back in client order, whatever the grouping.
+    With one architecture there is one group and plain names. Outputs come back in client order, whatever the grouping.
     """
 
     def __init__(self, backbones: Sequence[Backbone], clients: Sequence[int]) -> None:
@@ -35,7 +34,7 @@ class Network:
         self.backbones, self.clients = tuple(backbones), tuple(clients)
         kinds = [client % len(self.backbones) for client in self.clients]
         self.groups = [
-            Group(self.backbones[kind], tuple(p for p, own in enumerate(kinds) if own == kind))
+            Group(kind, self.backbones[kind], tuple(p for p, own in enumerate(kinds) if own == kind))
             for kind in sorted(set(kinds))
         ]
         self.heterogeneous = len(self.backbones) > 1
@@ -49,16 +48,19 @@ class Network:
             fresh = initial(self.backbones[0], seed, features, classes)
             return {name: value.expand(len(self.clients), *value.shape).clone() for name, value in fresh.items()}
         params: Params = {}
-        for g, group in enumerate(self.groups):
+        for group in self.groups:
             own = [
                 group.backbone.init(stream(seed, "initialisation", self.clients[p]), features, classes)
                 for p in group.positions
             ]
-            params |= {self._name(g, name): torch.stack([one[name] for one in own]) for name in own[0]}
+            params |= {Own(group.kind, name): torch.stack([one[name] for one in own]) for name in own[0]}
         return params
 
-    def _name(self, g: int, name: str) -> str:
-        return f"{g}:{name}" if self.heterogeneous else name
+    def _models(self, params: Params, group: Group) -> Params:
+        """The parameters of a group under their plain names."""
+        if not self.heterogeneous:
+            return params
+        return {key.name: value for key, value in params.items() if isinstance(key, Own) and key.kind == group.kind}
 
     def forward(self, params: Params, data: Sequence[Batch], streams: Streams | None = None) -> Forward:
         """All clients' rows. data: one batch a group, with the group's clients in order.
@@ -68,10 +70,9 @@ class Network:
         if not self.heterogeneous:
             return self.groups[0].backbone.forward(params, data[0], streams)
         outs = []
-        for g, (group, batch) in enumerate(zip(self.groups, data, strict=True)):
-            own = {name.split(":", 1)[1]: value for name, value in params.items() if name.startswith(f"{g}:")}
+        for group, batch in zip(self.groups, data, strict=True):
             drawn = streams.select(group.positions) if streams is not None else None
-            outs.append(group.backbone.forward(own, batch, drawn))
+            outs.append(group.backbone.forward(self._models(params, group), batch, drawn))
         logits = self._restore([out.logits for out in outs], data)
         if any(not out.pre for out in outs):
             return Forward(logits)
@@ -101,83 +102,60 @@ class Network:
         if not self.heterogeneous:
             return {name: value for name, value in params.items() if name.startswith(prefix)}
         found: dict[str, list[torch.Tensor]] = {}
-        for g, group in enumerate(self.groups):
-            for name, value in params.items():
-                if name.startswith(f"{g}:{prefix}"):
-                    row = found.setdefault(name.split(":", 1)[1], [torch.empty(0)] * len(self.clients))
+        for group in self.groups:
+            for name, value in self._models(params, group).items():
+                if name.startswith(prefix):
+                    rows = found.setdefault(name, [torch.empty(0)] * len(self.clients))
                     for position, own in zip(group.positions, value, strict=True):
-                        row[position] = own
+                        rows[position] = own
         return {name: torch.stack(rows) for name, rows in found.items()}
 
     def with_part(self, params: Params, part: Params) -> Params:
-        """`params` with the entries of `part` (names without group, (K, ...)) put in their place; fresh tensors."""
+        """`params` with the entries of `part` (plain names, (K, ...)) put in their place; fresh tensors."""
         out = dict(params)
         for name, value in part.items():
-            for g, group in enumerate(self.groups):
-                out[self._name(g, name)] = value[list(group.positions)].clone()
+            for group in self.groups:
+                key = Own(group.kind, name) if self.heterogeneous else name
+                out[key] = value[list(group.positions)].clone()
         return out
 
     def take(self, tree: Any, positions: Sequence[int]) -> Any:
-        """Rows of some clients from a tree of (K, ...) tensors and lists; copies.
+        """Rows of some clients from a tree of (K, ...) tensors and lists; copies. Under a key `Own`, of its group's."""
+        rows = self._rows(positions)
 
-        Keys "g:name" hold the clients of group g; a selection may lack whole groups, and numbers its own from 0.
-        """
-        return _take(tree, list(positions), self._moves(positions))
+        def taken(kind: int | None, leaf: Any) -> Any:
+            if isinstance(leaf, list):
+                return [leaf[row] for row in rows[kind]]
+            return leaf[rows[kind]] if isinstance(leaf, torch.Tensor) else leaf
+
+        return walk(lambda kind, leaf: taken(kind, leaf) if rows[kind] else ABSENT, tree)
 
     def put(self, tree: Any, positions: Sequence[int], part: Any) -> Any:
         """The inverse of `take`: a tree like `tree` with the rows of `part` at these positions."""
-        return _put(tree, list(positions), part, len(self.clients), self._moves(positions))
+        rows = self._rows(positions)
+        sizes = {kind: len(own) for kind, own in self._rows(range(len(self.clients))).items()}
 
-    def _moves(self, positions: Sequence[int]) -> list[tuple[int, list[int], int]]:
-        """For each group of a selection: its number here, its rows there, and how many clients it has here."""
-        if not self.heterogeneous:
-            return []
-        rows = [[group.positions.index(p) for p in positions if p in group.positions] for group in self.groups]
-        return [(g, own, len(self.groups[g].positions)) for g, own in enumerate(rows) if own]
+        def placed(kind: int | None, whole: Any, own: Any) -> Any:
+            if isinstance(own, list):
+                whole = list(whole) if isinstance(whole, list) else [None] * sizes[kind]
+                for row, value in zip(rows[kind], own, strict=True):
+                    whole[row] = value
+                return whole
+            if isinstance(own, torch.Tensor):
+                whole = whole.clone() if isinstance(whole, torch.Tensor) else own.new_zeros(sizes[kind], *own.shape[1:])
+                whole[rows[kind]] = own
+                return whole
+            return whole if own is ABSENT else own
 
+        return walk(placed, tree, part)
 
-Moves = list[tuple[int, list[int], int]]
-
-
-def _take(tree: Any, index: list[int], moves: Moves) -> Any:
-    if isinstance(tree, dict):
-        taken = {}
-        for key, value in tree.items():
-            group = _GROUP.match(key)
-            if not moves or group is None:
-                taken[key] = _take(value, index, moves)
-                continue
-            for new, (old, rows, _) in enumerate(moves):
-                if old == int(group[1]):
-                    taken[f"{new}:{key[group.end() :]}"] = _take(value, rows, [])
-        return taken
-    if isinstance(tree, list):
-        return [tree[p] for p in index]
-    return tree[index] if isinstance(tree, torch.Tensor) else tree
-
-
-def _put(tree: Any, index: list[int], part: Any, clients: int, moves: Moves) -> Any:
-    if isinstance(part, dict):
-        tree = dict(tree or {})
-        for key, value in part.items():
-            group = _GROUP.match(key)
-            if not moves or group is None:
-                tree[key] = _put(tree.get(key), index, value, clients, moves)
-            else:
-                old, rows, size = moves[int(group[1])]
-                name = f"{old}:{key[group.end() :]}"
-                tree[name] = _put(tree.get(name), rows, value, size, [])
-        return tree
-    if isinstance(part, list):
-        whole = list(tree) if tree is not None else [None] * clients
-        for p, value in zip(index, part, strict=True):
-            whole[p] = value
-        return whole
-    if isinstance(part, torch.Tensor):
-        out = part.new_zeros((clients, *part.shape[1:])) if tree is None else tree.clone()
-        out[index] = part
-        return out
-    return part
+    def _rows(self, positions: Sequence[int]) -> dict[int | None, list[int]]:
+        """Where these clients' rows lie: in what all clients have (None), and in what each group has."""
+        rows: dict[int | None, list[int]] = {None: list(positions)}
+        for group in self.groups if self.heterogeneous else ():
+            place = {p: row for row, p in enumerate(group.positions)}
+            rows[group.kind] = [place[p] for p in positions if p in place]
+        return rows
 
 
 def initial(backbone: Backbone, seed: int, features: int, classes: int) -> Params:

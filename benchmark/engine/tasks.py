@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from ...datasets.federation import Federation, GraphClient, NodeClient
-from .clustering import ClusteringEvaluator
 from .cohort import Cohort
 from .config import TrainConfig
 from .evaluate import Evaluator
-from .graphcohort import GraphCohort
+from .graphs.clustering import ClusteringEvaluator
+from .graphs.graphcohort import GraphCohort
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _active: dict[str, float] | None = None
 _stack: list[list[float]] = []
 
 
 class section:
-    """`with section("dense"):` adds the block's own wall seconds, nested sections excluded, to the measurement."""
+    """`with section("dense"):` adds the block's own wall seconds, nested sections excluded, to the measurement.
+
+    `@section("dense")` does so for every call of a function.
+    """
 
     __slots__ = ("name", "start")
 
@@ -31,6 +39,14 @@ class section:
             _active[self.name] += elapsed - inner
             if _stack:
                 _stack[-1][0] += elapsed
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            with section(self.name):
+                return function(*args, **kwargs)
+
+        return timed
 
 
 @contextlib.contextmanager

@@ -1,37 +1,46 @@
-"""A whole run: phases, evaluation after each round, the best round by validation, early stopping, the outcome."""
+"""A whole run: phases, an evaluation after each round, and the outcome of the round that counts."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
+from pydantic import Field, SkipValidation
 
 from ...datasets.federation import Federation
+from ...metrics import Metrics
 from .backbones import Backbone
 from .config import TrainConfig
-from .evaluate import Diverged, Evaluator, Models, Scored
-from .loop import Exchange
+from .evaluate import Diverged, Evaluator, Models
+from .exchange import Exchange
 from .method import Method, Skip
-from .outcome import Outcome
+from .policy import Round, Selection
 from .tasks import TASKS
 
 OnRound = Callable[[int, dict[str, float]], None]
 OnBest = Callable[[Evaluator, Models], None]
 
 
-@dataclass
-class _Best:
-    """The round that validation chose."""
+class Outcome(Metrics):
+    """The figures of one run, and what lies behind them.
 
-    value: float
-    round: int
-    scored: Scored
-    models: Models
-    upload: int
-    download: int
+    history: per-round columns of equal length ("round", "val", "score", "val_loss", "train_loss", "upload_bytes",
+    "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry where the whole graph or
+    the union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", where there are
+    such models. Neither is validated: bytes stay integers.
+    """
+
+    history: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
+    per_client: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def matrix(self) -> dict[str, float | None]:
+        """The four model x data figures."""
+        kinds = [f"{model}_on_{data}" for model in ("global", "personal") for data in ("global", "local")]
+        return {kind: getattr(self, kind) for kind in kinds}
 
 
 def train(
@@ -63,46 +72,49 @@ def train(
     arrangement = method.arrange(federation)
     exchange = Exchange(method, arrangement, backbones, config, seed, cohort_size)
     evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, exchange.cohorts)
-    model = method.delivers if config.model == "auto" else config.model
-    available = exchange.models()
-    if model == "global" and available.server is None:
-        model = "personal"  # a method without a global model is scored by its clients' models
-    history: dict[str, list[float]] = {}
-    best: _Best | None = None
-    rounds = 0
+    model = _scored_model(method, config, exchange)
+    selection = Selection(config)
     for phase in method.phases(config):
         for number in range(1, phase.length(exchange.server) + 1):
             exchange.round(phase, number)
             if not phase.scored:
                 continue
-            rounds += 1
-            models = exchange.models()
-            scored = _score(evaluator, models, model, config, rounds)
-            figures = _figures(scored, exchange)
-            for name, value in {"round": rounds, **figures}.items():
-                history.setdefault(name, []).append(value)
-            value = _selection_value(config, figures, rounds)
-            if best is None or value > best.value:
-                best = _Best(value, rounds, scored, _keep(models), *_traffic(exchange))
+            seen = _evaluated(evaluator, exchange, model, selection.rounds + 1)
+            selection.add(seen)
             if on_round is not None:
-                on_round(rounds, figures)
-            if config.patience is not None and rounds - best.round >= config.patience:
+                on_round(seen.number, seen.figures)
+            if selection.stops:
                 break
-    assert best is not None
-    outcome = _outcome(best, model, config, evaluator, exchange, rounds, history, federation)
+    outcome = _outcome(selection, model, evaluator, exchange)
     outcome.total_seconds = time.perf_counter() - begin
     if on_best is not None:
-        on_best(evaluator, best.models)
+        on_best(evaluator, selection.best.models)
     return outcome
 
 
-def _score(evaluator: Evaluator, models: Models, model: str, config: TrainConfig, rounds: int) -> Scored:
+def _scored_model(method: Method, config: TrainConfig, exchange: Exchange) -> str:
+    """Whose model is scored, "global" or "personal": without a global one, the clients' own."""
+    model = method.delivers if config.model == "auto" else config.model
+    return "personal" if model == "global" and exchange.models().server is None else model
+
+
+def _evaluated(evaluator: Evaluator, exchange: Exchange, model: str, number: int) -> Round:
+    """The round that has just ended, scored."""
+    config, models = exchange.config, exchange.models()
     try:
         scored = evaluator.score(models, model, config.data, with_loss=config.select == "val_loss")
     except Diverged as error:
-        raise Diverged(f"{error} after round {rounds}: lower the learning rate or the method's loss weights") from None
+        raise Diverged(f"{error} after round {number}: lower the learning rate or the method's loss weights") from None
     assert scored is not None, f"{evaluator.method.name} delivers no {model} model"
-    return scored
+    figures = {
+        "val": _mean(scored.val),
+        "score": _mean(scored.test),
+        "upload_bytes": sum(exchange.upload_bytes),
+        "download_bytes": sum(exchange.download_bytes),
+        "seconds": exchange.seconds,
+    }
+    loss = {} if scored.val_loss is None else {"val_loss": scored.val_loss}
+    return Round(number, figures | loss, scored, models)
 
 
 def _mean(values: torch.Tensor) -> float:
@@ -110,77 +122,44 @@ def _mean(values: torch.Tensor) -> float:
     return float(values.nanmean())
 
 
-def _figures(scored: Scored, exchange: Exchange) -> dict[str, float]:
-    upload, download = _traffic(exchange)
-    figures = {
-        "val": _mean(scored.val),
-        "score": _mean(scored.test),
-        "upload_bytes": upload,
-        "download_bytes": download,
-        "seconds": exchange.seconds,
-    }
-    return figures | ({"val_loss": scored.val_loss} if scored.val_loss is not None else {})
+def _none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
-def _traffic(exchange: Exchange) -> tuple[int, int]:
-    return sum(exchange.upload_bytes), sum(exchange.download_bytes)
+def _outcome(selection: Selection, model: str, evaluator: Evaluator, exchange: Exchange) -> Outcome:
+    best, scored = selection.best, selection.best.scored
+    matrix, local = _matrix(evaluator, best.models)
+    weights = scored.target.count("test").float()
+    weighted = (scored.test.nan_to_num() * weights).sum() / weights.sum() if len(weights) == len(scored.test) else None
+    return Outcome(
+        score=_none_if_nan(best.figures["score"]),
+        score_metric=evaluator.describe(model, exchange.config.data),
+        val=_none_if_nan(best.figures["val"]),
+        macro_f1=None if scored.predicted is None else _none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
+        score_weighted=None if weighted is None else _none_if_nan(float(weighted)),
+        **matrix,
+        best_round=best.number,
+        rounds=selection.rounds,
+        upload_bytes=sum(exchange.upload_bytes),
+        download_bytes=sum(exchange.download_bytes),
+        upload_bytes_best=int(best.figures["upload_bytes"]),
+        download_bytes_best=int(best.figures["download_bytes"]),
+        train_seconds=exchange.seconds,
+        total_seconds=0.0,
+        history=selection.history,
+        per_client={"val": scored.val.tolist(), "score": scored.test.tolist(), **local},
+        notes=evaluator.original.notes,
+    )
 
 
-def _selection_value(config: TrainConfig, figures: dict[str, float], rounds: int) -> float:
-    """Larger is better; without a single validation node, or by choice, the last round wins."""
-    value = -figures["val_loss"] if config.select == "val_loss" else figures["val"]
-    return float(rounds) if config.select == "last" or math.isnan(value) else value
-
-
-def _keep(models: Models) -> Models:
-    """A snapshot: the next rounds may train the clients' models in place."""
-    if models.personal is None:
-        return models
-    return Models(models.server, [{name: value.clone() for name, value in own.items()} for own in models.personal])
-
-
-def _outcome(
-    best: _Best,
-    model: str,
-    config: TrainConfig,
-    evaluator: Evaluator,
-    exchange: Exchange,
-    rounds: int,
-    history: dict[str, list[float]],
-    federation: Federation,
-) -> Outcome:
+def _matrix(evaluator: Evaluator, models: Models) -> tuple[dict[str, float | None], dict[str, list[float]]]:
+    """The four model x data figures, and those on local graphs client by client."""
     matrix: dict[str, float | None] = {}
     local: dict[str, list[float]] = {}
     for kind in ("global", "personal"):
         for data in ("global", "local"):
-            scored = evaluator.score(best.models, kind, data)
+            scored = evaluator.score(models, kind, data)
             matrix[f"{kind}_on_{data}"] = None if scored is None else _none_if_nan(_mean(scored.test))
             if scored is not None and data == "local":
                 local[f"{kind}_on_local"] = scored.test.tolist()
-    scored = best.scored
-    weights = scored.target.count("test").float()
-    weighted = (scored.test.nan_to_num() * weights).sum() / weights.sum() if len(weights) == len(scored.test) else None
-    upload, download = _traffic(exchange)
-    return Outcome(
-        score=_none_if_nan(_mean(scored.test)),
-        score_metric=evaluator.describe(model, config.data),
-        val=_none_if_nan(_mean(scored.val)),
-        macro_f1=None if scored.predicted is None else _none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
-        score_weighted=None if weighted is None else _none_if_nan(float(weighted)),
-        matrix=matrix,
-        best_round=best.round,
-        rounds=rounds,
-        upload_bytes=upload,
-        download_bytes=download,
-        upload_bytes_best=best.upload,
-        download_bytes_best=best.download,
-        train_seconds=exchange.seconds,
-        total_seconds=0.0,
-        history=history,
-        per_client={"val": scored.val.tolist(), "score": scored.test.tolist(), **local},
-        notes=federation.notes,
-    )
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return matrix, local

@@ -10,11 +10,11 @@ import torch
 from ...datasets.federation import NodeData
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch, collate
-from ..engine.clustering import ClusteringEvaluator
 from ..engine.evaluate import Evaluator, Models
+from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.network import Network
 from ..engine.random import Streams, stream
-from ..engine.views import whole_client
+from ..engine.wholes import whole_client
 
 # Side files are published with the rows: these bounds keep one below about a megabyte at width 64.
 NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is no clearer

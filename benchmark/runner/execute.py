@@ -17,23 +17,20 @@ import torch
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
 from ...datasets.federation import Data, Federation
 from ...methods import METHODS
+from ...metrics import METRICS
 from ...registry import UserError
-from ..engine import Diverged, Skip, train
+from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
 from ..engine.evaluate import Evaluator, Models
-from ..engine.outcome import Outcome
 from ..store import Store
 from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell
+from ..suites.registered import check_clients
 from .embeddings import collect
 
 T = TypeVar("T")
 OnRound = Callable[[int, dict[str, Any]], None]
-FIGURES = (
-    "score", "score_metric", "val", "macro_f1", "score_weighted", "best_round", "rounds", "upload_bytes",
-    "download_bytes", "upload_bytes_best", "download_bytes_best", "train_seconds", "total_seconds",
-)  # fmt: skip
 ALLOCATION = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "std::length_error")
 
 
@@ -51,7 +48,9 @@ class FederationCache:
     def _build(self, cell: Cell) -> Federation:
         data = _recall(self._data, str(cell.dataset), self._sizes[0], lambda: cell.dataset.build(DATASETS).load())
         partition, split = cell.partition.build(PARTITIONS), cell.split.build(SPLITS)
-        return build_federation(data, partition, split, cell.clients, cell.seed)
+        federation = build_federation(data, partition, split, cell.clients, cell.seed)
+        check_clients(cell, federation.partition_hash)
+        return federation
 
 
 def _recall(cache: OrderedDict[str, T], key: str, size: int, make: Callable[[], T]) -> T:
@@ -132,7 +131,7 @@ def _describe(federation: Federation) -> dict[str, Any]:
 
 
 def _figures(outcome: Outcome) -> dict[str, Any]:
-    figures = {name: getattr(outcome, name) for name in FIGURES} | outcome.matrix
+    figures = {name: getattr(outcome, name) for name in METRICS}
     wild = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
     if wild:
         raise UserError(f"training diverged: {', '.join(wild)} is not finite")

@@ -16,8 +16,8 @@ from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError, did_you_mean
 from ..store import Store
-from ..store.provenance import source_version
 from ..store.schema import Row
+from ..store.versions import Versions
 from ..suites.cell import Cell
 
 State = Literal["todo", "done", "failed", "skipped"]
@@ -27,17 +27,16 @@ UNFINISHED = ("failed", "timeout", "oom")
 
 @dataclass(frozen=True)
 class Item:
-    """A cell of a suite, what is to happen with it, and the row that stands for it so far."""
+    """A cell of a suite, what is to happen with it, and the row that stands for it so far.
+
+    stale: the row was made by other source code of the method than there is now.
+    """
 
     suite: str
     cell: Cell
     state: State
     row: Row | None = None
-
-    @property
-    def stale(self) -> bool:
-        """Whether the row was made by other source code of the method than there is now."""
-        return self.row is not None and self.row.method_version != source_version(METHODS.cls(self.cell.method.name))
+    stale: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,8 @@ def make_plan(
             raise did_you_mean(word, get_args(Rerun), "kind of row to rerun")
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
-    items = [_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted]
+    versions = store.versions()
+    items = [_item(suite, cell, known[suite].get(cell.key), rerun, versions) for suite, cell in wanted]
     if embeddings:
         items = [_with_embeddings(item, store) for item in items]
     return Plan(tuple(items))
@@ -83,15 +83,13 @@ def _with_embeddings(item: Item, store: Store) -> Item:
     return replace(item, state="todo") if lacking else item
 
 
-def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> Item:
+def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str], versions: Versions) -> Item:
     if row is None:
         return Item(suite, cell, "todo")
     state: State = "done" if row.status == "ok" else "skipped" if row.status == "skipped" else "failed"
-    item = Item(suite, cell, state, row)
+    stale = versions.stale(row, METHODS.cls(cell.method.name))
     again = "all" in rerun or row.status in rerun or ("failed" in rerun and row.status in UNFINISHED)
-    if again or ("stale" in rerun and item.stale):
-        return Item(suite, cell, "todo", row)
-    return item
+    return Item(suite, cell, "todo" if again or ("stale" in rerun and stale) else state, row, stale)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...methods import METHODS
 from ..store import Store
 from .plan import Item
 
@@ -11,14 +12,13 @@ from .plan import Item
 def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Item]]:
     """(item, finished one) for items that another suite has run with today's source code; the newest run of each."""
     wanted = {item.cell.key: item for item in items}
-    found: dict[str, Item] = {}
+    found, versions = dict[str, Item](), store.versions()
     for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
         item = wanted.get(row.key)
         if item is None or row.suite == item.suite or row.status != "ok":
             continue
-        source = Item(row.suite, item.cell, "done", row)
-        if not source.stale:
-            found[row.key] = source
+        if not versions.stale(row, METHODS.cls(row.method)):
+            found[row.key] = Item(row.suite, item.cell, "done", row)
     return [(item, found[key]) for key, item in wanted.items() if key in found]
 
 

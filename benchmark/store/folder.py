@@ -6,6 +6,7 @@
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
+    results/versions.csv                        which versions of methods compute the same (versions.Equal)
     results/environments/<hash>.json            the machine and package versions that rows refer to
     results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
 
@@ -30,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from ...files import write_atomically
 from ...registry import UserError
-from . import rowfile, verified
-from .schema import Row
+from . import rowfile, verified, versions
+from .schema import COLUMNS, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +106,7 @@ class Store:
         """Store a run's curves next to its row; the bytes depend on the content only."""
         data = json.dumps(history, separators=(",", ":")).encode()
         with _clear_errors(self.root):
-            rowfile.write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
+            write_atomically(self.history_file(suite, key), gzip.compress(data, mtime=0))
 
     def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
         """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
@@ -113,18 +115,18 @@ class Store:
         buffer, members = io.BytesIO(), dict[str, Any](arrays)
         np.savez_compressed(buffer, **members)
         with _clear_errors(self.root):
-            rowfile.write_atomically(self.embeddings_file(suite, key), buffer.getvalue())
+            write_atomically(self.embeddings_file(suite, key), buffer.getvalue())
 
     def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
         path = self.environment_file(digest)
         with _clear_errors(self.root):
             if not path.exists():
-                rowfile.write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
+                write_atomically(path, (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode())
 
     def write_log(self, key: str, text: str) -> None:
         """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
         with _clear_errors(self.root):
-            rowfile.write_atomically(self.log_file(key), text.encode())
+            write_atomically(self.log_file(key), text.encode())
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
@@ -190,6 +192,10 @@ class Store:
         """On rows that the maintainers ran again, oldest first."""
         return verified.read(self.root)
 
+    def versions(self) -> versions.Versions:
+        """Which versions of methods stand for which."""
+        return versions.read(self.root)
+
     def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
         """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large
         or holds anything but arrays, zipfile.BadZipFile if it is no archive."""
@@ -217,7 +223,8 @@ def load_results(results: str | os.PathLike[str] = "results", suite: str | None 
     if not Path(results).is_dir():
         raise UserError(f"no results folder at {str(results)!r}; run `fglbench run` first or give --results DIR")
     rows = Store(results).rows(suite, latest_only=True)
-    return pd.DataFrame([row.model_dump() for row in rows], columns=rowfile.COLUMNS)
+    frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
+    return frame
 
 
 def safe_name(name: str) -> str:

@@ -12,13 +12,14 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ...registry import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUNDATIONS = {"builtins", "abc", "typing", "pydantic"}
+CODE = ("registry.py", "datasets", "benchmark", "methods")  # of the package: what decides a row's figures
 PACKAGES = "fglbench torch dgl numpy scipy scikit-learn scikit-network networkx ogb pydantic".split()  # noqa: SIM905
 
 
@@ -30,30 +31,6 @@ def now() -> str:
 def canonical(value: Any) -> str:
     """Canonical JSON: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-@functools.cache
-def source_version(cls: type) -> str:
-    """First 12 hex digits of the sha256 of the files that define a method: its own and its ancestors'.
-
-    The engine is left out (the git commit of a row covers it), so that the version changes when the method does. A
-    class without a source file (typed into a prompt) has version "unknown".
-    """
-    package = __name__.split(".")[0]
-    files = set()
-    for base in cls.__mro__:
-        own = base.__module__.startswith(f"{package}.methods.")
-        if not own and base.__module__.split(".")[0] in {*FOUNDATIONS, package}:
-            continue
-        try:
-            files.add(Path(inspect.getsourcefile(base) or ""))
-        except TypeError:
-            return "unknown"
-    try:
-        contents = sorted(path.read_bytes().replace(b"\r\n", b"\n") for path in files)
-    except OSError:
-        return "unknown"
-    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
 
 
 @functools.cache
@@ -69,9 +46,59 @@ def git_state() -> tuple[str, bool | None]:
     )
 
 
-def _git(*arguments: str) -> str | None:
+@functools.cache
+def code_version() -> str:
+    """First 12 hex digits of the sha256 of the package's own source: what ran, also where there is no checkout."""
+    digest = hashlib.sha256()
+    for top in CODE:
+        for path in sorted((ROOT / top).rglob("*.py")) if (ROOT / top).is_dir() else [ROOT / top]:
+            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + _text(path) + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _text(path: Path) -> bytes:
+    return path.read_bytes().replace(b"\r\n", b"\n")
+
+
+@functools.cache
+def origin(cls: type) -> str:
+    """Where a class from outside the package comes from, as canonical JSON; "" for one of the package's own.
+
+    distribution and version of the installed package, if it is one; commit and dirty flag of the repository around its
+    file, if there is one; source: sha256 (12 hex) of its file, or of its whole package.
+    """
+    top = cls.__module__.split(".")[0]
+    if top == __name__.split(".")[0]:
+        return ""
+    about: dict[str, Any] = {}
+    for name in importlib.metadata.packages_distributions().get(top, ())[:1]:
+        about |= {"distribution": name, "version": _installed(name)}
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20)
+        file = Path(inspect.getsourcefile(cls) or "").resolve(strict=True)
+    except (TypeError, OSError):
+        return canonical(about)  # typed into a prompt
+    if commit := _git("rev-parse", "--verify", "-q", "HEAD", folder=file.parent):
+        about |= {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--", ".", folder=file.parent))}
+    package = sys.modules.get(top)
+    folder = Path(package.__file__).parent if package and package.__file__ and hasattr(package, "__path__") else None
+    files = sorted(folder.rglob("*.py")) if folder else [file]
+    about["source"] = hashlib.sha256(b"\0".join(map(_text, files))).hexdigest()[:12]
+    return canonical(about)
+
+
+def known_commits(shas: Iterable[str]) -> set[str] | None:
+    """Those of the commits that the repository of this checkout has; None where there is no checkout."""
+    wanted = sorted({sha for sha in shas if sha})
+    if git_state()[1] is None:
+        return None
+    lines = (_git("cat-file", "--batch-check=%(objecttype) %(objectname)", given="\n".join(wanted)) or "").splitlines()
+    return {line.split()[1] for line in lines if line.startswith("commit ")}
+
+
+def _git(*arguments: str, folder: Path = ROOT, given: str = "") -> str | None:
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,45 +1,47 @@
-"""One CSV file of result rows: a header line, then one line a row, read and appended to with crashes in mind."""
+"""One CSV file of result rows: a header line, then one line a row, read and appended to with crashes in mind.
+
+Lines of several schemas may stand below one header: a row's first field says how many columns its line has, and the
+header is that of the newest. It is the only line that is ever replaced, when a row of a newer schema is appended.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ... import files
 from ...registry import UserError
-from .schema import SCHEMA_VERSION, Row
+from .schema import COLUMNS, SCHEMA_VERSION, WIDTHS, Row
 
-COLUMNS = list(Row.model_fields)
+READ = {str(version): width for version, width in WIDTHS.items()}  # by a line's first field
+HEADERS = {tuple(COLUMNS[:width]): version for version, width in WIDTHS.items()}
 
 
 def append(path: Path, row: Row) -> None:
     """Add one row, after mending what a crash left behind, and force it to disk. Call with the file's lock held."""
     if path.exists() and path.stat().st_size:
         repair(path)
-    if not path.exists() or not path.stat().st_size:
-        write_atomically(path, header())
-    append_bytes(path, line(row))
+    first, _, rest = (path.read_bytes() if path.exists() else b"").partition(b"\n")
+    if not first or _schema(path, first) < row.schema_version:
+        files.write_atomically(path, header() + rest)
+    files.append(path, line(row))
 
 
 def header() -> bytes:
-    """The first line of a file."""
+    """The first line of a new file."""
     return _line(COLUMNS)
 
 
 def line(row: Row) -> bytes:
-    """A row as it stands in a file, with the line break at its end."""
-    return _line(_fields(row))
-
-
-def _fields(row: Row) -> list[str]:
-    values = row.model_dump().values()  # a line is a row: no value may hold a line break
-    return ["" if value is None else " ".join(str(value).split("\n")).replace("\r", " ") for value in values]
+    """A row as it stands in a file, in the columns of its schema, with the line break at its end."""
+    values = [getattr(row, name) for name in COLUMNS[: WIDTHS[row.schema_version]]]
+    # a line is a row: no value may hold a line break
+    return _line(["" if v is None else " ".join(str(v).split("\n")).replace("\r", " ") for v in values])
 
 
 def _line(fields: Sequence[str]) -> bytes:
@@ -56,30 +58,42 @@ def _sound(line: bytes) -> list[str] | None:
         fields = next(csv.reader([line.decode()], strict=True), [])
     except (UnicodeDecodeError, csv.Error):
         return None
-    return fields if len(fields) == len(COLUMNS) else None
+    first, width = fields[0] if fields else "", len(fields)
+    newer = first.isdecimal() and width > len(COLUMNS)  # not ours to read, and not damaged
+    return fields if READ.get(first, width) == width and (width in READ.values() or newer) else None
 
 
 def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
     """(line number, bytes, fields or None when damaged) of every line below the header, which is checked.
 
-    Raises UserError for a foreign header.
+    Raises UserError for a foreign header, and for a line of a newer schema than the header's.
     """
-    lines = path.read_bytes().splitlines(keepends=True)
-    if lines and lines[0].endswith(b"\n"):
-        _check_header(path, lines[0].decode(errors="replace").strip().split(","))
-    for number, line in enumerate(lines, start=1):
+    schema = SCHEMA_VERSION
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
         if number == 1 and line.endswith(b"\n"):
+            schema = _schema(path, line)
             continue
-        yield number, line, None if number == 1 else _sound(line.replace(b"\r\n", b"\n"))
+        fields = None if number == 1 else _sound(line.replace(b"\r\n", b"\n"))
+        if fields is not None and len(fields) > WIDTHS[schema] and fields[0] in READ:
+            raise UserError(
+                f"{path}:{number}: written in result schema {fields[0]}, below a header of schema {schema}; "
+                f"make the first line that of schema {fields[0]}"
+            )
+        yield number, line, fields
 
 
-def _check_header(path: Path, header: list[str]) -> None:
-    if header == COLUMNS:
-        return
-    extra, missing = sorted(set(header) - set(COLUMNS)), sorted(set(COLUMNS) - set(header))
+def _schema(path: Path, first: bytes) -> int:
+    """The schema of a header. UserError for a foreign one."""
+    header = first.decode(errors="replace").strip().split(",")
+    found = HEADERS.get(tuple(header))
+    if found is not None:
+        return found
+    near = min(WIDTHS, key=lambda version: len(set(header) ^ set(COLUMNS[: WIDTHS[version]])))
+    known = COLUMNS[: WIDTHS[near]]
+    extra, missing = sorted(set(header) - set(known)), sorted(set(known) - set(header))
     what = "; ".join(f"{word} {', '.join(map(repr, n))}" for word, n in (("unknown", extra), ("missing", missing)) if n)
     raise UserError(
-        f"{path}: the header is not that of result schema {SCHEMA_VERSION} ({what or 'columns in another order'}); "
+        f"{path}: the header is not that of result schema {near} ({what or 'columns in another order'}); "
         "move the file away, or use the fglbench version that wrote it"
     )
 
@@ -103,12 +117,11 @@ def read(path: Path, only: str | None = None) -> list[Row]:
 
 def parse(path: Path, number: int, fields: list[str]) -> Row:
     """The row of a line's fields. UserError as of `read`."""
-    values = {column: value for column, value in zip(COLUMNS, fields, strict=True) if value != ""}
-    if values.get("schema_version") != str(SCHEMA_VERSION):
-        version = values.get("schema_version", "none")
-        raise UserError(f"{path}:{number}: written in result schema {version}; this fglbench reads {SCHEMA_VERSION}")
+    if fields[0] not in READ:
+        known = f"1 to {SCHEMA_VERSION}"
+        raise UserError(f"{path}:{number}: written in result schema {fields[0] or 'none'}; this fglbench reads {known}")
     try:
-        return Row.model_validate(values)
+        return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=False) if v != ""})
     except ValidationError as error:
         problem = error.errors()[0]
         column = ".".join(map(str, problem["loc"]))
@@ -122,52 +135,7 @@ def repair(path: Path) -> None:
     if not damaged:
         return
     aside = path.with_name(path.name + ".damaged")
-    append_bytes(aside, b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
+    files.append(aside, b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line not in damaged]
-    write_atomically(path, b"".join(kept))
+    files.write_atomically(path, b"".join(kept))
     warnings.warn(f"{path}: {len(damaged)} damaged line(s) moved to {aside.name}", stacklevel=3)
-
-
-def append_bytes(path: Path, data: bytes) -> None:
-    """Append all of `data` or nothing, and force it to disk."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(handle).st_size
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
-    finally:
-        os.close(handle)
-    if not size:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file so that a reader, a crash or a power cut sees the old content or the new one, nothing else."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)

@@ -1,76 +1,105 @@
 """One result row: the columns of every CSV under results/, and nothing else decides them.
 
-The runner writes rows, the report reads them, `validate` checks them: all through this model.
+The runner writes rows, the report reads them, `validate` checks them: all through this model. It refuses what no reader
+can work with: a value of the wrong type, a fraction beyond [0, 1]. The form, length and range that a column asks for
+besides (`metrics.Column`) are for rows that are to count, and `validate` holds them against these: what a run yields is
+stored whatever it is, and what was stored can be read.
+
+Columns are added, never changed or removed: a new one has `Column(since=...)`, stands behind all others in a line, and
+has a default for rows of an older schema, which keep their bytes.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-SCHEMA_VERSION = 1
+from ...metrics import Column, Metrics, columns
 
-Fraction = float | None  # in [0, 1]; empty where the metric does not exist for the run
+Json = Annotated[str, Column(json=True, longest=4000)]
+Digest = Annotated[str, Column(pattern="[0-9a-f]{12}")]
+Content = Annotated[str, Column(pattern="([0-9a-f]{64})?", needed=True)]
 
 
-class Row(BaseModel):
-    """One run of one cell. Field order is column order; an empty CSV field is None."""
+class Identity(BaseModel):
+    """What was run, on what, and how it went: the columns before the figures."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    schema_version: int = SCHEMA_VERSION
-    key: str = Field(description="sha256 (16 hex) of everything that defines the cell, seed included, code excluded")
-    suite: str
+    schema_version: int = Field(default_factory=lambda: SCHEMA_VERSION)
+    key: Annotated[str, Column(pattern="[0-9a-f]{16}")] = Field(
+        description="sha256 (16 hex) of everything that defines the cell, seed included, code excluded"
+    )
+    suite: Annotated[str, Column(pattern=r"[A-Za-z0-9_+][\w.+-]*")]
     task: Literal["node", "graph"]
     dataset: str
-    dataset_params: str = Field(description="canonical JSON (sorted keys, no spaces)")
-    dataset_fingerprint: str = ""
+    dataset_params: Json = Field(description="canonical JSON (sorted keys, no spaces)")
+    dataset_fingerprint: Content = ""
     synthetic: bool = False
     source: str = Field("", description="where the data came from: cache, mirror, package index, upstream, generated")
     partition: str
-    partition_params: str
-    partition_hash: str = ""
-    clients: int
+    partition_params: Json
+    partition_hash: Content = ""
+    clients: Annotated[int, Column(least=1)]
     split: str
-    split_params: str
-    backbone: str = Field(description="a name, or 'a+b+c' for heterogeneous clients (client k has entry k mod length)")
-    backbone_params: str
+    split_params: Json
+    backbone: Annotated[str, Column(longest=2000)] = Field(
+        description="a name, or 'a+b+c' for heterogeneous clients (client k has entry k mod length)"
+    )
+    backbone_params: Annotated[str, Column(json=True, longest=20_000)]  # one set of parameters a client at worst
     method: str
-    method_version: str = Field(description="first 12 hex of the sha256 of the method's source files")
-    method_params: str
-    training: str = Field(
+    method_version: Digest = Field(description="first 12 hex of the sha256 of the method's source files")
+    method_params: Json
+    training: Json = Field(
         description="canonical JSON of the training configuration (rounds, local epochs, optimiser...)"
     )
     seed: int
     status: Literal["ok", "failed", "timeout", "oom", "skipped"]
-    error: str = Field("", description="one line: why the cell is not ok")
-    notes: str = ""
-    score: Fraction = Field(None, ge=0, le=1, description="the protocol's primary test metric at the best round")
-    score_metric: str = Field(
-        "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
+    error: Annotated[str, Column(longest=1000)] = Field("", description="one line: why the cell is not ok")
+    notes: Annotated[str, Column(longest=4000)] = ""
+
+
+class Row(Metrics, Identity):
+    """One run of one cell: identity, figures, then how it was made. An empty CSV field is None."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    peak_memory_mb: Annotated[float | None, Column(measure="peak_memory_mb")] = Field(
+        None, description="peak resident memory of the worker process, MiB"
     )
-    val: Fraction = Field(None, ge=0, le=1, description="the validation metric that selected the round")
-    macro_f1: Fraction = Field(None, ge=0, le=1)
-    score_weighted: Fraction = Field(None, ge=0, le=1, description="the primary metric weighted by test nodes")
-    global_on_global: Fraction = Field(None, ge=0, le=1, description="global model, whole graph, all test nodes")
-    global_on_local: Fraction = Field(None, ge=0, le=1, description="global model, own graphs, mean over clients")
-    personal_on_global: Fraction = Field(
-        None, ge=0, le=1, description="personal models, whole graph, mean over clients"
+    started: Annotated[str, Column(pattern=r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")] = Field(
+        description="UTC, ISO 8601, seconds"
     )
-    personal_on_local: Fraction = Field(None, ge=0, le=1, description="personal models, own graphs, mean over clients")
-    best_round: int | None = Field(None, description="1-based")
-    rounds: int | None = Field(None, description="rounds run")
-    upload_bytes: int | None = Field(None, description="all clients, all rounds run")
-    download_bytes: int | None = None
-    upload_bytes_best: int | None = Field(None, description="up to and including the best round")
-    download_bytes_best: int | None = None
-    train_seconds: float | None = Field(None, description="training and aggregation, evaluation excluded")
-    total_seconds: float | None = Field(None, description="the whole cell, data loading excluded")
-    peak_memory_mb: float | None = Field(None, description="peak resident memory of the worker process, MiB")
-    started: str = Field(description="UTC, ISO 8601, seconds")
-    git_sha: str = ""
+    git_sha: Annotated[str, Column(pattern="[0-9a-f]{40}")] = ""
     git_dirty: bool | None = None
-    environment: str = Field(description="hash of results/environments/<hash>.json")
-    device: str = "cpu"
+    environment: Digest = Field(description="hash of results/environments/<hash>.json")
+    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]+)?")] = "cpu"
     submitter: str = ""
+    reference: Annotated[bool, Column(since=2)] = Field(
+        False, description="a reference such as centralised training: shown, never ranked; the method's class says so"
+    )
+    code: Annotated[str, Column(since=2, pattern="([0-9a-f]{12})?")] = Field(
+        "", description="first 12 hex of the sha256 of the package's own source"
+    )
+    origin: Annotated[str, Column(since=2, json=True, longest=2000)] = Field(
+        "",
+        description="canonical JSON of where a method from outside the package comes from: distribution, version, "
+        "commit, dirty, source; empty for built-in methods",
+    )
+
+    @model_validator(mode="after")
+    def _reference_of_old(self) -> Row:
+        """Schema 1 has no column `reference`, and had one reference only: "global"."""
+        # TODO: `self.schema_version == 1 and` belongs here once whatever makes a row says whether it is a reference.
+        if "reference" not in self.model_fields_set:
+            self.reference = self.method == "global"
+        return self
+
+    def has(self, column: str) -> bool:
+        """Whether the row's schema has a column; others have their defaults."""
+        return RULES[column].since <= self.schema_version
+
+
+RULES = columns(Row)
+SCHEMA_VERSION: int = max(rule.since for rule in RULES.values())
+COLUMNS = sorted(RULES, key=lambda name: RULES[name].since)  # in the order of a line; an older schema has the first few
+WIDTHS = {version: sum(rule.since <= version for rule in RULES.values()) for version in range(1, SCHEMA_VERSION + 1)}

@@ -13,8 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ...files import write_atomically
 from ...registry import UserError
-from .rowfile import write_atomically
 
 FILE = "verified.csv"
 

@@ -16,11 +16,8 @@ from ...registry import UserError
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import metadata
-from .claims import seedless
-from .findings import Findings
-from .folder import Folder, look
+from .inbox import Findings, Folder, Line, look, read, standing
 from .limits import TOTAL_BYTES
-from .lines import Line, read, standing, suite_of
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
 NOISE = 0.005  # of a score, where a single seed tells nothing
@@ -132,7 +129,7 @@ def _side_files(folder: Folder, base: Path, renewed: set[tuple[str, str]], findi
     here = {path for paths in folder.files.values() for path in paths}
     for kind in ("curves", "environment", "metadata", "embeddings"):
         for path in before.files.get(kind, ()):
-            own = (suite_of(path), PurePosixPath(path).name.split(".")[0])
+            own = (PurePosixPath(path).parts[0], PurePosixPath(path).name.split(".")[0])
             if path not in here:
                 findings.add(folder.place(path), "removed", "side files stay: take the file of the base")
             elif own not in renewed and not _same(folder.root / path, base / path):
@@ -182,7 +179,7 @@ def metadata_of_strangers(folder: Folder, fresh: set[Line], maintainers: str, fi
 
 def _place(row: Row) -> str:
     try:
-        return seedless(Cell.of(row))
+        return Cell.of(row).seedless
     except ValueError:
         return row.key
 

@@ -10,36 +10,23 @@ from datetime import datetime, timedelta, timezone
 
 from ...datasets import DATASETS
 from ...methods import METHODS
+from ...metrics import Column
 from ...registry import UserError
-from ..store.provenance import canonical, source_version
-from ..store.schema import Row
-from ..suites.cell import PARTS, Cell
+from ..store.provenance import canonical
+from ..store.schema import RULES, Row
+from ..store.versions import Versions
+from ..suites.cell import Cell
 from ..suites.suite import make_cell
-from .limits import TEXT, TEXTS
+from .inbox import RERUN
 
-RERUN = "rows are never edited: run the cell again"
-FORMS = {  # of columns that are no free text
-    "key": r"[0-9a-f]{16}",
-    "suite": r"[A-Za-z0-9_+][\w.+-]*",
-    "method_version": r"[0-9a-f]{12}",
-    "environment": r"[0-9a-f]{12}",
-    "dataset_fingerprint": r"([0-9a-f]{64})?",
-    "partition_hash": r"([0-9a-f]{64})?",
-    "git_sha": r"[0-9a-f]{40}",
-    "device": r"cpu|cuda(:\d+)?",
-    "started": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
-}
-NEEDED = (  # by a row with status ok
-    "score", "score_metric", "best_round", "rounds", "upload_bytes", "download_bytes", "upload_bytes_best",
-    "download_bytes_best", "train_seconds", "total_seconds", "dataset_fingerprint", "partition_hash",
-)  # fmt: skip
+COMMIT = "commit the code, then run the cells again with --rerun all"
 Problem = tuple[str, str]  # what is wrong, and the fix
 
 
 def problems(row: Row) -> Iterator[Problem]:
     """All that is wrong with a row by itself."""
-    yield from _texts(row)
-    yield from _forms(row)
+    yield from _columns(row)
+    yield from _date(row)
     yield from _figures(row)
     yield from _checkout(row)
     try:
@@ -53,36 +40,44 @@ def problems(row: Row) -> Iterator[Problem]:
         yield from _names(row, cell)
 
 
-def stale(row: Row) -> bool:
+def stale(row: Row, versions: Versions) -> bool:
     """Whether the row was made by other source code of its method than there is here."""
     try:
-        return source_version(METHODS.cls(row.method)) != row.method_version
+        return versions.stale(row, METHODS.cls(row.method))
     except UserError:
         return False
 
 
-def _texts(row: Row) -> Iterator[Problem]:
-    for column, value in row:
+def _columns(row: Row) -> Iterator[Problem]:
+    """Every value has the form, the length and the range that its column asks for."""
+    for name, rule in RULES.items():
+        value = getattr(row, name)
         if isinstance(value, str):
-            most = TEXTS.get(column, TEXT)
-            if len(value) > most:
-                yield f"column {column!r} has {len(value)} characters; at most {most} are read", "shorten it"
-            if not value.isprintable():
-                yield f"column {column!r} holds control or invisible characters", "remove them"
+            yield from _text(name, value, rule)
+        elif isinstance(value, int | float) and not rule.least <= value < math.inf:
+            yield f"column {name!r}: {value!r} is out of range", RERUN
 
 
-def _forms(row: Row) -> Iterator[Problem]:
-    for column, form in FORMS.items():
-        value = getattr(row, column)
-        if not re.fullmatch(form, value) and column != "git_sha":
-            yield f"column {column!r}: {value!r:.80} is not of the form {form}", RERUN
-    for column in [*(f"{part}_params" for part in PARTS), "training"]:
-        try:
-            sound = canonical(json.loads(getattr(row, column))) == getattr(row, column)
-        except (ValueError, RecursionError):
-            sound = False
-        if not sound:
-            yield f"column {column!r} is not canonical JSON", RERUN
+def _text(name: str, value: str, rule: Column) -> Iterator[Problem]:
+    if len(value) > rule.longest:
+        yield f"column {name!r} has {len(value)} characters; at most {rule.longest} are read", "shorten it"
+    if not value.isprintable():
+        yield f"column {name!r} holds control or invisible characters", "remove them"
+    if rule.pattern and not re.fullmatch(rule.pattern, value):
+        fix = COMMIT if name == "git_sha" else RERUN
+        yield f"column {name!r}: {value!r:.80} is not of the form {rule.pattern}", fix
+    if rule.json and value and not _canonical(value):
+        yield f"column {name!r} is not canonical JSON", RERUN
+
+
+def _canonical(text: str) -> bool:
+    try:
+        return canonical(json.loads(text)) == text
+    except (ValueError, RecursionError):
+        return False
+
+
+def _date(row: Row) -> Iterator[Problem]:
     try:
         started = datetime.strptime(row.started, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
         if started > datetime.now(timezone.utc) + timedelta(days=1):
@@ -92,18 +87,14 @@ def _forms(row: Row) -> Iterator[Problem]:
 
 
 def _figures(row: Row) -> Iterator[Problem]:
-    for column, value in row:
-        if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < math.inf:
-            yield f"column {column!r}: {value!r} is out of range", RERUN
-    if row.clients < 1:
-        yield f"column 'clients': {row.clients} is out of range", RERUN
     if row.status != "ok":
         if row.score is not None:
             yield f"a score although the cell is {row.status}", RERUN
         if not row.error:
             yield f"no error although the cell is {row.status}", RERUN
         return
-    missing = [column for column in NEEDED if getattr(row, column) in (None, "")]
+    needed = [name for name, rule in RULES.items() if rule.needed and row.has(name)]
+    missing = [name for name in needed if getattr(row, name) in (None, "")]
     if missing:
         yield f"status ok without {', '.join(missing)}", RERUN
         return
@@ -119,13 +110,10 @@ def _figures(row: Row) -> Iterator[Problem]:
 
 def _checkout(row: Row) -> Iterator[Problem]:
     """What code made the row must be known and public."""
-    commit = "commit the code, then run the cells again with --rerun all"
     if row.git_dirty:
-        yield "made from a checkout with uncommitted changes (git_dirty)", commit
+        yield "made from a checkout with uncommitted changes (git_dirty)", COMMIT
     elif row.git_dirty is None:
-        yield "not made from a git checkout (git_dirty is empty)", f"`pip install -e .` in a clone; {commit}"
-    if not re.fullmatch(FORMS["git_sha"], row.git_sha):
-        yield f"column 'git_sha': {row.git_sha!r:.60} is no commit", commit
+        yield "not made from a git checkout (git_dirty is empty)", f"`pip install -e .` in a clone; {COMMIT}"
 
 
 def _names(row: Row, cell: Cell) -> Iterator[Problem]:
@@ -137,7 +125,7 @@ def _names(row: Row, cell: Cell) -> Iterator[Problem]:
         yield str(error), "give --plugin FILE for a method or dataset outside the package, or run the cell again"
         return
     if made.key != cell.key:
-        ours, theirs = made.model_dump(mode="json"), cell.model_dump(mode="json")
+        ours, theirs = made.identity, cell.identity
         parts = [name for name in ours if ours[name] != theirs[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run the cell again"
     cls = DATASETS.cls(row.dataset)

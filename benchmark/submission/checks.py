@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...registry import UserError
+from ..store import versions
 from . import before as bases, cells, claims, federations as data, sidefiles
 from .archive import unpack
-from .findings import Findings
-from .folder import Folder, look
-from .lines import Line, read
+from .inbox import Findings, Folder, Line, look, read
 
 MAINTAINERS = "fglbench"  # the submitter of the maintainers' own rows
 
@@ -69,17 +68,17 @@ def validate(root: Path, name: str, base: str | None = None, *, archive: bool = 
         for what, fix in cells.problems(line.row):
             findings.add(line.place, what, fix, warning=line not in fresh)
     claimed = fresh if folder.submission or base is not None else set()
-    _stale(lines, findings)
+    _stale(lines, versions.read(Path("results") if folder.submission else root), findings)
     claims.check(lines, claimed, findings)
     data.check(lines, fresh, claimed, [line.row for line in known], findings)
     sidefiles.check(folder, lines, findings)
     return Validation(folder, lines, fresh, findings)
 
 
-def _stale(lines: list[Line], findings: Findings) -> None:
+def _stale(lines: list[Line], known: versions.Versions, findings: Findings) -> None:
     found: dict[str, list[Line]] = {}
     for line in lines:
-        if cells.stale(line.row):
+        if cells.stale(line.row, known):
             found.setdefault(line.row.method, []).append(line)
     for method, own in found.items():
         what = f"{len(own)} rows of {method} were made by other source code of the method than there is here"

@@ -7,12 +7,10 @@ from functools import cache
 from typing import Any
 
 from ...registry import UserError
-from ..store.provenance import canonical
 from ..suites.cell import Cell
 from ..suites.selection import CUSTOM, Request, select
 from ..suites.suitefile import load_suite, suite_names
-from .findings import Findings
-from .lines import Line
+from .inbox import Findings, Line
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
 
@@ -61,7 +59,7 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
             cell = Cell.of(line.row)
         except ValueError:
             continue  # the row's own check says so
-        place = seedless(cell)
+        place = cell.seedless
         if place in claimed:
             present.setdefault(place, {})[cell.seed] = line
         else:
@@ -91,13 +89,8 @@ def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
     """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
     found: dict[str, dict[int, Cell]] = {}
     for _, cell in select(Request(suites=(suite,), methods=(method,))):
-        found.setdefault(seedless(cell), {})[cell.seed] = cell
+        found.setdefault(cell.seedless, {})[cell.seed] = cell
     return found
-
-
-def seedless(cell: Cell) -> str:
-    """Everything of a cell but its seed."""
-    return canonical(cell.model_dump(mode="json", exclude={"seed"}))
 
 
 def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:
@@ -111,7 +104,7 @@ def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:
 
 
 def _differences(cell: Cell, other: Cell) -> list[str]:
-    ours, theirs = (_flat(each.model_dump(mode="json", exclude={"seed"})) for each in (cell, other))
+    ours, theirs = (_flat({**each.identity, "seed": None}) for each in (cell, other))
     return [
         f"{key} is {ours.get(key, 'absent')!r:.60}, the suite has {theirs.get(key, 'absent')!r:.60}"
         for key in sorted(ours.keys() | theirs.keys())

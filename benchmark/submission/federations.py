@@ -12,8 +12,7 @@ from ...registry import UserError
 from ..runner.execute import FederationCache
 from ..store.schema import Row
 from ..suites.cell import Cell
-from .findings import Findings
-from .lines import Line
+from .inbox import Findings, Line
 
 FIX = "get the registered data (fglbench data fetch NAME) and run the cells again"
 Known = dict[str, str]  # what is compared -> its value in rows that count already

@@ -14,12 +14,3 @@ EMBEDDINGS_BYTES = 32 * MIB
 ENVIRONMENT_BYTES = 64 * 2**10
 METADATA_BYTES = 64 * 2**10
 PAGE_BYTES = 64 * MIB  # a page, table or figure of the report
-
-TEXT = 200  # characters of a text column, unless it is one of these
-TEXTS = {
-    "error": 1000,
-    "notes": 4000,
-    **dict.fromkeys(("dataset_params", "partition_params", "split_params", "method_params", "training"), 4000),
-    "backbone_params": 20_000,  # one set of parameters a client at worst
-    "backbone": 2000,
-}

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ... import files
+from ...files import write_atomically
 from ...registry import UserError, did_you_mean
 from ..store import rowfile
 from ..store.folder import Store, safe_name
@@ -16,7 +18,7 @@ from ..store.schema import Row
 from ..suites.selection import CUSTOM
 from . import archive, metadata
 from .checks import Validation
-from .lines import standing
+from .inbox import standing
 from .metadata import Metadata
 
 RESULTS = Path("results")
@@ -63,8 +65,8 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
     for row in rows:
         path = target.file(row.suite, row.method)
         if not path.exists():
-            rowfile.write_atomically(path, rowfile.header())
-        rowfile.append_bytes(path, rowfile.line(row))
+            write_atomically(path, rowfile.header())
+        files.append(path, rowfile.line(row))
         if row.status == "ok":
             _copy(store.history_file(row.suite, row.key), target.history_file(row.suite, row.key))
     for digest in {row.environment for row in rows}:
@@ -124,4 +126,4 @@ def take_in(found: Validation, results: Path) -> int:
 
 
 def _put(source: Path, target: Path) -> None:
-    rowfile.write_atomically(target, source.read_bytes())
+    write_atomically(target, source.read_bytes())

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ...metrics import METRICS
 from ...registry import UserError
 from ..runner.job import Job, Options
 from ..runner.supervisor import Observer
@@ -33,13 +34,12 @@ from ..store.schema import Row
 from ..store.verified import Verified
 from ..suites.cell import Cell
 from .cells import problems as cell_problems
-from .claims import seedless
 
 EXACT = 1e-6  # rounding of float32 in a mean over clients
-FLOORS = {"score": 0.01, "val": 0.01, "macro_f1": 0.03}
+FLOORS = {name: column.floor for name, column in METRICS.items() if column.floor}
 TOGETHER, TRAFFIC, DEVIATIONS = 0.005, 0.02, 3.0
 COMPUTING = ("torch", "dgl", "numpy", "scipy", "scikit-network", "networkx")  # packages on which numbers depend
-COUNTS = ("best_round", "rounds", "upload_bytes", "download_bytes", "upload_bytes_best", "download_bytes_best")
+COUNTS = [name for name, column in METRICS.items() if column.exact]
 Deviations = Mapping[str, float]  # of a cell's figures over seeds
 
 
@@ -157,7 +157,7 @@ def _identity(row: Row) -> tuple[str, str]:
 
 def place(row: Row) -> str:
     """The cell of a row without its seed."""
-    return seedless(Cell.of(row))
+    return Cell.of(row).seedless
 
 
 def same_machine(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> bool:
@@ -200,12 +200,12 @@ def compare(theirs: Row, ours: Row | None, spread: Deviations, *, exact: bool) -
     for name in ("dataset_fingerprint", "partition_hash", "method_version"):
         if getattr(ours, name) != getattr(theirs, name):
             problems.append(f"another {name.replace('_', ' ')}")
-    for figure, most in bars.items():
-        one, other = getattr(ours, figure), getattr(theirs, figure)
+    for figure in filter(theirs.has, bars):
+        one, other, most = getattr(ours, figure), getattr(theirs, figure), bars[figure]
         if (one is None) != (other is None) or (one is not None and abs(one - other) > most):
             problems.append(f"{figure} differs by more than {most:.2g}")
     if exact:
-        names = [name for name in COUNTS if getattr(ours, name) != getattr(theirs, name)]
+        names = [name for name in filter(theirs.has, COUNTS) if getattr(ours, name) != getattr(theirs, name)]
         problems += [f"another {name.replace('_', ' ')}" for name in names]
     else:
         problems += [f"{way} bytes a round differ" for way in ("upload", "download") if not _alike(ours, theirs, way)]

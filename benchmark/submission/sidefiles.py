@@ -10,16 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from ...metrics import METRICS
 from ...registry import UserError
 from ..store.folder import Store, safe_name
 from ..store.provenance import canonical
 from ..store.schema import Row
 from . import metadata
-from .findings import Findings
-from .folder import Folder
-from .lines import Line, standing
+from .inbox import Findings, Folder, Line, standing
 
-COLUMNS = ("round", "val", "score", "upload_bytes", "download_bytes", "seconds")  # of every history
 PARTS = {"history", "per_client", "label_counts"}
 RERUN = "run the cell again; `fglbench submit` packs the curves"
 ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
@@ -46,38 +44,41 @@ def check(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
 def _curves(folder: Folder, row: Row) -> Iterator[str]:
     """What is wrong with the curves of a row."""
     try:
-        found = Store(folder.root).history(row.suite, row.key)
+        found: Any = Store(folder.root).history(row.suite, row.key)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         yield f"cannot be read: {str(error).splitlines()[0]:.120}"
         return
+    wrong = _misshapen(found, row)
+    if wrong:
+        yield wrong
+    elif row.status == "ok" and 1 <= (row.best_round or 0) <= (row.rounds or 0):
+        yield from _disagreeing(found["history"], row)
+
+
+def _misshapen(found: Any, row: Row) -> str | None:
+    """In what a side file has not the form of curves with one value for each of a row's rounds."""
     history = found.get("history") if isinstance(found, dict) else None
-    if not isinstance(found, dict) or not isinstance(history, dict) or not set(found) <= PARTS:
-        yield f"is not made of {', '.join(sorted(PARTS))}"
-        return
+    if not isinstance(history, dict) or not set(found) <= PARTS:
+        return f"is not made of {', '.join(sorted(PARTS))}"
     counts = found.get("label_counts", [])
     lists = [*history.values(), *_lists(found.get("per_client", {}))]
     lists += counts if isinstance(counts, list) else [counts]
     if not all(isinstance(column, list) and all(map(_number, column)) for column in lists):
-        yield "holds something else than lists of numbers"
-        return
-    missing = [column for column in COLUMNS if column not in history]
-    if missing or {len(column) for column in history.values()} != {row.rounds}:
-        yield f"has not one value of {', '.join(COLUMNS)} for each of {row.rounds} rounds"
-        return
-    if row.status != "ok" or not row.rounds or not row.best_round or row.best_round > row.rounds:
-        return
-    best = row.best_round - 1
-    pairs = {
-        "score": (history["score"][best], row.score),
-        "val": (history["val"][best], row.val),
-        "upload_bytes": (history["upload_bytes"][-1], row.upload_bytes),
-        "download_bytes": (history["download_bytes"][-1], row.download_bytes),
-        "upload_bytes_best": (history["upload_bytes"][best], row.upload_bytes_best),
-        "download_bytes_best": (history["download_bytes"][best], row.download_bytes_best),
-    }
-    for column, (here, there) in pairs.items():
-        if here != there:
-            yield f"{column} is {there!r} in the row and {here!r} in its curves"
+        return "holds something else than lists of numbers"
+    curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
+    if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
+        return f"has not one value of {', '.join(curves)} for each of {row.rounds} rounds"
+    return None
+
+
+def _disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
+    """Where the figures of a row are not those of its curves."""
+    for name, rule in METRICS.items():
+        if rule.curve and row.has(name):
+            here = history[rule.curve][-1 if rule.at == "last" else (row.best_round or 0) - 1]
+            there = getattr(row, name)
+            if here != there:
+                yield f"{name} is {there!r} in the row and {here!r} in its curves"
 
 
 def _lists(columns: Any) -> list[Any]:

@@ -11,12 +11,16 @@ from pydantic import BaseModel, ConfigDict
 
 from ...datasets import DATASETS
 from ...methods import METHODS
-from ...registry import Registry
+from ...registry import Registry, UserError
 from ..engine.config import TrainConfig
-from ..store.provenance import canonical, source_version
+from ..plugins import REGISTRIES
+from ..store.provenance import canonical
 from ..store.schema import Row
+from ..store.versions import source_version
+from .identity import TRAINING, identity
 
-PARTS = ("dataset", "partition", "split", "backbone", "method")  # a row has a name and parameters for each
+PARTS = tuple(REGISTRIES)  # a row has a name and parameters for each
+FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation
 
 
 class Choice(BaseModel):
@@ -34,6 +38,14 @@ class Choice(BaseModel):
 
     def build(self, registry: Registry[Any]) -> Any:
         return registry.build(self.name, self.params)
+
+
+def _identity(kind: str, choice: Choice) -> dict[str, Any]:
+    try:
+        cls = REGISTRIES[kind].cls(choice.name)
+    except UserError:
+        cls = None
+    return identity(cls, kind, choice.name, choice.params)
 
 
 class Cell(BaseModel):
@@ -55,15 +67,30 @@ class Cell(BaseModel):
     seed: int
 
     @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
+        found = self.model_dump(mode="json")
+        for kind in REGISTRIES.keys() - {"backbone"}:
+            found[kind]["params"] = _identity(kind, getattr(self, kind))
+        for own, choice in zip(found["backbones"], self.backbones, strict=True):
+            own["params"] = _identity("backbone", choice)
+        found[TRAINING] = identity(TrainConfig, TRAINING, "", found[TRAINING])
+        return found
+
+    @cached_property
     def key(self) -> str:
-        """First 16 hex digits of the sha256 of the canonical JSON of the cell."""
-        return hashlib.sha256(canonical(self.model_dump(mode="json")).encode()).hexdigest()[:16]
+        """First 16 hex digits of the sha256 of the canonical JSON of the cell's identity."""
+        return hashlib.sha256(canonical(self.identity).encode()).hexdigest()[:16]
 
     @cached_property
     def federation_key(self) -> str:
         """What the data of two cells have in common: equal keys, equal federations."""
-        parts = self.model_dump(mode="json", include={"dataset", "partition", "clients", "split", "seed"})
-        return canonical(parts)
+        return canonical({name: self.identity[name] for name in FEDERATION})
+
+    @cached_property
+    def seedless(self) -> str:
+        """Everything of the cell's identity but its seed."""
+        return canonical({name: value for name, value in self.identity.items() if name != "seed"})
 
     @classmethod
     def of(cls, row: Row) -> Cell:
@@ -96,24 +123,25 @@ class Cell(BaseModel):
 
     def row(self, suite: str, **values: Any) -> Row:
         """A result row with the columns that name the cell filled in. `values`: status, started, environment, ..."""
-        several = [choice.params for choice in self.backbones]
+        own = self.identity
+        several = [choice["params"] for choice in own["backbones"]]
         return Row(
             key=self.key,
             suite=suite,
             task=DATASETS.cls(self.dataset.name).task,
             dataset=self.dataset.name,
-            dataset_params=canonical(self.dataset.params),
+            dataset_params=canonical(own["dataset"]["params"]),
             partition=self.partition.name,
-            partition_params=canonical(self.partition.params),
+            partition_params=canonical(own["partition"]["params"]),
             clients=self.clients,
             split=self.split.name,
-            split_params=canonical(self.split.params),
+            split_params=canonical(own["split"]["params"]),
             backbone=self.backbone,
             backbone_params=canonical(several[0] if len(several) == 1 else several),
             method=self.method.name,
             method_version=source_version(METHODS.cls(self.method.name)),
-            method_params=canonical(self.method.params),
-            training=canonical(self.training.params()),
+            method_params=canonical(own["method"]["params"]),
+            training=canonical(own[TRAINING]),
             seed=self.seed,
             **values,
         )

@@ -7,10 +7,7 @@ from typing import Literal
 import dgl
 from pydantic import Field
 
-from ...benchmark.engine.batch import Batch
-from ...benchmark.engine.cohort import Cohort
-from ...benchmark.engine.random import Streams
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import Batch, Cohort, Streams, section
 from ...registry import Spec
 
 Strength = Literal["weak", "strong"]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import Function
 
-from ...benchmark.engine.timing import section
+from ...benchmark.engine import section
 
 Rivals = Literal["negatives", "all"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from ...benchmark.engine.graphsets import normalised
+from ...benchmark.engine import normalised
 
 
 @dataclass(frozen=True)

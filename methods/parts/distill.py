@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
-from ...benchmark.engine.batch import Batch
-from ...benchmark.engine.cohort import Cohort
+from ...benchmark.engine import Batch, Cohort
 
 Nodes = Literal["train", "all"]
 

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...benchmark.engine import Server, average
-from ...benchmark.engine.backbones import GCN, Backbone, Forward, Params
-from ...benchmark.engine.cohort import Cohort
-from ...benchmark.engine.messages import Download, Tree
-from ...benchmark.engine.network import Network
+from ...benchmark.engine import GCN, Backbone, Cohort, Download, Forward, Network, Params, Server, Tree, average
 from ..fedavg import LocalTraining
 
 SHARED = "shared."

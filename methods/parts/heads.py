@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...benchmark.engine.backbones import Backbone
+from ...benchmark.engine import Backbone
 from ...datasets.federation import Federation
 from ..fedavg import LocalTraining
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...benchmark.engine.backbones import Params
-from ...benchmark.engine.messages import Each
-from ...benchmark.engine.method import Server, average
+from ...benchmark.engine import Each, Params, Server, average
 
 
 def mix(server: Server, models: Params, weights: torch.Tensor) -> Each:

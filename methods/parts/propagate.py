@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...benchmark.engine.batch import Batch
+from ...benchmark.engine import Batch
 
 
 def propagate_labels(batch: Batch, start: torch.Tensor, steps: int, kappa: float) -> torch.Tensor:

@@ -11,13 +11,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ...benchmark.engine import Server
-from ...benchmark.engine.backbones import Params
-from ...benchmark.engine.batch import Batch
-from ...benchmark.engine.cohort import Cohort
-from ...benchmark.engine.messages import Download, Tree
-from ...benchmark.engine.network import Network
-from ...benchmark.engine.ops import segment_sum
+from ...benchmark.engine import Batch, Cohort, Download, Network, Params, Server, Tree, segment_sum
 from .heads import CommonWidth
 
 FAR = 1e9  # a distance no embedding reaches

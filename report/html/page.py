@@ -21,10 +21,10 @@ from PIL import Image
 from ..leaderboard import METHOD_NOTE
 from ..standings import Standings
 from ..text import count, plain, slug
-from .boards import BoardPart
-from .methods import Card, method_parts
+from .cards import Card, method_parts
+from .cells import PLOT_WIDTH, pixels, shown
 from .prose import block
-from .sheet import PLOT_WIDTH
+from .sections import BoardPart
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -90,13 +90,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=_shown,
+        finalize=_plain,
     )
-    environment.filters |= {"slug": slug, "count": count, "exact": lambda value: f"{value:.12g}"}
+    environment.filters |= {"slug": slug, "count": count, "shown": shown, "pixels": pixels}
+    environment.filters["exact"] = lambda value: f"{value:.12g}"
     return environment
 
 
-def _shown(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     return plain(value, 1000) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..leaderboard import reasons
+from ..gaps import reasons
 from ..papers import Printed
-from ..text import count, finite, md, number, table as markdown
+from ..text import count, finite, literal, md, number, table as markdown
 from .claims import MIN_SEEDS, RULE, Judged
 from .match import difference, unit_values
 from .view import Place, View
@@ -147,7 +147,7 @@ def _missing(views: Sequence[View]) -> list[str]:
             where = f"{view.row_label(view.line(figure))}, {view.heading(view.column(figure))}{reading}"
             bad = ours.rows[ours.rows["status"] != "ok"] if len(ours.rows) else ours.rows
             if len(bad):
-                lines.append(f"{where}: {'; '.join(reasons(bad))}")
+                lines.append(f"{where}: {literal('; '.join(reasons(bad)))}")
             if ours.settings > 1:
                 lines.append(f"{where}: rows of {ours.settings} different settings; for each seed the latest is shown")
         absent = sum(not len(ours.rows) for ours in view.cells)

@@ -12,6 +12,7 @@ import pytest
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, provenance
+from fglbench.benchmark.store.versions import source_version
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.registry import UserError
 
@@ -143,7 +144,7 @@ def test_versions_follow_the_source_of_a_method(tmp_path, monkeypatch):
     for number, body in enumerate(["a = 1", "a = 2", "a = 1"]):
         module = f"versioned_{number}"
         (tmp_path / f"{module}.py").write_text(f"class Base:\n    {body}\n\n\nclass Method(Base):\n    pass\n")
-        versions.append(provenance.source_version(__import__(module).Method))
+        versions.append(source_version(__import__(module).Method))
     assert versions[0] == versions[2] != versions[1]
     assert all(len(version) == 12 for version in versions)
 

@@ -13,7 +13,8 @@ import sys
 import numpy as np
 import pytest
 
-from fglbench.benchmark.store import folder as stores, rowfile
+from fglbench import files
+from fglbench.benchmark.store import folder as stores
 from fglbench.benchmark.store.folder import Store, latest, load_results
 from fglbench.benchmark.store.schema import Row
 from fglbench.registry import UserError
@@ -99,10 +100,10 @@ def test_foreign_headers_and_schemas_are_refused_by_name(store):
     path = store.file("s", "fedavg")
     text = path.read_text()
     path.write_text(text.replace("schema_version,", "", 1))
-    with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema 1 \(missing 'schema_version'\)"):
+    with pytest.raises(UserError, match=r"fedavg.csv: the header .* schema 2 \(missing 'schema_version'\)"):
         store.rows("s")
-    path.write_text(text.replace("\n1,", "\n99,"))
-    with pytest.raises(UserError, match=r"fedavg.csv:2: written in result schema 99; this fglbench reads 1"):
+    path.write_text(text.replace("\n2,", "\n99,"))
+    with pytest.raises(UserError, match=r"fedavg.csv:2: written in result schema 99; this fglbench reads 1 to 2"):
         store.rows("s")
     path.write_text(text.replace(",ok,", ",great,"))
     with pytest.raises(UserError, match=r"fedavg.csv:2: column 'status': Input should be .*, got 'great'"):
@@ -122,7 +123,7 @@ def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
             return write(handle, data[:40])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(rowfile.os, "write", half_then_full)
+    monkeypatch.setattr(files.os, "write", half_then_full)
     with pytest.raises(UserError, match=r"no space left for results in .*; every finished row is kept"):
         store.append(make_row("b", error="x" * 23))
     monkeypatch.undo()

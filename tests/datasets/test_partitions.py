@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from sknetwork.clustering import Louvain as SknetLouvain
 
 from fglbench.datasets import PARTITIONS, describe, load
 from fglbench.datasets.base import bidirected
@@ -60,6 +61,26 @@ CASES = [
     ("random-overlap", {}, 6),
     ("random-overlap", {"overlap": 0.1}, 6),
 ]
+
+
+@pytest.mark.parametrize("dealing", ["balanced", "whole"])
+def test_louvain_by_size_does_not_depend_on_how_the_library_numbers_communities(
+    dealing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six communities of equal size, numbered in many ways: the library's order decides who gets which, ours not."""
+    data, found = cliques(6, 5), {}
+    true = np.repeat(np.arange(6), 5)
+    for ordering in ("library", "size"):
+        spec = PARTITIONS.build("louvain", {"ordering": ordering, "dealing": dealing, "delta": 0})
+        seen = set()
+        for numbers in itertools.islice(itertools.permutations(range(6)), 0, None, 37):
+            monkeypatch.setattr(SknetLouvain, "fit_predict", lambda *_, own=numbers: np.array(own)[true])
+            seen.add(tuple(part.tobytes() for part in spec(data, 3, 0)))
+        found[ordering] = seen
+    assert len(found["library"]) > 1
+    (parts,) = found["size"]
+    held = [np.frombuffer(part, dtype=np.int64) // 5 for part in parts]  # equal sizes: in the order of smallest nodes
+    assert [sorted(set(own.tolist())) for own in held] == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize(("name", "params", "clients"), CASES)

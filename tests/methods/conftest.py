@@ -12,7 +12,7 @@ from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.cohort import Cohort
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.messages import Download, Tree, leaves, transform
 from fglbench.benchmark.engine.method import Phase, Server, Step
 from fglbench.datasets.federation import Federation, NodeClient

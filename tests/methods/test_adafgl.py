@@ -13,13 +13,12 @@ from fglbench.benchmark.engine import Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.cohort import Cohort
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
-from fglbench.methods.adafgl import AdaFGL
-from fglbench.methods.parts import topology
+from fglbench.methods.adafgl import AdaFGL, topology
+from fglbench.methods.adafgl.topology import Topology, signed_propagation
 from fglbench.methods.parts.propagate import propagate_labels
-from fglbench.methods.parts.topology import Topology, signed_propagation
 
 Make = Callable[..., Federation]
 D, H, C = 12, 8, 3
@@ -191,7 +190,7 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         started.append(start)
         return propagate_labels(batch, start, *rest)
 
-    monkeypatch.setattr("fglbench.methods.adafgl.propagate_labels", spy)
+    monkeypatch.setattr("fglbench.methods.adafgl.adafgl.propagate_labels", spy)
     found = method.confidence(cohort)
     starts = started[0].split(cohort.batch.sizes)
     for generator, own in zip(cohort.streams("seeds"), range(4), strict=True):
@@ -258,6 +257,6 @@ def test_only_the_personal_rounds_are_scored_and_only_at_home(federation: Make) 
 def test_large_clients_are_refused_with_the_size(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world, backbones = federation(), [BACKBONES.build("gcn")]
     assert METHODS.build("adafgl").skip(world, backbones) is None
-    monkeypatch.setattr("fglbench.methods.adafgl.LIMIT", 1000)
+    monkeypatch.setattr("fglbench.methods.adafgl.adafgl.LIMIT", 1000)
     reason = METHODS.build("adafgl").skip(world, backbones)
     assert reason is not None and "GiB" in reason

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from fglbench.methods.parts import dense
+from fglbench.methods.fedsage import dense
 
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)  # sums of 300 terms, in another order
 SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fglbench.benchmark.engine.graphsets import GraphStack
+from fglbench.benchmark.engine.graphs.graphsets import GraphStack
 from fglbench.datasets.federation import Federation
 from fglbench.methods.parts.diffusion import PersonalisedPageRank
 

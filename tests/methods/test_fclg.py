@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.encoders import Codes, GINEncoder, is_statistic
-from fglbench.benchmark.engine.graphcohort import GraphCohort
-from fglbench.benchmark.engine.graphsets import GraphBatch, GraphStack, neighbours
+from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphs.graphsets import GraphBatch, GraphStack, neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
+from fglbench.methods.parts.encoders import Codes, GINEncoder
 from fglbench.methods.parts.mutual_information import between_views, to_global_from_previous
 
 Make = Callable[..., Federation]

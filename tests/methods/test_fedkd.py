@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.datasets.federation import Federation
-from fglbench.methods.parts.lowrank import factor, product, rank
+from fglbench.methods.fedkd import factor, product, rank
 
 Make = Callable[..., Federation]
 SIZES = (13, 7, 10, 9, 8)

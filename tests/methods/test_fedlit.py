@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.messages import Each
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
-from fglbench.methods.fedlit import group_mean, initial, matching, scores
-from fglbench.methods.parts.links import Links, Pairs
+from fglbench.methods.fedlit.fedlit import group_mean, initial, matching, scores
+from fglbench.methods.fedlit.links import Links, Pairs
 
 Make = Callable[..., Federation]
 D, H, C, TYPES = 12, 4, 3, 3

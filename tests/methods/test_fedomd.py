@@ -14,11 +14,11 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.network import initial
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
-from fglbench.methods.parts.moments import central_moments, moment_distance, moments_about, pooled
+from fglbench.methods.fedomd import central_moments, moment_distance, moments_about, pooled
 
 Make = Callable[..., Federation]
 NAMES = ["fedomd", "fedomd-cmd", "fedomd-ortho"]

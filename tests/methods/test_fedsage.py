@@ -15,18 +15,18 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.messages import Tree, leaves
 from fglbench.benchmark.engine.method import Phase, Step
 from fglbench.benchmark.engine.random import stream
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
-from fglbench.methods.fedsage import FedSagePlus, add
-from fglbench.methods.parts import generation
-from fglbench.methods.parts.answer import Answer, random_neighbours
-from fglbench.methods.parts.generation import Turn, reach
-from fglbench.methods.parts.mending import Mending
-from fglbench.methods.parts.neighgen import NeighGen, impair, match
+from fglbench.methods.fedsage import turn as generation
+from fglbench.methods.fedsage.answer import Answer, random_neighbours
+from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
+from fglbench.methods.fedsage.mending import Mending
+from fglbench.methods.fedsage.neighgen import NeighGen, impair, match
+from fglbench.methods.fedsage.turn import Turn, reach
 
 Make = Callable[..., Federation]
 D, P, LATENT = 12, 3, 5

@@ -10,7 +10,7 @@ import torch
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 

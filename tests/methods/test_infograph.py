@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.encoders import is_statistic, named
-from fglbench.benchmark.engine.graphcohort import GraphCohort
-from fglbench.benchmark.engine.graphsets import neighbours
+from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphs.graphsets import neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
+from fglbench.methods.parts.encoders import named
 from fglbench.methods.parts.mutual_information import jensen_shannon
 
 Make = Callable[..., Federation]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
 from fglbench.datasets.federation import Federation
 from fglbench.methods.mvgrl import MVGRLFedAvg
 

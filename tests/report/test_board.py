@@ -9,8 +9,9 @@ import pytest
 
 from fglbench.registry import UserError
 from fglbench.report.compare import compare, shown
-from fglbench.report.leaderboard import missing
+from fglbench.report.gaps import missing
 from fglbench.report.standings import Standings
+from fglbench.report.text import literal
 
 
 def test_the_demo_by_hand(made: SimpleNamespace) -> None:
@@ -31,7 +32,7 @@ def test_the_demo_by_hand(made: SimpleNamespace) -> None:
 
 
 def test_what_is_missing_is_said(made: SimpleNamespace) -> None:
-    lines = missing(made.board(made.demo()), "delta")
+    lines = [literal(line) for line in missing(made.board(made.demo()), "delta")]
     assert lines == ["cora: failed (seed 1): loss is nan \\| round 3", "wiki: skipped: needs features"]
 
 
@@ -95,6 +96,14 @@ def test_references_neither_lead_nor_rank(made: SimpleNamespace) -> None:
     best, equal = Standings(made.board(made.demo())).leaders["cora"]
     assert best == {"alpha"}
     assert "global" not in equal
+
+
+def test_what_is_a_reference_is_said_by_its_rows(made: SimpleNamespace) -> None:
+    """By any of them: rows of an older schema know one reference only."""
+    rows = [made.row("cora", "central", s, 0.9, reference=s == 1) for s in (0, 1)]
+    board = made.board(made.demo() + rows)
+    assert board.references == {"central", "global"}
+    assert Standings(board).leaders["cora"][0] == {"alpha"}
 
 
 def test_compare_by_hand(made: SimpleNamespace) -> None:

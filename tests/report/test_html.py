@@ -239,8 +239,7 @@ def test_the_page_needs_nothing_but_itself(results: Path) -> None:
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     for table in root.all("table"):
-        heads = table.all("th")
-        assert all(head.attributes.get("scope") for head in heads) or table.all("code")  # markdown has no scopes
+        assert all(head.attributes.get("scope") for head in table.all("th"))
     for label in root.all("label"):
         assert len(label.all("input") + label.all("select")) == 1
     assert all("hidden" in bar.attributes for bar in nodes if "tools" in bar.attributes.get("class", "").split())

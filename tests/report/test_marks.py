@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import pytest
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.verified import Verified
 from fglbench.benchmark.suites import headers, suitefile
-from fglbench.report import build, leaderboard, readme
+from fglbench.report import build, readme, tables
 
 
 def verdict(row, passed: bool = True, **changes) -> Verified:
@@ -30,7 +32,7 @@ def rows(results: Path):
 
 def marks(results: Path) -> dict[str, str]:
     (board,) = build.load_boards(results)
-    return {name: leaderboard.mark(board, name) for name in board.entrants if leaderboard.mark(board, name)}
+    return {name: tables.mark(board, name) for name in board.entrants if tables.mark(board, name)}
 
 
 def test_a_mark_counts_the_rows_that_were_run_again(results: Path, rows) -> None:
@@ -105,3 +107,44 @@ def test_every_leaderboard_suite_has_a_place_of_its_own() -> None:
     assert all(headers.is_board(name) for name in placed)
     assert all(headers.board_title(suite.name) == suite.title for suite in suites if suite.name in placed)
     assert sorted(placed, key=headers.board_order) == sorted(placed, key=lambda name: placed[name])
+
+
+@pytest.fixture
+def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder of suite files in place of the package's."""
+    monkeypatch.setattr(headers, "FOLDER", tmp_path)
+    headers._boards.cache_clear()
+    yield tmp_path
+    headers._boards.cache_clear()
+
+
+def test_headers_are_read_as_yaml(suites: Path) -> None:
+    (suites / "plain.yaml").write_text("title: Plain, but this is\norder: 12\n")
+    (suites / "folded.yaml").write_text("order: 3  # before the others\ntitle: >-\n  Two\n  lines\n")
+    (suites / "quoted.yaml").write_text("order: 20\ntitle: 'It''s #1: quoted'\n")
+    (suites / "nameless.yaml").write_text("{order: 1, title: ''}\n")
+    (suites / "none.yaml").write_text('title: "No board"\ncross: [{order: 7}]\n')
+    names = [path.stem for path in suites.iterdir()]
+    assert sorted([*names, "quick", "zzz"], key=headers.board_order) == [
+        "nameless", "folded", "plain", "quoted", "none", "zzz", "quick"
+    ]  # fmt: skip
+    titles = {name: headers.board_title(name) for name in names if headers.is_board(name)}
+    assert titles == {"plain": "Plain, but this is", "folded": "Two lines", "quoted": "It's #1: quoted",
+                      "nameless": "nameless"}  # fmt: skip
+    assert headers.board_title("none") == "none"
+
+
+def test_headers_are_read_once_and_only_when_asked(suites: Path) -> None:
+    assert headers._boards.cache_info().currsize == 0
+    (suites / "one.yaml").write_text("order: 1")
+    assert headers.is_board("one")
+    (suites / "one.yaml").unlink()
+    assert headers.board_title("one") == "one"
+    assert headers._boards.cache_info().misses == 1
+
+
+def test_headers_need_neither_engine_nor_models() -> None:
+    code = "import sys, fglbench.benchmark.suites.headers as h; h.is_board('quick'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "yaml" in loaded
+    assert not {"torch", "dgl", "pydantic", "fglbench.benchmark.engine", "fglbench.benchmark.suites.suite"} & {*loaded}

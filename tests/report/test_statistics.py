@@ -103,30 +103,30 @@ def test_nemenyi_has_the_published_quantiles(methods: int, quantile: float) -> N
 
 
 def test_too_few_datasets_is_said() -> None:
-    verdict = st.verdict(frame([[0.9, 0.8, 0.7]] * 4))
+    verdict = st.separate(frame([[0.9, 0.8, 0.7]] * 4))
     assert verdict.test == "none"
     assert verdict.groups() == {}
     assert verdict.cliques() == []
     assert "Too few datasets" in verdict.text
     assert "4 datasets" in verdict.text
-    two = st.verdict(frame([[0.9, 0.8]] * 5))  # 2/2^5 > 0.05: five pairs can never decide
+    two = st.separate(frame([[0.9, 0.8]] * 5))  # 2/2^5 > 0.05: five pairs can never decide
     assert two.test == "none"
     assert "at least 6" in two.text
 
 
 def test_one_method_is_nothing_to_compare() -> None:
-    assert st.verdict(frame([[0.9]] * 9)).test == "none"
+    assert st.separate(frame([[0.9]] * 9)).test == "none"
 
 
 def test_two_methods_are_told_apart_by_six_datasets() -> None:
-    verdict = st.verdict(frame([[0.8 - 0.01 * i, 0.9] for i in range(6)]))
+    verdict = st.separate(frame([[0.8 - 0.01 * i, 0.9] for i in range(6)]))
     assert verdict.test == "wilcoxon"
     assert verdict.groups() == {"b": 1, "a": 2}
 
 
 def test_no_difference_makes_one_group() -> None:
     shifted = [[0.5, 0.6, 0.7], [0.6, 0.7, 0.5], [0.7, 0.5, 0.6]] * 3
-    verdict = st.verdict(frame(shifted))
+    verdict = st.separate(frame(shifted))
     assert verdict.test == "friedman"
     assert set(verdict.groups().values()) == {1}
 
@@ -135,7 +135,7 @@ def test_wilcoxon_groups_by_hand() -> None:
     """A and b swap places on half of twelve datasets; c is always last: {a, b} then {c}."""
     rng = np.random.default_rng(0)
     scores = [[0.8 + d, 0.8 - d, 0.3] for d in 0.01 * rng.permutation([1, 2, 3, 4, 5, 6, -1, -2, -3, -4, -5, -6])]
-    verdict = st.verdict(frame(scores))
+    verdict = st.separate(frame(scores))
     assert verdict.test == "wilcoxon"
     assert verdict.groups() == {"a": 1, "b": 1, "c": 2}
     assert verdict.cliques() == [(0, 1)]
@@ -143,7 +143,7 @@ def test_wilcoxon_groups_by_hand() -> None:
 
 def test_nemenyi_where_wilcoxon_cannot_reach() -> None:
     """Six datasets, six methods in one order: 15 pairs need ten datasets; the difference is known in closed form."""
-    verdict = st.verdict(frame([[0.9, 0.8, 0.7, 0.6, 0.5, 0.4]] * 6))
+    verdict = st.separate(frame([[0.9, 0.8, 0.7, 0.6, 0.5, 0.4]] * 6))
     difference = 2.850 * np.sqrt(6 * 7 / 36)
     assert verdict.test == "nemenyi"
     assert verdict.critical_difference == pytest.approx(difference, abs=2e-3)

@@ -1,8 +1,11 @@
 """Graph neural networks, each written once for a whole cohort."""
 
-from .base import BACKBONES, Backbone, Forward, Params
+from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot
 from .convolutional import GCN, MLP, SGC
 from .neighbourhood import GAT, GIN, GraphSAGE
 from .orthogonal import OrthoGCN
 
-__all__ = ["BACKBONES", "GAT", "GCN", "GIN", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params"]
+__all__ = [
+    "BACKBONES", "GAT", "GCN", "GIN", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params",
+    "affine", "glorot",
+]  # fmt: skip

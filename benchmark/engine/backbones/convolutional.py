@@ -8,7 +8,7 @@ from pydantic import Field
 from ..batch import Batch, Features
 from ..ops import dropout, segment_add
 from ..random import Streams
-from .base import BACKBONES, Backbone, Forward, Params, affine, product
+from .backbone import BACKBONES, Backbone, Forward, Params, affine, product
 
 
 @BACKBONES.register("gcn")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from ..batch import Batch, Features
 from ..ops import segment_add, segment_dot
 from ..timing import section
-from .base import BACKBONES, Backbone, Params, affine, glorot, product
+from .backbone import BACKBONES, Backbone, Params, affine, glorot, product
 
 
 @BACKBONES.register("gat")

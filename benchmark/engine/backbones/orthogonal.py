@@ -10,7 +10,7 @@ from ..batch import Batch, Features
 from ..ops import is_shared
 from ..random import Streams
 from ..timing import section
-from .base import BACKBONES, Forward, Params, product
+from .backbone import BACKBONES, Forward, Params, product
 from .convolutional import GCN
 
 RIDGE = 1e-5  # added to the Gram matrix, as released with Ortho-GConv

@@ -10,11 +10,12 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from fglbench.benchmark.engine import TrainConfig, clustering
+from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.clustering import ClusteringEvaluator, k_means, matched
-from fglbench.benchmark.engine.graphmethod import GraphMethod
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.graphs import clustering
+from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, k_means, matched
+from fglbench.benchmark.engine.graphs.graphmethod import GraphMethod
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 

@@ -11,7 +11,7 @@ import torch
 
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.random import Streams, stream
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS

@@ -14,9 +14,9 @@ from torch import nn
 
 from fglbench.benchmark.engine import Diverged, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.graphcohort import GraphCohort, cut
-from fglbench.benchmark.engine.graphsets import GraphStack, neighbours, normalised
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort, cut
+from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
 from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS

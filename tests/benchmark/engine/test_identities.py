@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine import Outcome, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.loop import Exchange
+from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.network import initial
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS

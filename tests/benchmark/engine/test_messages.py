@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
-from fglbench.benchmark.engine.messages import Each, Seal, deliver, merge, tree_bytes
+from fglbench.benchmark.engine import BACKBONES
+from fglbench.benchmark.engine.messages import ABSENT, Each, Own, Seal, deliver, merge, tree_bytes, walk
+from fglbench.benchmark.engine.network import Network
 
 
 def test_bytes_are_those_of_the_values() -> None:
@@ -54,3 +59,40 @@ def test_seal_sees_a_write() -> None:
     value.add_(1)
     with pytest.raises(RuntimeError, match="a download was written to"):
         seal.check()
+
+
+def test_walk_meets_what_only_one_tree_has() -> None:
+    seen = []
+
+    def note(kind: int | None, *leaves: object) -> object:
+        seen.append((kind, *leaves))
+        return ABSENT if leaves[0] == "drop" else leaves[0]
+
+    one = {"a": 1, Own(3, "w"): {"x": "drop", "y": 2}, "d": {}}
+    two = {"a": 4, Own(3, "w"): {"y": 5}, "new": {"z": 6}}
+    assert walk(note, one, two) == {"a": 1, Own(3, "w"): {"y": 2}, "d": {}, "new": {}}
+    assert seen == [(None, 1, 4), (3, "drop", ABSENT), (3, 2, 5), (None, ABSENT, 6)]
+
+
+def test_a_key_of_one_architecture_survives_copies() -> None:
+    key = Own(2, "0.weight")
+    for again in (copy.deepcopy(key), pickle.loads(pickle.dumps(key))):
+        assert (again, again.kind, again.name) == (key, 2, "0.weight")
+    assert Own(1, "0.weight") != key and not key.startswith("shared.")
+
+
+def test_rows_of_some_clients_are_taken_and_put_back_group_by_group() -> None:
+    kinds = [BACKBONES.build(name, {"hidden": 4}) for name in ("gcn", "mlp")]
+    network = Network(kinds, [3, 4, 5, 6])  # architectures 1, 0, 1, 0
+    odd, even = Own(1, "w"), Own(0, "w")
+    tree = {"all": torch.arange(4), odd: torch.tensor([3, 5]), even: torch.tensor([4, 6]), "list": [3, 4, 5, 6]}
+    part = network.take(tree, [0, 2])
+    assert part["all"].tolist() == [0, 2] and part["list"] == [3, 5]
+    assert part[odd].tolist() == [3, 5] and even not in part
+    part = {name: value * 10 for name, value in part.items() if name != "list"} | {"new": [torch.zeros(1)] * 2}
+    back = network.put(tree, [0, 2], part)
+    assert back["all"].tolist() == [0, 1, 20, 3] and back["list"] == [3, 4, 5, 6]
+    assert back[odd].tolist() == [30, 50] and back[even] is tree[even]
+    assert [entry is None for entry in back["new"]] == [False, True, False, True]
+    assert list(back) == ["all", odd, even, "list", "new"] and tree["all"].tolist() == [0, 1, 2, 3]
+    assert list(network.select([0, 2]).init(0, 5, 3)) == [key for key in network.init(0, 5, 3) if key.kind == 1]

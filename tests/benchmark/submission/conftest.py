@@ -17,7 +17,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store, rowfile
 from fglbench.benchmark.store.provenance import environment
-from fglbench.benchmark.store.schema import Row
+from fglbench.benchmark.store.schema import WIDTHS, Row
 from fglbench.benchmark.submission import claims
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
@@ -118,10 +118,19 @@ def edit(path: Path, line: int | None = None, /, rekey: bool = False, **changes:
             for column, value in changes.items():
                 fields[rowfile.COLUMNS.index(column)] = value
             if rekey:
-                values = {c: v for c, v in zip(rowfile.COLUMNS, fields, strict=True) if v != ""}
+                values = {c: v for c, v in zip(rowfile.COLUMNS, fields, strict=False) if v != ""}
                 fields[rowfile.COLUMNS.index("key")] = Cell.of(Row.model_validate(values)).key
     with path.open("w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)
+
+
+def as_schema_1(path: Path) -> None:
+    """Write a file of rows anew, as schema 1 wrote it."""
+    rows = list(csv.reader(path.open(newline="")))
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(rows[0][: WIDTHS[1]])
+        writer.writerows(["1", *fields[1 : WIDTHS[1]]] for fields in rows[1:])
 
 
 def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -132,4 +141,4 @@ def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
-    return SimpleNamespace(edit=edit, edit_curves=edit_curves, meta=META, options=OPTIONS)
+    return SimpleNamespace(edit=edit, as_schema_1=as_schema_1, edit_curves=edit_curves, meta=META, options=OPTIONS)

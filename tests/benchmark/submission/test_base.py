@@ -167,3 +167,24 @@ def test_a_folder_that_was_not_there_is_all_new(here: Path, results: Path, capsy
     git(here, "commit", "-qm", "empty", "--allow-empty")
     assert main(["validate", "results", "--base", "HEAD"]) == 0
     assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in capsys.readouterr().out
+
+
+def test_rows_of_the_base_are_recognised_below_a_newer_header(
+    base: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An old base, and the results after a new row was appended: the old lines are what they were."""
+    for folder in (base, results):
+        for path in (folder / "tiny").glob("*.csv"):
+            tools.as_schema_1(path)
+    assert main(["validate", "results", "--base", "base"]) == 0
+    old = lines(results / ROWS)
+    new = Store(results).rows("tiny")[0].model_copy(update={"schema_version": 2, "peak_memory_mb": 9.0})
+    Store(results).append(new)
+    assert lines(results / ROWS)[0] != old[0]
+    assert lines(results / ROWS)[1:-1] == old[1:]
+    capsys.readouterr()
+    assert main(["validate", "results", "--base", "base"]) == 0
+    assert capsys.readouterr().out == "results: results folder against base: 9 rows, 1 new (tiny 1): valid\n"
+    tools.edit(results / ROWS, 3, score="0.99")
+    assert main(["validate", "results", "--base", "base"]) == 1
+    assert "tiny/fedavg.csv:3: the row of fedavg on csbm, seed 1 was changed: score 0." in capsys.readouterr().out

@@ -14,6 +14,7 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.schema import RULES
 from fglbench.benchmark.submission import archive, limits, metadata
 from fglbench.registry import UserError
 
@@ -50,6 +51,23 @@ def test_a_zip_file_is_the_same_submission(
         content = {member: packed.read(member) for member in packed.namelist()}
     files = [path for path in submission.rglob("*") if path.is_file()]
     assert content == {path.relative_to(submission).as_posix(): path.read_bytes() for path in files}
+
+
+def test_a_submission_of_an_older_version_is_taken_in_as_it_is(
+    submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows keep their bytes, in a file of their own and below the header of a newer one."""
+    new = (submission / "tiny/fedprox.csv").read_bytes()
+    tools.as_schema_1(submission / "tiny/fedprox.csv")
+    old = (submission / "tiny/fedprox.csv").read_bytes()
+    assert main(["validate", "packed", "--into", "results"]) == 0
+    assert "packed: submission against results: 4 rows (tiny 4): valid" in capsys.readouterr().out
+    theirs = (results / "tiny/fedprox.csv").read_bytes()
+    assert theirs.splitlines()[0] == new.splitlines()[0]
+    assert theirs.splitlines()[1:] == old.splitlines()[1:]
+    assert main(["validate", "results"]) == 0
+    assert main(["submit", "fedprox", "--results", "results", "--out", "again", *tools.options]) == 0
+    assert Path("again/tiny/fedprox.csv").read_bytes() == theirs
 
 
 def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
@@ -184,6 +202,6 @@ def test_an_archive_without_metadata_is_a_submission_that_lacks_them(
 
 def test_limits_hold_for_what_a_board_needs() -> None:
     """Fifty datasets, ten seeds and rows of the largest size fit many times."""
-    widest = sum(limits.TEXTS.values()) + 60 * limits.TEXT
+    widest = sum(rule.longest for rule in RULES.values())
     assert 50 * 10 * widest < limits.TOTAL_BYTES
     assert limits.FILES > 50 * 10 * 2 + 10

@@ -121,11 +121,11 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "no commit": (
         lambda f, t: t.edit(f / ROWS, 2, git_sha="main; rm -rf /"),
-        [r"fedprox\.csv:2: column 'git_sha': 'main; rm -rf /' is no commit"],
+        [r"fedprox\.csv:2: column 'git_sha': 'main; rm -rf /' is not of the form \[0-9a-f\]\{40\}; commit the code"],
     ),
     "a column too few": (
         lambda f, t: write(f / ROWS, (f / ROWS).read_bytes().replace(b",score,", b",", 1)),
-        [r"fedprox\.csv:1: the header is not that of result schema 1 \(missing 'score'\)", "curves of no row",
+        [r"fedprox\.csv:1: the header is not that of result schema 2 \(missing 'score'\)", "curves of no row",
          "environment of no row"],
     ),
     "a torn line": (

@@ -1,0 +1,165 @@
+"""The exchange: who takes part in a round, what crosses, and what it weighs. The only round loop of the project."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from .backbones import Backbone, Params
+from .cohort import Cohort
+from .config import TrainConfig
+from .evaluate import Models
+from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
+from .method import Arrangement, Common, Method, Phase, Server, Step
+from .network import Network
+from .random import Streams, stream
+from .tasks import TASKS
+from .timing import section
+
+# A cohort is cut so that its stacked parameters with gradients and optimiser state stay near the cache (see `profile`).
+COHORT_BYTES = 32 * 2**20
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
+
+
+class Exchange:
+    """The clients (as cohorts), the server, and the messages between them."""
+
+    def __init__(
+        self,
+        method: Method,
+        arrangement: Arrangement,
+        backbones: Sequence[Backbone],
+        config: TrainConfig,
+        seed: int,
+        cohort_size: int | None = None,
+    ) -> None:
+        """cohort_size: clients that train in one program; None = as many as fit `COHORT_BYTES`."""
+        _keep_freed_memory()
+        federation = arrangement.federation
+        task = TASKS[federation.task]
+        self.method, self.config = method, config
+        clients = len(federation.clients)
+        self.server = Server(
+            backbones, federation.num_features, federation.num_classes, clients, config, seed,
+            stream(seed, "server"), task.sizes(federation, config), list(range(clients)),
+        )  # fmt: skip
+        size = cohort_size or _fitting_cohort(self.server)
+        table = Streams(seed, range(clients), {})
+        self.cohorts = [
+            task.cohort(
+                federation.clients[start : start + size],
+                Network(backbones, range(start, min(start + size, clients))),
+                config,
+                table.select(range(start, min(start + size, clients))),
+                federation.num_classes,
+                federation.num_features,
+            )
+            for start in range(0, clients, size)
+        ]
+        self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
+        self.seconds = 0.0
+        self._draw = stream(seed, "participation")
+        for cohort in self.cohorts:
+            method.prepare(cohort)
+        self._message: Download = method.open(self.server)
+        self._addressed = self.server.participants
+
+    def round(self, phase: Phase, number: int) -> None:
+        """All steps of one round, with freshly drawn participants. number: 1-based."""
+        start = time.perf_counter()
+        self.server.round = number
+        chosen = list(range(self.server.clients)) if phase.everyone else self._participants()
+        for step in phase.steps:
+            self._step(step, chosen)
+        self.seconds += time.perf_counter() - start
+
+    def _participants(self) -> list[int]:
+        clients = self.server.clients
+        count = max(1, round(self.config.participation * clients))
+        if count == clients:
+            return list(range(clients))
+        return sorted(self._draw.choice(clients, count, replace=False).tolist())
+
+    def _step(self, step: Step, chosen: list[int]) -> None:
+        self.server.participants = chosen
+        if step.only is not None:
+            acting = set(step.only(self.server))
+            chosen = [client for client in chosen if client in acting]
+        seal = Seal()
+        seal.close(self._message, "a download")
+        shared = self._shared(step) if chosen else None
+        uploads: list[Tree] = []
+        for cohort in self.cohorts:
+            positions = [p for p, client in enumerate(cohort.clients) if client in chosen]
+            if not positions:
+                continue
+            active = cohort if len(positions) == len(cohort) else cohort.select(positions)
+            active.round = self.server.round
+            active.received = deliver(self._message, active.clients, self._addressed)
+            self._count(self.download_bytes, active, active.received)
+            active.shared = shared
+            with section("client half"):
+                upload = step.client(active)
+            active.shared = None
+            self._count(self.upload_bytes, active, upload)
+            seal.close(upload, "an upload")
+            uploads.append(upload)
+            if active is not cohort:
+                cohort.absorb(active, positions)
+        self.server.participants = chosen
+        with section("server half"):
+            self._message, self._addressed = step.server(self.server, merge(uploads)), chosen
+        seal.check()
+
+    def _shared(self, step: Step) -> Any:
+        if step.shared is None:
+            return None
+        if isinstance(self._message, Each):
+            raise RuntimeError("a step with `shared` needs a download that is the same for everyone, got Each")
+        server = self.server
+        common = Common(server.seed, server.round, server.features, server.classes, self.config)
+        with section("client half"):
+            return step.shared(self._message, common)
+
+    @staticmethod
+    def _count(ledger: list[int], cohort: Cohort, tree: Tree) -> None:
+        for client, count in zip(cohort.clients, tree_bytes(tree, len(cohort)), strict=True):
+            ledger[client] += count
+
+    def models(self) -> Models:
+        """The server's and the clients' models as they stand, for evaluation; nothing is counted as traffic."""
+        return Models(self.method.global_model(self.server), self.personal_models())
+
+    def personal_models(self) -> list[Params] | None:
+        """The clients' own models as they stand, one tree a cohort."""
+        personal = []
+        for cohort in self.cohorts:
+            cohort.received = deliver(self._message, cohort.clients, self._addressed, partial=True)
+            model = self.method.personal_model(cohort)
+            if model is not None:
+                personal.append(model)
+        return personal or None
+
+
+def _fitting_cohort(server: Server) -> int:
+    """Clients whose parameters, gradients and two optimiser moments fit `COHORT_BYTES`; at least one."""
+    each = max(sum(v.numel() for v in server.initial_model(b).values()) for b in server.backbones)
+    return max(1, min(server.clients, COHORT_BYTES // (4 * 4 * each)))
+
+
+@cache
+def _keep_freed_memory() -> bool:
+    """Tell glibc to serve blocks of up to 32 MiB from its heap and to keep 1 GiB of free heap; True where it took it.
+
+    Its defaults hand such blocks back to the system at each free and map them anew: a page fault every 4 KiB of fresh
+    gradients, which made the input product of a Cora round three times as slow. Elsewhere (musl, macOS, Windows)
+    nothing happens.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(_MMAP_THRESHOLD, 32 * 2**20)) and bool(mallopt(_TRIM_THRESHOLD, 2**30))

@@ -1,0 +1,1 @@
+"""Sets of graphs: minibatches, the interface of methods, scores by clustering."""

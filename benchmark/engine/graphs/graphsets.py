@@ -1,0 +1,155 @@
+"""Sets of graphs: all graphs of a cohort stacked once, and the batches that are cut from the stack.
+
+A batch holds graphs of K clients, client by client, as one block-diagonal program. Graphs lie one after the other in
+the stack, so a batch of whole graphs is a gather of contiguous runs, for features and for every operator (adjacency,
+diffusion) alike; nothing is batched anew at each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import dgl
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from ..ops import SparseMatrix, owners, segment_sum
+from ..timing import section
+
+# From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to
+# a symmetric block-diagonal matrix of the same shape. Hashable: a stack computes each operator once.
+Operator = Callable[[sp.csr_matrix, np.ndarray], sp.csr_matrix]
+
+
+def neighbours(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
+    """A: the sum over neighbours."""
+    return adjacency
+
+
+def normalised(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
+    """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017)."""
+    looped = adjacency + sp.identity(adjacency.shape[0], format="csr")
+    scale = sp.diags(np.asarray(looped.sum(1)).ravel() ** -0.5)
+    return sp.csr_matrix(scale @ looped @ scale)
+
+
+class GraphStack:
+    """Graphs one after the other as one DGLGraph (`dgl.batch`), without self-loops, both directions of every edge.
+
+    graphs: each with ndata "feat" (n, d). starts: first row of each graph, and the number of rows in the end.
+    """
+
+    def __init__(self, graphs: Sequence[dgl.DGLGraph]) -> None:
+        self.graph: dgl.DGLGraph = dgl.batch(list(graphs), ndata=["feat"], edata=None)
+        self.lengths: np.ndarray = self.graph.batch_num_nodes().numpy()
+        self.starts: np.ndarray = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.feat: torch.Tensor = self.graph.ndata["feat"].float()
+        indptr, indices, _ = (part.numpy() for part in self.graph.adj_tensors("csc"))
+        shape = (self.graph.num_nodes(), self.graph.num_nodes())
+        self._adjacency = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=shape)
+        self._operators: dict[Operator, sp.csr_matrix] = {}
+
+    def operator(self, kind: Operator) -> sp.csr_matrix:
+        """The matrix of an operator over all graphs, computed at its first use."""
+        if kind not in self._operators:
+            self._operators[kind] = kind(self._adjacency, self.starts).astype(np.float32)
+        return self._operators[kind]
+
+    def batch(self, picks: Sequence[np.ndarray]) -> GraphBatch:
+        """Some of the graphs. picks: for each client the numbers of its graphs in the stack, in order; may be empty."""
+        return GraphBatch(self, np.concatenate(picks).astype(np.int64), tuple(len(own) for own in picks))
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """B graphs of K clients with N nodes in all, client by client.
+
+    picks: (B,) their numbers in the stack. counts: graphs of each client, some perhaps 0.
+    """
+
+    stack: GraphStack
+    picks: np.ndarray
+    counts: tuple[int, ...]
+
+    @property
+    def clients(self) -> int:
+        return len(self.counts)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(B,) nodes of each graph."""
+        return self.stack.lengths[self.picks]
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Nodes of each client."""
+        ends = np.concatenate([[0], np.cumsum(self.lengths)])[np.cumsum((0, *self.counts))]
+        return tuple(np.diff(ends).tolist())
+
+    @cached_property
+    def lengths_per_client(self) -> list[torch.Tensor]:
+        """For each client the nodes of each of its graphs."""
+        return list(torch.from_numpy(self.lengths).split(self.counts))
+
+    @cached_property
+    def x(self) -> torch.Tensor:
+        """(N, d) input features."""
+        return self.stack.feat[torch.from_numpy(_runs(self.stack.starts[self.picks], self.lengths))]
+
+    @cached_property
+    def membership(self) -> torch.Tensor:
+        """(N,) the graph of each node, by its place in the batch."""
+        return torch.repeat_interleave(torch.arange(len(self.picks)), torch.from_numpy(self.lengths))
+
+    @cached_property
+    def owner(self) -> torch.Tensor:
+        """(B,) the client of each graph, by its position."""
+        return owners(self.counts)
+
+    @cached_property
+    def _views(self) -> dict[Operator, SparseMatrix]:
+        return {}
+
+    def view(self, kind: Operator) -> SparseMatrix:
+        """An operator restricted to the graphs of the batch, (N, N)."""
+        if kind not in self._views:
+            with section("batching"):
+                self._views[kind] = self._cut(self.stack.operator(kind))
+        return self._views[kind]
+
+    def _cut(self, matrix: sp.csr_matrix) -> SparseMatrix:
+        first, length = self.stack.starts[self.picks], self.lengths
+        begin, end = matrix.indptr[first].astype(np.int64), matrix.indptr[first + length].astype(np.int64)
+        entries = _runs(begin, end - begin)
+        moved = np.cumsum(length) - length - first  # from a graph's first row in the stack to that in the batch
+        columns = matrix.indices[entries] + np.repeat(moved, end - begin)
+        filled = np.diff(matrix.indptr)[_runs(first, length)]
+        indptr = np.concatenate([[0], np.cumsum(filled)])
+        rows = len(filled)
+        return SparseMatrix(sp.csr_matrix((matrix.data[entries], columns, indptr), shape=(rows, rows)), symmetric=True)
+
+    @section("pooling")
+    def pool(self, rows: torch.Tensor) -> torch.Tensor:
+        """(N, c) node values -> (B, c) sums over each graph."""
+        return segment_sum(rows, self.membership, len(self.picks))
+
+    def mean_over_graphs(self, values: torch.Tensor) -> torch.Tensor:
+        """(B,) a value a graph -> (K,) each client's mean; 0 for a client without a graph."""
+        return segment_sum(values, self.owner, self.clients) / _at_least_one(self.counts)
+
+    def mean_over_nodes(self, values: torch.Tensor) -> torch.Tensor:
+        """(N,) a value a node -> (K,) each client's mean; 0 for a client without a graph."""
+        return segment_sum(values, owners(self.sizes), self.clients) / _at_least_one(self.sizes)
+
+
+def _at_least_one(counts: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(counts).clamp(min=1)
+
+
+def _runs(first: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """The numbers first[i], first[i] + 1, ..., first[i] + length[i] - 1 for every i, one run after the other."""
+    shift = first - (np.cumsum(length) - length)
+    return np.arange(int(length.sum()), dtype=np.int64) + np.repeat(shift, length)

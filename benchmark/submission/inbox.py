@@ -1,0 +1,188 @@
+"""A folder from outside: which files it holds and which it may not, its rows line by line, what is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...registry import UserError
+from ..store import rowfile
+from ..store.folder import safe_name
+from ..store.schema import Row
+from . import limits, metadata
+
+NAME = r"[A-Za-z0-9_+][\w.+-]*"
+IGNORED = {".locks", ".logs"}  # of a results folder in use; not under version control
+Kinds = dict[str, tuple[str, int]]  # kind -> pattern of the path, most bytes; the first that fits
+KINDS: Kinds = {
+    "curves": (rf"{NAME}/history/[0-9a-f]{{16}}\.json\.gz", limits.CURVES_BYTES),
+    "environment": (r"environments/[0-9a-f]{12}\.json", limits.ENVIRONMENT_BYTES),
+    "metadata": (re.escape(metadata.FILE), limits.METADATA_BYTES),
+    "rows": (rf"(?!environments/|{metadata.FOLDER}/){NAME}/{NAME}\.csv", limits.ROWS_BYTES),
+}
+# What a results folder has besides, made by the report or kept by the maintainers, and where its metadata are.
+MORE: Kinds = {
+    "metadata": (rf"{metadata.FOLDER}/{NAME}\.yaml", limits.METADATA_BYTES),
+    "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", limits.EMBEDDINGS_BYTES),
+    "verified": (r"verified\.csv", limits.ROWS_BYTES),
+    "versions": (r"versions\.csv", limits.ROWS_BYTES),
+    "report": (rf"({NAME}/){{0,2}}{NAME}\.(md|html|png|svg)|{NAME}/tables/{NAME}\.csv", limits.PAGE_BYTES),
+    "manifest": (rf"({NAME}/)?figures/manifest\.json", limits.ENVIRONMENT_BYTES),
+    "damaged": (rf"{NAME}/{NAME}\.csv\.damaged", limits.ROWS_BYTES),
+}
+RERUN = "rows are never edited: run the cell again"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem. place: a file, or file:line. A warning does not make the folder invalid."""
+
+    place: str
+    what: str
+    fix: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        return f"{'warning: ' if self.warning else ''}{self.place}: {self.what}; {self.fix}"
+
+
+@dataclass
+class Findings:
+    """Problems in the order in which they are found, each told once."""
+
+    found: dict[Finding, None] = field(default_factory=dict)
+
+    def add(self, place: str, what: str, fix: str, *, warning: bool = False) -> None:
+        self.found[Finding(place, what, fix, warning)] = None
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.found if not finding.warning]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [finding for finding in self.found if finding.warning]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of results, looked through. name: what messages call it. files: kind -> paths below the root."""
+
+    root: Path
+    name: str
+    submission: bool
+    files: dict[str, tuple[str, ...]]
+
+    def place(self, path: str, number: int | None = None) -> str:
+        return f"{self.name}/{path}" + (f":{number}" if number is not None else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A row and where it stands. text: the line as read, ending in a line break."""
+
+    file: str
+    number: int
+    place: str
+    text: bytes
+    row: Row
+
+
+def look(root: Path, name: str, findings: Findings, *, archive: bool = False) -> Folder:
+    """Every file of a folder by its kind; symbolic links, unknown and oversized files are findings, and left out.
+
+    A folder with a metadata file at its root is a submission, as is whatever came as an archive.
+    """
+    submission = archive or (root / metadata.FILE).is_file()
+    kinds = KINDS if submission else KINDS | MORE
+    files: dict[str, list[str]] = {}
+    total = 0
+    for number, entry in enumerate(_walk(root, ignored=set() if submission else IGNORED), start=1):
+        path = Path(entry.path).relative_to(root).as_posix()
+        place, size = f"{name}/{path}", entry.stat(follow_symlinks=False).st_size
+        kind = next((kind for kind, (pattern, _) in kinds.items() if re.fullmatch(pattern, path)), None)
+        if number > limits.FILES:
+            findings.add(name, f"more than {limits.FILES} files", "submit rows and their side files only")
+            break
+        if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
+            findings.add(place, "a link or device, not a file", "replace it by the file itself")
+        elif kind is None:
+            findings.add(place, "unknown file", "remove it; `fglbench submit` packs what belongs here")
+        elif size > kinds[kind][1]:
+            findings.add(place, f"{size} bytes; at most {kinds[kind][1]} are read", "submit fewer or smaller files")
+        else:
+            files.setdefault(kind, []).append(path)
+            total += size
+    if submission and total > limits.TOTAL_BYTES:
+        most = limits.TOTAL_BYTES // limits.MIB
+        findings.add(name, f"{total} bytes; at most {most} MiB are read", "submit fewer files")
+    return Folder(root, name, submission, {kind: tuple(sorted(paths)) for kind, paths in files.items()})
+
+
+def _walk(root: Path, ignored: set[str]) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder that is not a folder itself; links are not followed. `ignored`: folders at the root."""
+    waiting = [str(root)]
+    while waiting:  # no recursion: a folder from outside may be of any depth
+        with os.scandir(waiting.pop()) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        folders = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
+        waiting += [e.path for e in reversed(folders) if e.name not in ignored or Path(e.path).parent != root]
+        yield from (entry for entry in found if entry not in folders)
+
+
+def read(folder: Folder, findings: Findings) -> list[Line]:
+    """Every sound row of a folder, file by file; damaged and foreign lines are findings."""
+    found: list[Line] = []
+    for file in folder.files.get("rows", ()):
+        try:
+            lines = list(rowfile.split(folder.root / file))
+        except UserError as error:
+            number, what = _told(error, folder.root / file)
+            findings.add(folder.place(file, number), what.split("; ")[0], "write it anew")
+            continue
+        if not lines:
+            findings.add(folder.place(file), "no rows in the file", "remove it")
+        if len(lines) > limits.ROWS:
+            findings.add(folder.place(file), f"{len(lines)} rows; at most {limits.ROWS} are read", "submit fewer")
+            continue
+        for number, text, fields in lines:
+            row = _row(folder, file, number, text.replace(b"\r\n", b"\n"), fields, findings)
+            if row is not None:
+                found.append(row)
+    return found
+
+
+def _row(
+    folder: Folder, file: str, number: int, text: bytes, fields: list[str] | None, findings: Findings
+) -> Line | None:
+    place = folder.place(file, number)
+    if fields is None:
+        findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
+        return None
+    try:
+        row = rowfile.parse(folder.root / file, number, fields)
+    except UserError as error:
+        findings.add(place, _told(error, folder.root / file)[1], RERUN)
+        return None
+    expected = f"{row.suite}/{safe_name(row.method)}.csv"
+    if rowfile.line(row) != text:
+        findings.add(place, "the line is not as fglbench writes it", RERUN)
+    elif file != expected:
+        findings.add(place, f"a row of suite {row.suite!r} and method {row.method!r}", f"it belongs in {expected}")
+    else:
+        return Line(file, number, place, text, row)
+    return None
+
+
+def _told(error: UserError, path: Path) -> tuple[int, str]:
+    """(line, what is wrong with it) of an error about a file of rows; without a line it is about the header."""
+    _, number, what = re.split(r"^(?::(\d+))?: ", str(error).removeprefix(str(path)), maxsplit=1)
+    return int(number or 1), what
+
+
+def standing(lines: list[Line]) -> dict[tuple[str, str], Line]:
+    """The line that counts for each (suite, key): the last one."""
+    return {(line.row.suite, line.row.key): line for line in lines}

@@ -1,0 +1,5 @@
+"""AdaFGL."""
+
+from .adafgl import AdaFGL
+
+__all__ = ["AdaFGL"]

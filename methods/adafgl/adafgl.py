@@ -1,0 +1,192 @@
+"""AdaFGL: a federated knowledge extractor, then personal training that adapts to each client's topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ...benchmark.engine import (
+    METHODS,
+    Backbone,
+    Cohort,
+    Params,
+    Phase,
+    Step,
+    Streams,
+    TrainConfig,
+    Tree,
+    dropout,
+    segment_add,
+    segment_product,
+    stream,
+)
+from ...datasets.federation import Federation, NodeClient
+from ..fedavg import FedAvg
+from ..parts.propagate import propagate_labels
+from .topology import Topology, heads, prelu, signed_propagation
+
+LIMIT = 8 * 2**30  # bytes that a run may take
+
+
+@METHODS.register("adafgl")
+class AdaFGL(FedAvg):
+    """Li et al., ICDE 2024 (arXiv 2401.11750): two steps.
+
+    Step 1: FedAvg of the cell's backbone for `extractor_rounds`; P = softmax(global model on G_k). Messages: theta up,
+    theta down.
+    Step 2, no communication, `personal_epochs` in each remaining round. S_ij = 1 where cos(softmax(P_i), softmax(P_j))
+    > `similar` and i != j; A~ = alpha A + (1 - alpha) S, as D^-1/2 (A~ + I) D^-1/2; X~ = [X, A~X, A~^2 X, A~^3 X].
+    Homophilous branch: MLP-2 on X~, loss CE + MSE(logits, P), output the mean of softmax(logits) and softmax(P).
+    Heterophilous branch: MLP-3 on X, MLP-3 on X~, and signed propagation; the sum of their CE, output the mean of their
+    softmaxes. Signed propagation: H = MLP-3(X~), R = beta S + (1 - beta) cos(softmax(H_i), softmax(H_j)) without
+    diagonal; r = (R - mean) / (max - mean) above its mean, -R / mean below, and 1 added on the diagonal; output
+    ((softmax(PReLU(r) H) - softmax(PReLU(-r) H)) + H) / 2.
+    Prediction: w homophilous + (1 - w) heterophilous, w = accuracy of label propagation (`steps`, `kappa`) from a
+    random half of the training nodes on the other half; 1/2 for a client without two training nodes.
+
+    As released: MSE compares logits with probabilities; P goes through softmax again in S and in the output; r jumps
+    from 0 to -1 at the mean. Departures: the released propagation adds the seeds' labels once more at every step and
+    starts from the true labels of nodes outside the three splits; here all but the seeds start uniform. Only step 2 is
+    scored, on the clients' own graphs: its models know no other.
+    """
+
+    delivers = "personal"
+    travels = False
+
+    extractor_rounds: int | None = Field(
+        None, ge=0, description="rounds of step 1; None = half of them (OpenFGL: 50 of 100)"
+    )
+    personal_epochs: int = Field(
+        1, ge=1, description="epochs a round of step 2 (OpenFGL: 1; released code: 200 in all)"
+    )
+    alpha: float = Field(
+        0.5, ge=0, le=1, description="weight of the edges beside S (OpenFGL: 0.5; released code: 0.05)"
+    )
+    beta: float = Field(0.0, ge=0, le=1, description="weight of S in R (OpenFGL: 0; released code: 0.2)")
+    similar: float = Field(0.999, ge=-1, lt=1, description="least cosine for an entry of S (released code: 0.999)")
+    powers: int = Field(3, ge=0, description="powers of A~ in X~ (released code: 3)")
+    steps: int = Field(10, ge=0, description="steps of label propagation (released code: 10)")
+    kappa: float = Field(
+        0.5, ge=0, le=1, description="weight of the neighbours in label propagation (released code: 0.5)"
+    )
+    branches: Literal["mixed", "chosen"] = Field(
+        "mixed", description="w as it is (paper, OpenFGL), or 1 from `threshold` on and else 0 (released code)"
+    )
+    threshold: float = Field(0.9, ge=0, le=1, description="for chosen branches (released code: 0.9)")
+
+    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
+        reason = super().skip(federation, backbones)
+        if reason:
+            return reason
+        sizes = [c.graph.num_nodes() for c in federation.clients if isinstance(c, NodeClient)]
+        need = 4 * (
+            sum(n * n for n in sizes) + 12 * max(sizes) ** 2
+        )  # A~ of all, one client's similarities and gradients
+        if need > LIMIT:
+            return f"{self.name} would need about {need / 2**30:.1f} GiB for nodes x nodes of each client, limit 8 GiB"
+        return None
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        first = config.rounds // 2 if self.extractor_rounds is None else min(self.extractor_rounds, config.rounds - 1)
+        return [
+            Phase((Step(self.client, self.server),), first, scored=False, name="extractor"),
+            Phase(
+                (Step(self.personalise, lambda server, uploads: {}),),
+                config.rounds - first,
+                name="personal",
+                everyone=True,
+            ),
+        ]
+
+    # -- step 2 -----------------------------------------------------------------------------------------------------
+
+    def personalise(self, cohort: Cohort) -> Tree:
+        if cohort.round == 1:
+            self.prepare_personal(cohort)
+        cohort.fit(self.personal_loss, self.personal_epochs, params=cohort.state["heads"], name="personal")
+        return {}
+
+    @torch.no_grad()
+    def prepare_personal(self, cohort: Cohort) -> None:
+        """Everything that step 2 takes from step 1, and fresh heads: equal for all clients, as drawn by the server."""
+        cohort.load(cohort.received["model"])
+        known = cohort.forward(training=False).logits.softmax(1)
+        cohort.cache["topology"] = Topology(cohort.batch, known, self.alpha, self.similar, self.powers)
+        cohort.state["confidence"] = self.confidence(cohort)
+        backbone = cohort.network.backbones[0]
+        source = torch.Generator().manual_seed(int(stream(cohort.streams.seed, "personal heads").integers(2**63)))
+        fresh = heads(source, cohort.features, backbone.hidden, cohort.classes, self.powers)
+        cohort.state["heads"] = {name: value.expand(len(cohort), *value.shape).clone() for name, value in fresh.items()}
+
+    def confidence(self, cohort: Cohort) -> torch.Tensor:
+        """(K,) w."""
+        batch = cohort.batch
+        seeds, held = [], []
+        for rows, generator in zip(
+            batch.rows["train"].split(batch.counts["train"]), cohort.streams("seeds"), strict=True
+        ):
+            order = torch.from_numpy(generator.permutation(len(rows)))
+            seeds.append(rows[order[: len(rows) // 2]])
+            held.append(rows[order[len(rows) // 2 :]])
+        known, asked = torch.cat(seeds), torch.cat(held)
+        start = torch.full((len(batch.label), cohort.classes), 1 / cohort.classes)
+        start[known] = F.one_hot(batch.label[known], cohort.classes).float()
+        guess = propagate_labels(batch, start, self.steps, self.kappa).argmax(1)[asked]
+        right = cohort.mean_over((guess == batch.label[asked]).float(), asked)
+        blind = torch.tensor([not len(own) for own in seeds])
+        weight = torch.where(blind, 0.5, right)
+        return (weight >= self.threshold).float() if self.branches == "chosen" else weight
+
+    def personal_loss(self, cohort: Cohort) -> torch.Tensor:
+        """(K,) both branches' losses; their parameters are disjoint."""
+        out = self.outputs(cohort, cohort.state["heads"], cohort.streams)
+        topology: Topology = cohort.cache["topology"]
+        gap = (out["homo"] - topology.known).square().mean(1)
+        mean_gap = cohort.mean_over(gap, torch.arange(len(gap)))
+        return sum((cohort.cross_entropy(logits) for logits in out.values()), mean_gap)
+
+    def outputs(self, cohort: Cohort, params: Params, streams: Streams | None) -> dict[str, torch.Tensor]:
+        """(N, C) logits of each head; streams: of a training pass."""
+        batch, topology, backbone = cohort.batch, cohort.cache["topology"], cohort.network.backbones[0]
+
+        def mlp(head: str, slope: str, z: torch.Tensor, layers: int) -> torch.Tensor:
+            for i in range(1, layers):
+                z = prelu(z, params[f"{slope}.slope"], batch.sizes)
+                z = z if streams is None else dropout(z, backbone.dropout, streams, batch.sizes)
+                z = segment_product(z, params[f"{head}.{i}.weight"], batch.sizes)
+                z = segment_add(z, params[f"{head}.{i}.bias"], batch.sizes)
+            return z
+
+        def first(name: str, z: torch.Tensor) -> torch.Tensor:
+            return segment_add(z, params[f"{name}.bias"], batch.sizes)
+
+        wide = topology.smoothed([params[f"wide.{power}.weight"] for power in range(self.powers + 1)])
+        homo, smooth, signed = first("wide", wide).chunk(3, dim=1)
+        out = {"homo": mlp("homo", "homo", homo.contiguous(), 2)}
+        out["own"] = mlp("own", "hete", first("own.0", batch.x @ params["own.0.weight"]), 3)
+        out["smooth"] = mlp("smooth", "hete", smooth.contiguous(), 3)
+        embedding = mlp("signed", "signed", signed.contiguous(), 3)
+        out["signed"] = torch.cat([
+            signed_propagation(h, slope, s, self.beta)
+            for h, slope, s in zip(embedding.split(batch.sizes), params["signed.slope"], topology.alike, strict=True)
+        ])  # fmt: skip
+        return out
+
+    # -- what it delivers -------------------------------------------------------------------------------------------
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        return cohort.state.get("heads", cohort.params)
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
+        if "wide.bias" not in params:
+            return super().predict_own(params, cohort)  # the extractor
+        out = {name: logits.softmax(1) for name, logits in self.outputs(cohort, params, None).items()}
+        homophilous = (out["homo"] + cohort.cache["topology"].known.softmax(1)) / 2
+        heterophilous = (out["own"] + out["smooth"] + out["signed"]) / 3
+        weight = cohort.state["confidence"][cohort.batch.owner].unsqueeze(1)
+        return weight * homophilous + (1 - weight) * heterophilous

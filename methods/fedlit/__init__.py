@@ -1,0 +1,5 @@
+"""FedLIT."""
+
+from .fedlit import FedLIT
+
+__all__ = ["FedLIT"]

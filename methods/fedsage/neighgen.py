@@ -1,0 +1,143 @@
+"""NeighGen (FedSage+): how many neighbours a node lacks, and what they look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dgl
+import numpy as np
+import torch
+
+from ...benchmark.engine import Batch, GraphSAGE, Params, Streams, rate, section, take_rows
+from ...datasets.federation import NodeClient
+from .dense import product
+
+WIDTHS = (256, 2048)  # fGen's hidden layers
+
+
+@dataclass(frozen=True)
+class NeighGen:
+    """The generator of one client. Parameters have a client axis of one; linear maps are stored (1, out, in).
+
+    Encoder H^e: GraphSAGE, d -> hidden -> latent. dGen: linear -> ReLU, the number of missing neighbours. fGen: two
+    ReLU layers, dropout, then for each of `slots` neighbours a linear map of its own (d, 2048), and tanh.
+    """
+
+    encoder: GraphSAGE
+    latent: int
+    slots: int
+    dropout: float
+
+    def init(self, generator: np.random.Generator, features: int) -> Params:
+        """Fresh parameters: Glorot in the encoder, PyTorch's default for linear maps elsewhere.
+
+        But dGen's bias starts at 1: from a random one all nodes of a client may lie below zero, where a ReLU has no
+        gradient, and that client would never learn to generate (the first of ten on Cora, for one).
+        """
+        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        params = {f"encoder.{n}": v for n, v in self.encoder.init(generator, features, self.latent).items()}
+        shapes = {"degree": (1, self.latent), "grow.0": (WIDTHS[0], self.latent), "grow.1": (WIDTHS[1], WIDTHS[0])}
+        shapes |= {f"slot.{p}": (features, WIDTHS[1]) for p in range(self.slots)}
+        for name, (n_out, n_in) in shapes.items():
+            bound = n_in**-0.5
+            params[f"{name}.weight"] = torch.empty(n_out, n_in).uniform_(-bound, bound, generator=source)
+            params[f"{name}.bias"] = torch.empty(n_out).uniform_(-bound, bound, generator=source)
+        params["degree.bias"].fill_(1.0)
+        return {name: value.unsqueeze(0) for name, value in params.items()}
+
+    @property
+    def shown(self) -> list[str]:
+        """The names of fGen's parameters, the part that other clients see."""
+        layers = ["grow.0", "grow.1", *(f"slot.{p}" for p in range(self.slots))]
+        return [f"{layer}.{kind}" for layer in layers for kind in ("weight", "bias")]
+
+    def encode(self, params: Params, batch: Batch, streams: Streams | None) -> torch.Tensor:
+        """(N, latent) encodings of the rows of one client; with streams a training pass."""
+        own = {name.removeprefix("encoder."): value for name, value in params.items() if name.startswith("encoder.")}
+        return self.encoder.forward(own, batch, streams).logits
+
+    def missing(self, params: Params, encoding: torch.Tensor) -> torch.Tensor:
+        """(N,) predicted numbers of missing neighbours, not rounded."""
+        return torch.relu(linear(params, "degree", encoding)).squeeze(1)
+
+    def keep(self, streams: Streams, purpose: str, rows: int) -> torch.Tensor:
+        """(rows, 2048) factors of the dropout before the last layer."""
+        drawn = streams.keep(purpose, [rows * WIDTHS[1]], self.dropout).view(rows, WIDTHS[1])
+        return drawn.float() / (1 - rate(self.dropout))
+
+    def generate(
+        self, params: Params, encoding: torch.Tensor, counts: torch.Tensor, keep: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """(G, d) features of the first counts[i] neighbours of every row i, row by row; G = counts.sum().
+
+        encoding: (N, latent), noise added. Only rows that lack a neighbour pass the wide layers, and only the maps of
+        slots that some row uses are touched: the others get no gradient.
+        """
+        rows = counts.nonzero().squeeze(1)
+        h = torch.relu(linear(params, "grow.1", torch.relu(linear(params, "grow.0", encoding[rows]))))
+        h, counts = (h if keep is None else h * keep[rows]), counts[rows]
+        pieces, places = [h.new_empty(0, params["slot.0.weight"].shape[1])], []
+        for p in range(int(counts.max()) if len(rows) else 0):
+            users = (counts > p).nonzero().squeeze(1)
+            pieces.append(torch.tanh(linear(params, f"slot.{p}", h[users])))
+            places.append(users * self.slots + p)
+        made = torch.cat(pieces)
+        return made[torch.cat(places).argsort()] if places else made
+
+
+def linear(params: Params, name: str, rows: torch.Tensor) -> torch.Tensor:
+    """`rows` W^T + b of the only client."""
+    with section("dense"):
+        return product(rows, params[f"{name}.weight"].squeeze(0).T, params[f"{name}.bias"].squeeze(0))
+
+
+def match(made: torch.Tensor, parent: torch.Tensor, targets: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    """(G,) min over q < held[i] of ||made_g - targets[i, q]||^2, i = parent[g]; 0 where held[i] = 0.
+
+    made: (G, d); parent: (G,) rows of targets (n, Q, d) and held (n,). The nearest target is found without gradient.
+    """
+    wanted, held = targets[parent], held[parent]
+    with torch.no_grad():
+        distance = torch.cdist(made.unsqueeze(1), wanted, compute_mode="donot_use_mm_for_euclid_dist").squeeze(1)
+        absent = torch.arange(wanted.shape[1]) >= held.unsqueeze(1)
+        nearest = wanted[torch.arange(len(made)), distance.masked_fill(absent, torch.inf).argmin(1)]
+    return (made - nearest).square().sum(1) * (held > 0)
+
+
+@dataclass(frozen=True)
+class Impaired:
+    """A client's graph without some of its validation nodes, and what its training nodes then lack.
+
+    client: the remaining nodes, m of them. missing: (m,) hidden neighbours of each. targets: (n_train, P, d) features
+    of the first P hidden neighbours of each training node, in node order, zero-padded.
+    """
+
+    client: NodeClient
+    missing: torch.Tensor
+    targets: torch.Tensor
+
+
+def impair(member: NodeClient, share: float, slots: int, generator: np.random.Generator) -> Impaired:
+    """Hide a random `share` of the validation nodes."""
+    graph = member.graph
+    could = graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
+    hidden = torch.zeros(graph.num_nodes(), dtype=torch.bool)
+    hidden[generator.choice(could, int(share * len(could)), replace=False)] = True
+    kept = (~hidden).nonzero().squeeze(1)
+    rest = dgl.node_subgraph(graph, kept, store_ids=False)
+    missing = graph.in_degrees()[kept] - rest.in_degrees()
+
+    train = (graph.ndata["train_mask"].bool() & ~hidden).nonzero().squeeze(1)
+    place = torch.full((graph.num_nodes(),), -1)
+    place[train] = torch.arange(len(train))
+    source, target = graph.edges(order="eid")
+    lost = hidden[source] & (place[target] >= 0)
+    source, target = source[lost], place[target[lost]]
+    order = (target * graph.num_nodes() + source).argsort()
+    source, target = source[order], target[order]
+    first = torch.cumsum(torch.bincount(target, minlength=len(train)), 0) - torch.bincount(target, minlength=len(train))
+    rank = torch.arange(len(target)) - first[target]
+    source, target, rank = source[rank < slots], target[rank < slots], rank[rank < slots]
+    targets = torch.zeros(len(train), slots, member.feat.shape[1])
+    targets[target, rank] = take_rows(member.feat, source).to_dense()
+    return Impaired(NodeClient(rest, take_rows(member.feat, kept)), missing, targets)

@@ -1,0 +1,189 @@
+"""Training a neighbour generator: a client's turn with its own, and the gradients that other clients answer with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ...benchmark.engine import Batch, Cohort, GraphSAGE, Streams, Tensors, Tree, collate
+from ...datasets.federation import NodeClient
+from ...registry import Spec
+from .answer import Answer, random_neighbours
+from .mending import Mending
+from .neighgen import NeighGen, impair, match
+
+# The pass over a message's encodings, for as long as the message lives: each client makes the same one, and with wide
+# features a cohort is one client, so that it would be made again and again.
+PASSES = WeakIdKeyDictionary()
+
+
+class Generation(Spec):
+    """Hyper-parameters of NeighGen and its training, for methods to inherit."""
+
+    neighbours: int = Field(
+        5, ge=0, description="P, at most so many new neighbours a node (released code: 5); 0 = none"
+    )
+    hidden_share: float = Field(
+        0.5, ge=0, le=1, description="share of the validation nodes hidden (released code: 0.5)"
+    )
+    latent: int = Field(128, ge=1, description="width of the encoding (released code, OpenFGL: 128)")
+    generator_hidden: int = Field(64, ge=1, description="width of the encoder (FGSSL's code: 64; released code: 32)")
+    generator_dropout: float = Field(0.5, ge=0, lt=1, description="dropout in NeighGen (released code: 0.5)")
+    generator_epochs: int = Field(20, ge=0, description="local epochs of NeighGen (released code: 20)")
+    exchange_epochs: int = Field(20, ge=0, description="epochs with the other clients' gradients (released code: 20)")
+    generator_lr: float = Field(1e-3, gt=0, description="Adam's rate for NeighGen (released code: 0.001)")
+    generator_decay: float = Field(1e-4, ge=0, description="L2 penalty for NeighGen (released code: 1e-4)")
+    degree_weight: float = Field(1.0, ge=0, description="a, weight of the number's loss (released code: 1)")
+    feature_weight: float = Field(1.0, ge=0, description="b, weight of the features' losses (released code: 1)")
+    label_weight: float = Field(1.0, ge=0, description="c, weight of the classifier's loss (released code: 1)")
+    feature_loss: Literal["sum", "mean"] = Field(
+        "sum", description="squared norm (paper), or its mean over the P d entries (released code)"
+    )
+
+    training_number: Literal["round", "truncate"] = Field(
+        "round",
+        description="whole number of neighbours in training: as in mending (our choice), or cut off (released code)",
+    )
+
+    def number(self, missing: torch.Tensor) -> torch.Tensor:
+        """How many neighbours are made in training for predicted numbers."""
+        whole = missing.round() if self.training_number == "round" else missing
+        return whole.long().clamp(max=self.neighbours)
+
+    @property
+    def generator(self) -> NeighGen:
+        encoder = GraphSAGE(hidden=self.generator_hidden, layers=2, dropout=self.generator_dropout)
+        return NeighGen(encoder, self.latent, self.neighbours, self.generator_dropout)
+
+    def feature_scale(self, features: int, nodes: int) -> float:
+        """What a sum of matched squared distances is multiplied by: 1 / |T|, and 1 / (P d) for the code's mean."""
+        return 1 / (max(nodes, 1) * (1 if self.feature_loss == "sum" else self.neighbours * features))
+
+    def shared_keep(self, seed: int, owner: int, epoch: int, rows: int) -> torch.Tensor:
+        """(rows, 2048) dropout of an exchange epoch, the same at the generator's owner and at those who answer."""
+        return self.generator.keep(Streams(seed, (owner,), {}), f"exchange {epoch}", rows)
+
+    def answers(self, cohort: Cohort, positions: list[int], owner: int, epoch: int, received: Tree) -> list[Tensors]:
+        """Gradients of L_ij for the clients j at these positions, each on its own neighbours.
+
+        received: fGen's parameters "generator", of client i's training nodes the encodings with noise "encoding"
+        (n, latent) and the predicted numbers "missing" (n,).
+        """
+        encoding, missing = received["encoding"], received["missing"]
+        if encoding not in PASSES:
+            keep = self.shared_keep(cohort.streams.seed, owner, epoch, len(missing))
+            scale = self.feature_scale(cohort.features, len(missing))
+            counts = self.number(missing)
+            PASSES[encoding] = Answer(self.generator, received["generator"], encoding, counts, keep, scale)
+        answer: Answer = PASSES[encoding]
+        nodes, sources = len(answer.rows), cohort.streams("exchange")
+        return [
+            answer.gradient(cohort.batch.x, random_neighbours(cohort.batch, at, nodes, self.neighbours, sources[at]))
+            for at in positions
+        ]
+
+
+class Turn:
+    """A client's turn: its generator while it trains, on its impaired graph. Dropped when the graph is mended."""
+
+    def __init__(self, settings: Generation, cohort: Cohort, at: int) -> None:
+        """cohort: of the client and maybe others, its `params` the initial classifier; at: the client's position."""
+        self.settings, self.generator = settings, settings.generator
+        streams = cohort.streams.select([at])
+        self.impaired = impair(
+            cohort.members[at], settings.hidden_share, settings.neighbours, streams("hidden nodes")[0]
+        )
+        config = cohort.config.model_copy(
+            update={"optimiser": "adam", "lr": settings.generator_lr, "weight_decay": settings.generator_decay}
+            | {"keep_optimiser": True, "grad_clip": None}
+        )
+        network = cohort.network.select([at])
+        self.cohort = Cohort([self.impaired.client], network, config, streams, cohort.classes, cohort.features)
+        self.params = self.generator.init(streams("neighbour generator")[0], cohort.features)
+        self.classifier = {name: value[at : at + 1].clone() for name, value in cohort.params.items()}
+        batch = self.cohort.batch
+        self.rows = batch.rows["train"]
+        self.place = torch.full((len(batch.label),), -1).index_copy(0, self.rows, torch.arange(len(self.rows)))
+        self.held = self.impaired.missing[self.rows].clamp(max=settings.neighbours)
+        self.reach = reach(batch, self.rows, network.backbones[0].layers - 1)
+        self._mending = Mending(batch, torch.zeros_like(batch.label))
+        self._learn()
+
+    def _learn(self) -> None:
+        trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
+        self.cohort.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
+        self.cohort.optimiser("joint").reset()  # half a gigabyte for a large d; fGen goes on with a new one
+        with torch.no_grad():
+            self.encoding = self.generator.encode(self.params, self.cohort.batch, None)
+            self.missing = self.generator.missing(self.params, self.encoding)
+
+    def _noisy(self, encoding: torch.Tensor) -> torch.Tensor:
+        (source,) = self.cohort.streams("generator noise")
+        return encoding + torch.from_numpy(source.standard_normal(encoding.shape, dtype="float32"))
+
+    def _joint(self, cohort: Cohort) -> torch.Tensor:
+        """(1,) L of the whole generator and its classifier, a training pass."""
+        encoding = self.generator.encode(self.params, cohort.batch, cohort.streams)
+        keep = self.generator.keep(cohort.streams, "generator dropout", len(encoding))
+        return self.loss(self.generator.missing(self.params, encoding), self._noisy(encoding), keep, cohort.streams)
+
+    def loss(
+        self, missing: torch.Tensor, noisy: torch.Tensor, keep: torch.Tensor | None, streams: Streams | None
+    ) -> torch.Tensor:
+        """(1,) L for predicted numbers (m,) and encodings with noise (m, latent); streams: the classifier's dropout."""
+        s, rows = self.settings, self.rows
+        counts = s.number(missing.detach()) * self.reach  # what others would be given does not touch L
+        made = self.generator.generate(self.params, noisy, counts, keep)
+        true = self.impaired.missing[rows].float()
+        number = F.smooth_l1_loss(missing[rows], true, reduction="sum") / max(len(rows), 1)
+        parent = torch.repeat_interleave(self.place, counts)
+        ours = parent >= 0
+        distances = match(made[ours], parent[ours], self.impaired.targets, self.held)
+        feature = s.feature_scale(made.shape[1], len(rows)) * distances.sum()
+        if not torch.equal(counts, self._mending.counts):
+            self._mending = Mending(self.cohort.batch, counts)
+        logits = self.cohort.network.forward(self.classifier, (self._mending.fill(made),), streams).logits
+        label = self.cohort.cross_entropy(logits[self._mending.own])
+        return s.degree_weight * number + s.feature_weight * feature + s.label_weight * label
+
+    def draw(self, epoch: int) -> None:
+        """The noise and dropout of an exchange epoch."""
+        (owner,) = self.cohort.clients
+        self.noisy = self._noisy(self.encoding)
+        n, total = len(self.rows), len(self.encoding)
+        shared = self.settings.shared_keep(self.cohort.streams.seed, owner, epoch, n)
+        private = self.generator.keep(self.cohort.streams, "generator dropout", total - n)
+        order = torch.cat([self.rows, (self.place < 0).nonzero().squeeze(1)]).argsort()
+        self.keep = torch.cat([shared, private])[order]
+
+    def refine(self, received: Tensors) -> None:
+        """One step of fGen on L, all else frozen, with the sum of the others' gradients added."""
+        if not (self.settings.number(self.missing) * self.reach).any():
+            return  # nothing is made where L looks: fGen has nothing to learn
+
+        def adjust(_: Cohort, grads: Tensors) -> Tensors:
+            weight = self.settings.feature_weight
+            return {name: grad.add_(received[name], alpha=weight) for name, grad in grads.items()}
+
+        fgen = {name: self.params[name] for name in self.generator.shown}
+        self.cohort.fit(lambda _: self.loss(self.missing, self.noisy, self.keep, None), 1, params=fgen, adjust=adjust)
+
+    @torch.no_grad()
+    def mend(self, member: NodeClient) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n,) how many neighbours each node of the whole client gets, rounded, and their features (G, d)."""
+        batch: Batch = collate([member])
+        encoding = self.generator.encode(self.params, batch, None)
+        counts = self.generator.missing(self.params, encoding).round().long().clamp(max=self.settings.neighbours)
+        return counts, self.generator.generate(self.params, self._noisy(encoding), counts)
+
+
+def reach(batch: Batch, rows: torch.Tensor, hops: int) -> torch.Tensor:
+    """(N,) 1 for the given rows and what lies within so many hops of them, else 0."""
+    near = torch.zeros(len(batch.label)).index_fill(0, rows, 1.0)
+    for _ in range(hops):
+        near = ((batch.sum @ near.unsqueeze(1)).squeeze(1) + near).clamp(max=1)
+    return near.long()

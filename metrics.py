@@ -1,0 +1,101 @@
+"""What a run yields, said once: every figure is a column of the result rows, and what its readers do with it.
+
+A new metric is one field of `Metrics`, with `since` one more than `SCHEMA_VERSION` (benchmark/store/schema.py), and
+whatever computes it: rows, outcome, contract, `validate`, `verify` and report read this model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is asked of a column beyond its type. The model reads any value of the type, for what a run yields must be
+    stored whatever it is; `pattern`, `longest`, `least` and `json` are what `validate` asks of a row that counts."""
+
+    since: int = 1  # the schema that brought it
+    pattern: str = ""  # of the whole text
+    longest: int = 200  # characters of a text
+    json: bool = False  # canonical JSON
+    least: float = 0  # of a number
+    needed: bool = False  # by a row with status ok
+    always: str = "node graph"  # tasks of which every sound run yields it
+    measure: str = ""  # the measure of the report that it is; what has one name is added up
+    exact: bool = False  # a count: equal when the cell runs again on the same type of machine
+    floor: float = 0  # a figure: when the cell runs again it may always differ by this; 0: not compared
+    curve: str = ""  # the column of the run's history whose value at `at` it is
+    at: str = "best"  # round of that value: best or last
+
+
+def columns(model: type[BaseModel]) -> dict[str, Column]:
+    """What the fields of a model say of themselves, in their order."""
+    return {
+        name: next((each for each in info.metadata if isinstance(each, Column)), Column())
+        for name, info in model.model_fields.items()
+    }
+
+
+Fraction = Annotated[float | None, Field(ge=0, le=1)]  # empty where the metric does not exist for the run
+Count = int | None
+Seconds = float | None
+
+
+class Metrics(BaseModel):
+    """The figures of one run. Field order is column order within a schema; None where a figure does not exist."""
+
+    score: Annotated[Fraction, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
+        None, description="the protocol's primary test metric at the best round"
+    )
+    score_metric: Annotated[str, Column(needed=True)] = Field(
+        "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
+    )
+    val: Annotated[Fraction, Column(always="node", measure="val", floor=0.01, curve="val")] = Field(
+        None, description="the validation metric that selected the round"
+    )
+    macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = None  # one node of a rare class moves it
+    score_weighted: Annotated[Fraction, Column(always="node", measure="score_weighted")] = Field(
+        None, description="the primary metric weighted by test nodes"
+    )
+    global_on_global: Annotated[Fraction, Column(always="", measure="global_on_global")] = Field(
+        None, description="global model, whole graph, all test nodes"
+    )
+    global_on_local: Annotated[Fraction, Column(always="", measure="global_on_local")] = Field(
+        None, description="global model, own graphs, mean over clients"
+    )
+    personal_on_global: Annotated[Fraction, Column(always="", measure="personal_on_global")] = Field(
+        None, description="personal models, whole graph, mean over clients"
+    )
+    personal_on_local: Annotated[Fraction, Column(always="", measure="personal_on_local")] = Field(
+        None, description="personal models, own graphs, mean over clients"
+    )
+    best_round: Annotated[Count, Column(needed=True, measure="best_round", exact=True, curve="round")] = Field(
+        None, description="1-based"
+    )
+    rounds: Annotated[Count, Column(needed=True, exact=True, curve="round", at="last")] = Field(
+        None, description="rounds run"
+    )
+    upload_bytes: Annotated[Count, Column(needed=True, exact=True, curve="upload_bytes", at="last")] = Field(
+        None, description="all clients, all rounds run"
+    )
+    download_bytes: Annotated[Count, Column(needed=True, exact=True, curve="download_bytes", at="last")] = None
+    upload_bytes_best: Annotated[Count, Column(needed=True, measure="traffic", exact=True, curve="upload_bytes")] = (
+        Field(None, description="up to and including the best round")
+    )
+    download_bytes_best: Annotated[
+        Count, Column(needed=True, measure="traffic", exact=True, curve="download_bytes")
+    ] = None
+    train_seconds: Annotated[Seconds, Column(needed=True, measure="train_seconds")] = Field(
+        None, description="training and aggregation, evaluation excluded"
+    )
+    total_seconds: Annotated[Seconds, Column(needed=True, measure="total_seconds")] = Field(
+        None, description="the whole cell, data loading excluded"
+    )
+
+
+METRICS = columns(Metrics)
+# The columns of a run's history that `validate` asks for; "seconds" is the time up to a round.
+CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve), "seconds"]

@@ -1,0 +1,149 @@
+"""Keys outlive the code: what is pinned here stays, whatever options are added."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.cell import Cell, Choice
+from fglbench.benchmark.suites.identity import founding, identity
+from fglbench.benchmark.suites.registered import check_clients, registered_hash
+from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.datasets import DATASETS
+from fglbench.methods import METHODS
+from fglbench.registry import UserError
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+PINNED = {  # the key of one stored row a suite: a change of any of these orphans rows
+    "clustering": "9e3807baf5e495da",  # intra-fedavg, enzymes, seed 1
+    "fclg-table2": "73081008a3c9727a",  # intra-fedavg, proteins, seed 2
+    "fedgl-table2": "c716ead5f5bcc0f7",  # fedgl-no-gpl, wiki, seed 2
+    "fedomd-table4": "275400a4cdce4417",  # fedomd, cora, seed 0
+    "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
+    "heterogeneous": "a703ca84f44eddbd",  # fedproto, citeseer, seed 2
+    "heterogeneous-depth": "e8b9cc9cc7c2f293",  # fedproto, citeseer, seed 2
+    "leaderboard": "180150f8830e3786",  # fedprox, pubmed, seed 4
+    "overlap": "77381214a83eba6a",  # fedgl, cora, seed 0
+    "quick": "9a6269186e0da8e7",  # global, cora, seed 0
+    "sweep-fedgl": "417506f408e917f3",  # fedgl, cora, seed 1
+    "sweep-fgssl": "bce4c4450d77c7a7",  # fgssl, cora, seed 2
+}
+
+# Every registered spec and the training configuration get one more option, before the suites are read.
+PLAN = """
+import json, sys
+from pydantic import Field, create_model
+import fglbench.benchmark.engine.config as config
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.datasets import DATASETS, PARTITIONS, SPLITS
+from fglbench.methods import METHODS
+from fglbench.registry import UserError
+
+def wider(cls):
+    return create_model(cls.__name__, __base__=cls, __module__=cls.__module__, added_later=(float, Field(0.25)))
+
+if sys.argv[1] == "wider":
+    config.TrainConfig = wider(config.TrainConfig)
+    for registry in (BACKBONES, DATASETS, PARTITIONS, SPLITS, METHODS):
+        for name in registry.names():
+            registry._classes[name] = wider(registry.cls(name))
+
+from fglbench.benchmark.runner.plan import make_plan
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.registered import check_clients, registered_hash
+from fglbench.benchmark.suites.suitefile import load_suite
+
+store, found = Store(sys.argv[2]), {}
+for suite in store.suites():
+    cells = load_suite(suite).cells()
+    assert (sys.argv[1] == "wider") == ("added_later" in cells[0].method.params)
+    found[suite] = dict(make_plan([(suite, cell) for cell in cells], store).counts())
+print(json.dumps(found, sort_keys=True))
+"""
+
+
+@pytest.mark.parametrize("suite", PINNED)
+def test_keys_of_stored_rows_stay(suite: str) -> None:
+    assert PINNED[suite] in {row.key for row in Store(RESULTS).rows(suite)}
+    assert PINNED[suite] in {cell.key for cell in load_suite(suite).cells()}
+
+
+def test_every_suite_with_rows_is_pinned() -> None:
+    assert set(PINNED) == set(Store(RESULTS).suites())
+
+
+def test_every_stored_row_names_the_cell_of_its_key() -> None:
+    assert [row.key for row in Store(RESULTS).rows() if Cell.of(row).key != row.key] == []
+
+
+def test_a_new_option_of_every_spec_leaves_every_plan_as_it_is() -> None:
+    def counts(how: str) -> dict[str, dict[str, int]]:
+        command = [sys.executable, "-c", PLAN, how, str(RESULTS)]
+        return dict(json.loads(subprocess.run(command, capture_output=True, check=True).stdout.splitlines()[-1]))
+
+    before, after = counts("as it is"), counts("wider")
+    assert before == after
+    assert before["leaderboard"] == {"done": 1025, "skipped": 75}
+
+
+def test_a_later_option_counts_where_it_is_not_neutral() -> None:
+    cell = load_suite("quick").cells()[0]
+    louvain = Choice(name="louvain", params={**cell.partition.params, "ordering": "size"})
+    other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "partition": louvain})
+    assert other.key != cell.key
+    row = other.row("quick", status="failed", error="none", started="", environment="")
+    assert json.loads(row.partition_params)["ordering"] == "size"
+    assert "ordering" not in json.loads(cell.row("quick", status="ok", started="", environment="").partition_params)
+    assert Cell.of(row).key == row.key
+
+
+def test_a_name_that_is_not_listed_has_all_its_parameters_in_its_rows() -> None:
+    fedprox = METHODS.cls("fedprox")
+    assert identity(fedprox, "method", "of-my-own", {"mu": 0.01}) == {"mu": 0.01}
+    assert identity(fedprox, "method", "fedprox", {"mu": 0.01}) == {"mu": 0.01}  # listed, so always part of it
+    assert identity(None, "method", "fedprox", {"mu": 0.01, "later": 1}) == {"mu": 0.01, "later": 1}
+
+
+def test_what_has_rows_in_the_repository_is_listed() -> None:
+    """A name that comes into results/ is entered in founding.json, so that an option may be added to it later."""
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for row in Store(RESULTS).rows():
+        cell = Cell.of(row)
+        for kind, choice in (("dataset", cell.dataset), ("partition", cell.partition), ("split", cell.split),
+                             ("method", cell.method), *(("backbone", own) for own in cell.backbones)):  # fmt: skip
+            name = choice.name.split(":")[0]
+            if name not in founding()[kind]:
+                lacking[kind, name] = sorted(choice.params)
+    assert lacking == {}, "add these to benchmark/suites/founding.json"
+
+
+def test_what_is_listed_exists() -> None:
+    for kind, registry in (("dataset", DATASETS), ("method", METHODS), ("backbone", BACKBONES)):
+        for name, params in founding()[kind].items():
+            if name != "tu":
+                fields = registry.cls(name).model_fields
+                assert set(params) <= {info.serialization_alias or field for field, info in fields.items()}, name
+
+
+def test_the_clients_of_the_committed_rows_are_registered() -> None:
+    for row in Store(RESULTS).rows():
+        if row.partition_hash:
+            wanted = registered_hash(Cell.of(row))
+            assert wanted is not None and row.partition_hash.startswith(wanted), f"add {row.key} to federations.csv"
+
+
+def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -> None:
+    cell = load_suite("leaderboard").cells()[0]
+    wanted = registered_hash(cell)
+    assert wanted is not None
+    check_clients(cell, wanted + 48 * "0")
+    with pytest.raises(UserError, match=rf"gives other clients here .*{16 * 'f'}.*{wanted}.*partition.ordering=size"):
+        check_clients(cell, 64 * "f")
+    other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "clients": 7})
+    check_clients(other, 64 * "f")  # nobody has run this: nothing to compare with

@@ -1,0 +1,60 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fglbench.datasets import content
+from fglbench.files import replacing, write_atomically
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "a/b/file.txt"
+    for data in (b"old", b"new and longer"):
+        write_atomically(path, data)
+        assert path.read_bytes() == data
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert [each.name for each in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_what_fails_in_between_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file.txt"
+    write_atomically(path, b"old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as stream:  # noqa: PT012
+        stream.write(b"half")
+        (unfinished,) = tmp_path.glob(".*.tmp")  # a sweep finds it by its name
+        assert unfinished.name.startswith(".file.txt.")
+        raise KeyboardInterrupt
+
+    def full(*paths: object) -> None:
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_content_and_its_place_are_on_disk_before_it_is_said_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def watched(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), replace(*paths)))
+    write_atomically(tmp_path / "file", b"x")
+    assert done == ["file", "replace", "folder"]
+    content.write({"label": np.arange(3)}, tmp_path / "data.npz")
+    assert done == ["file", "replace", "folder"] * 2
+    assert content.read(tmp_path / "data.npz")["label"].tolist() == [0, 1, 2]
