@@ -13,7 +13,7 @@ from .runner.job import Job
 from .runner.supervisor import Observer
 from .runner.worker import Options
 from .store import Store
-from .store.rowfile import COLUMNS
+from .store.schema import COLUMNS
 from .suites.plugins import load_plugins
 from .suites.selection import Request
 

@@ -171,6 +171,11 @@ def test_a_bad_plugin_file_is_one_line_and_built_in_methods_stay(tmp_path: Path)
         "torn": ("1 +", "cannot be imported: SyntaxError"),
         "taking": (TAKES, "registers method 'fedavg', which is built in; choose another name"),
         "other": (TAKES.replace("class FedAvg", "class Other"), "method 'fedavg' is registered twice"),
+        "cutting": (
+            "from fglbench.datasets import PARTITIONS\n\n\n"
+            "@PARTITIONS.register('louvain')\nclass Louvain(PARTITIONS.cls('uniform')):\n    pass\n",
+            "registers partition 'louvain', which is built in; choose another name",
+        ),
     }
     paths = [tmp_path / f"{name}.py" for name in codes]
     for path, (code, _) in zip(paths, codes.values(), strict=True):
