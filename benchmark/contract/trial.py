@@ -196,7 +196,7 @@ def _personal_models(exchange: Exchange) -> Iterator[Logged]:
     for cohort, model in zip(exchange.cohorts, exchange.personal_models() or (), strict=False):
         for position, client in enumerate(cohort.clients):
             for name, value in cohort.network.take(model, [position]).items():
-                yield f"final parameter {name.split(':')[-1]!r}", client, value[0]
+                yield f"final parameter {getattr(name, 'name', name)!r}", client, value[0]
 
 
 def _rows(tree: Tree, position: int, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:

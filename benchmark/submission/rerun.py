@@ -32,6 +32,7 @@ from ..runner.supervisor import Observer
 from ..store import Store, provenance, verified
 from ..store.schema import Row
 from ..store.verified import Verified
+from ..store.versions import Versions
 from ..suites.cell import Cell
 from .cells import problems as cell_problems
 
@@ -50,6 +51,7 @@ class Drawn:
     rows: list[Row]
     spread: Mapping[str, Deviations]
     machines: Mapping[str, Mapping[str, Any] | None]
+    versions: Versions
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int
     if not chosen:
         raise UserError(f"no rows under {called!r}" + (" for these options" if any(only.values()) else ""))
     drawn = sample(chosen, number, seed)
-    return Drawn(drawn, deviations(rows), {row.environment: store.environment(row.environment) for row in drawn})
+    machines = {row.environment: store.environment(row.environment) for row in drawn}
+    return Drawn(drawn, deviations(rows), machines, store.versions())
 
 
 def run_again(drawn: Drawn, options: Options, tell: Callable[[str], object], observer: Observer) -> Verification:
@@ -112,7 +115,8 @@ def run_again(drawn: Drawn, options: Options, tell: Callable[[str], object], obs
     for row in drawn.rows:
         ours, spread = made.get(_identity(row)), drawn.spread.get(place(row), {})
         exact = same_machine(environment[1], drawn.machines[row.environment])
-        found.append(compare(row, ours, spread, exact=exact))
+        version = drawn.versions.of(row.method, row.method_version, row.git_sha)
+        found.append(compare(row, ours, spread, exact=exact, version=version))
     return Verification(found, together(found, drawn.spread), environment)
 
 
@@ -187,8 +191,13 @@ def deviations(rows: Sequence[Row]) -> dict[str, Deviations]:
     }
 
 
-def compare(theirs: Row, ours: Row | None, spread: Deviations, *, exact: bool) -> Comparison:
-    """Hold a row against its second run. `exact`: both were made on the same type of machine."""
+def compare(
+    theirs: Row, ours: Row | None, spread: Deviations, *, exact: bool, version: str | None = None
+) -> Comparison:
+    """Hold a row against its second run.
+
+    exact: both were made on the same type of machine. version: the one that the row's stands for, if not its own.
+    """
     bars = {figure: max(DEVIATIONS * spread.get(figure, 0.0), floor) for figure, floor in FLOORS.items()}
     bars = dict.fromkeys(FLOORS, EXACT) if exact else bars
     bar = bars["score"]
@@ -196,20 +205,21 @@ def compare(theirs: Row, ours: Row | None, spread: Deviations, *, exact: bool) -
         return Comparison(theirs, None, bar, ("not run: its data cannot be had",))
     if ours.status != "ok":
         return Comparison(theirs, ours, bar, (f"{ours.status}: {ours.error}",))
-    problems = []
-    for name in ("dataset_fingerprint", "partition_hash", "method_version"):
-        if getattr(ours, name) != getattr(theirs, name):
-            problems.append(f"another {name.replace('_', ' ')}")
-    for figure in filter(theirs.has, bars):
-        one, other, most = getattr(ours, figure), getattr(theirs, figure), bars[figure]
-        if (one is None) != (other is None) or (one is not None and abs(one - other) > most):
-            problems.append(f"{figure} differs by more than {most:.2g}")
-    if exact:
-        names = [name for name in filter(theirs.has, COUNTS) if getattr(ours, name) != getattr(theirs, name)]
-        problems += [f"another {name.replace('_', ' ')}" for name in names]
-    else:
+    same = ("dataset_fingerprint", "partition_hash", *(filter(theirs.has, COUNTS) if exact else ()))
+    others = [name for name in same if getattr(ours, name) != getattr(theirs, name)]
+    others += ["method_version"] * (ours.method_version != (version or theirs.method_version))
+    problems = [f"another {name.replace('_', ' ')}" for name in others]
+    wide = [figure for figure in filter(theirs.has, bars) if not _within(ours, theirs, figure, bars[figure])]
+    problems += [f"{figure} differs by more than {bars[figure]:.2g}" for figure in wide]
+    if not exact:
         problems += [f"{way} bytes a round differ" for way in ("upload", "download") if not _alike(ours, theirs, way)]
     return Comparison(theirs, ours, bar, tuple(problems))
+
+
+def _within(ours: Row, theirs: Row, figure: str, most: float) -> bool:
+    """Whether a figure that both have, or neither has, differs by no more than `most`."""
+    one, other = getattr(ours, figure), getattr(theirs, figure)
+    return one == other if one is None or other is None else bool(abs(one - other) <= most)
 
 
 def _alike(ours: Row, theirs: Row, way: str) -> bool:
