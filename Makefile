@@ -1,5 +1,5 @@
 # make run    set up, run the quick suite on real data, write its leaderboard
-# make test   set up with the development tools, then lint, type-check, test, and check that the report is not stale
+# make test   set up with the development tools, then lint (style, types, layers), test, and check that the report is not stale
 # Variables:  PYTHON (an interpreter of Python 3.10 or 3.11), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
 
 FITS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))
@@ -47,6 +47,7 @@ lint: $(VENV)/.installed-dev
 	@# The folder is the package but need not have its name: mypy finds it through a link that has.
 	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/fglbench
 	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p fglbench
+	$(BIN)/lint-imports
 
 test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
