@@ -70,3 +70,10 @@ def tu_dataset(name: str) -> type[DatasetSpec] | None:
     if own.lower() in DATASETS.names() and issubclass(DATASETS.cls(own.lower()), GraphSetSpec):
         return DATASETS.cls(own.lower())
     return dataset_class(name, {**_TABLE["any tu"], "name": own, "what": f"{own} of the TU collection."})
+
+
+def __getattr__(name: str) -> type[DatasetSpec]:
+    """The class of a dataset of the table, or of `tu:NAME`, as pickle asks for it: by its name in this module."""
+    if name not in _TABLE["datasets"] and not name.startswith("tu:"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return DATASETS.cls(name)

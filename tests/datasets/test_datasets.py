@@ -301,6 +301,18 @@ def test_layout_follows_density_and_rows_keep_it() -> None:
             np.testing.assert_array_equal(rows.to_dense().numpy(), array[ids])
 
 
+@pytest.mark.parametrize("name", ["coauthor-cs", "tolokers", "tu:ANY"])
+def test_a_spec_can_be_sent_to_another_process(name: str) -> None:
+    import pickle
+    import subprocess
+
+    spec = DATASETS.build(name)
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).name)"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.communicate(pickle.dumps(spec))[0].decode().strip() == name
+
+
 def test_importing_the_registry_does_not_import_ogb() -> None:
     import subprocess
 
