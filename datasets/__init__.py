@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 # Each of these files registers what it defines.
-from . import acm_wiki, arxiv, csbm, gnn_benchmark, partition_graph, planetoid, tu  # noqa: F401
-from .base import DATASETS, DatasetSpec
-from .build import build_federation
+from . import csbm, facts, partition_graph  # noqa: F401
+from .cut import build_federation
 from .describe import Description, describe, label_counts, parts_of, statistics
 from .federation import Data, Federation
 from .partitioning import PARTITIONS, PartitionSpec
+from .spec import DATASETS, DatasetSpec
 from .splits import SPLITS, SplitSpec
 
 __all__ = [

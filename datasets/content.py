@@ -6,6 +6,7 @@ A `Content` is a dictionary of arrays. Node datasets have
     label         int64 (N,), -1 = no label
     feat          float32 (N, d), or in CSR form: feat_indptr, feat_indices (int32), feat_data (float32), feat_shape
     split_train, split_val, split_test   int64 node ids, sorted, where the dataset comes with a split
+    roles         int8 (S, N), where it comes with S of them: 0 train, 1 val, 2 test, -1 none
 
 and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the graph of each node, ascending), `label`
 (one a graph) and, where the dataset has them, `node_label` (int64) and `node_attr` (float32, (nodes, a)).
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -80,10 +81,13 @@ def node_content(
 
 def features(content: Content) -> np.ndarray | sp.csr_matrix:
     """The features of a node dataset's content: float32 (N, d), dense or CSR as stored."""
-    if "feat" in content:
-        return content["feat"]
-    arrays = (content["feat_data"], content["feat_indices"], content["feat_indptr"])
-    return sp.csr_matrix(arrays, shape=tuple(content["feat_shape"].tolist()))
+    return content["feat"] if "feat" in content else csr(content, "feat")
+
+
+def csr(arrays: Mapping[str, np.ndarray], name: str) -> sp.csr_matrix:
+    """The matrix whose parts are the arrays `NAME_{data,indices,indptr,shape}`."""
+    data, indices, indptr, shape = (arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr", "shape"))
+    return sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
 
 
 def largest_component(content: Content) -> Content:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from . import content as contents
-from .base import DATASETS, About, DatasetSpec, node_data
 from .content import Content, node_content
-from .federation import NodeData
+from .spec import DATASETS, About, AnyNodeSpec
 
 
 @DATASETS.register("csbm")
-class CSBM(DatasetSpec):
+class CSBM(AnyNodeSpec):
     """Contextual stochastic block model of any size: generated, for tests and timing.
 
     Classes have equal size; an edge joins equal classes with probability `homophily`, else two different ones.
@@ -29,7 +28,6 @@ class CSBM(DatasetSpec):
         "",
         "synthetic: never a real dataset's figure",
     )
-    task: ClassVar[Literal["node", "graph"]] = "node"
     synthetic: ClassVar[bool] = True
 
     nodes: int = Field(1000, ge=2, description="number of nodes N")
@@ -70,7 +68,3 @@ class CSBM(DatasetSpec):
             target = members[first[side] + rng.integers(size[side])]
             edges = contents.undirected(np.concatenate([edges, np.stack([source, target], axis=1)]), self.nodes)
         return edges
-
-    def load(self) -> NodeData:
-        content, source = self.content()
-        return node_data(self, content, contents.features(content), contents.fingerprint(content), source)

@@ -10,7 +10,7 @@ import pandas as pd
 import scipy.sparse as sp
 import torch
 
-from .federation import Data, Federation, NodeClient, NodeData
+from .federation import Data, Federation, GraphSetData, NodeClient, NodeData
 from .partitioning import adjacency
 
 
@@ -19,8 +19,7 @@ def statistics(data: Data) -> dict[str, int | float]:
     classes = np.bincount(data.label.numpy()[data.label.numpy() >= 0], minlength=data.num_classes)
     ends = {"classes": data.num_classes, "smallest class": int(classes.min()), "largest class": int(classes.max())}
     if not isinstance(data, NodeData):
-        nodes = np.array([graph.num_nodes() for graph in data.graphs])
-        edges = np.array([graph.num_edges() // 2 for graph in data.graphs])
+        nodes, edges = _nodes(data), _edges(data)
         return {
             "graphs": len(data.graphs),
             "nodes a graph (mean)": float(nodes.mean()),
@@ -49,6 +48,14 @@ def statistics(data: Data) -> dict[str, int | float]:
         "nodes of the largest component": int(np.bincount(component).max()),
         "edge homophily": float((data.label[source] == data.label[target]).double().mean()) if len(source) else 0.0,
     }
+
+
+def _nodes(data: GraphSetData) -> np.ndarray:
+    return np.array([graph.num_nodes() for graph in data.graphs])
+
+
+def _edges(data: GraphSetData) -> np.ndarray:
+    return np.array([graph.num_edges() // 2 for graph in data.graphs])
 
 
 @dataclass(frozen=True)
@@ -88,51 +95,30 @@ def label_counts(data: Data, parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
     """Describe the parts (ids of nodes or graphs, one array a client)."""
-    total = len(data.label)
-    label = data.label.numpy()
-    held = sp.csr_matrix(
-        (np.ones(sum(map(len, parts)), dtype=np.int64), np.concatenate(parts), np.cumsum([0, *map(len, parts)])),
-        shape=(len(parts), total),
-    )
-    labels = label_counts(data, parts)
-    everything = np.bincount(label[label >= 0], minlength=data.num_classes)
     sizes = np.array([len(ids) for ids in parts])
-    emd = label_emd(labels, everything)
-    holders = np.asarray(held.sum(axis=0)).ravel()
-    lost: int | None = None
-    all_edges: int | None = None
-    columns: dict[str, object]
+    starts, ones = np.cumsum([0, *sizes]), np.ones(sizes.sum(), dtype=np.int64)
+    held = sp.csr_matrix((ones, np.concatenate(parts), starts), shape=(len(parts), len(data.label)))
+    labels = label_counts(data, parts)
+    emd = label_emd(labels, label_counts(data, [np.arange(len(data.label))])[0])
+    lost = total = None
     if isinstance(data, NodeData):
         source, target = (ends.numpy() for ends in data.graph.edges())
-        source, target = source[source < target], target[source < target]
-        kept = np.zeros(len(source), dtype=bool)
-        edges = []
-        for ids in parts:
-            mine = np.zeros(total, dtype=bool)
-            mine[ids] = True
-            inside = mine[source] & mine[target]
-            kept |= inside
-            edges.append(int(inside.sum()))
-        columns = {"nodes": sizes, "edges": edges, "emd": emd}
-        lost, all_edges = int((~kept).sum()), len(source)
+        once = source < target
+        inside = held[:, source[once]].multiply(held[:, target[once]])
+        total, lost = inside.shape[1], int((inside.getnnz(axis=0) == 0).sum())
+        columns = {"nodes": sizes, "edges": inside.getnnz(axis=1).astype(np.int64)}
     else:
-        nodes = np.array([graph.num_nodes() for graph in data.graphs])
-        links = np.array([graph.num_edges() // 2 for graph in data.graphs])
-        columns = {
-            "graphs": sizes,
-            "nodes": [int(nodes[ids].sum()) for ids in parts],
-            "edges": [int(links[ids].sum()) for ids in parts],
-            "emd": emd,
-        }
+        columns = {"graphs": sizes, "nodes": held @ _nodes(data), "edges": held @ _edges(data)}
+    holders = held.getnnz(axis=0)
     return Description(
-        clients=pd.DataFrame(columns, index=pd.RangeIndex(len(parts), name="client")),
+        clients=pd.DataFrame({**columns, "emd": emd}, index=pd.RangeIndex(len(parts), name="client")),
         labels=labels,
         emd=float((sizes / sizes.sum() * emd).sum()),
         coverage=float((holders > 0).mean()),
         in_all=float((holders == len(parts)).mean()),
         pairwise=_pairwise(held, sizes),
         lost_edges=lost,
-        total_edges=all_edges,
+        total_edges=total,
     )
 
 

@@ -14,6 +14,10 @@ from typing import Literal
 import dgl
 import torch
 
+Task = Literal["node", "graph"]
+Part = Literal["train", "val", "test"]
+PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
+
 
 @dataclass(frozen=True)
 class NodeData:
@@ -33,7 +37,7 @@ class NodeData:
     num_classes: int
     fingerprint: str
     source: str
-    fixed_split: dict[Literal["train", "val", "test"], torch.Tensor] | None = None
+    fixed_split: dict[Part, torch.Tensor] | None = None
     synthetic: bool = False
     options: dict[str, object] = field(default_factory=dict)
 
@@ -98,7 +102,7 @@ class Federation:
     notes: tuple[str, ...] = ()
 
     @property
-    def task(self) -> Literal["node", "graph"]:
+    def task(self) -> Task:
         return self.whole.task
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, ClassVar, Literal
 
 import dgl
@@ -14,8 +14,8 @@ from pydantic import Field
 from sknetwork.clustering import Louvain as SknetLouvain
 
 from ..registry import UserError
-from .federation import Data, NodeData
-from .partitioning import PARTITIONS, PartitionSpec, Task, adjacency
+from .federation import Data, NodeData, Task
+from .partitioning import PARTITIONS, PartitionSpec, adjacency
 
 
 @PARTITIONS.register("louvain")
@@ -72,29 +72,32 @@ def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> li
     fair = sum(map(len, communities)) // clients
     delta = min(delta, fair // 2)
     size = max(fair - delta, 1)
-    pieces = [ids[start : start + size] for ids in communities for start in range(0, len(ids), size)]
-    pieces.sort(key=len, reverse=True)
-    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-    held = np.zeros(clients, dtype=np.int64)
     turn = 0
-    for piece in pieces:
-        fits = np.flatnonzero(held + len(piece) <= fair + delta)
+
+    def next_that_fits(held: np.ndarray, more: int) -> int:
+        nonlocal turn
+        fits = np.flatnonzero(held + more <= fair + delta)
         client = int(fits[np.argmin((fits - turn) % clients)]) if len(fits) else int(held.argmin())
-        parts[client].append(piece)
-        held[client] += len(piece)
         turn = (client + 1) % clients
-    return [np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64) for pieces in parts]
+        return client
+
+    return _deal([ids[i : i + size] for ids in communities for i in range(0, len(ids), size)], clients, next_that_fits)
 
 
 def deal_whole(communities: list[np.ndarray], clients: int) -> list[np.ndarray]:
     """Communities, largest first, each to the client with the fewest nodes so far."""
-    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    return _deal(communities, clients, lambda held, _: int(held.argmin()))
+
+
+def _deal(pieces: list[np.ndarray], clients: int, choose: Callable[[np.ndarray, int], int]) -> list[np.ndarray]:
+    """Deal the pieces, largest first, each to the client that `choose` names, given the sizes so far and its own."""
+    parts = [[np.empty(0, dtype=np.int64)] for _ in range(clients)]
     held = np.zeros(clients, dtype=np.int64)
-    for ids in sorted(communities, key=len, reverse=True):
-        client = int(held.argmin())
-        parts[client].append(ids)
-        held[client] += len(ids)
-    return [np.concatenate(pieces) for pieces in parts]
+    for piece in sorted(pieces, key=len, reverse=True):
+        client = choose(held, len(piece))
+        parts[client].append(piece)
+        held[client] += len(piece)
+    return [np.concatenate(dealt) for dealt in parts]
 
 
 @PARTITIONS.register("metis")

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
 from ..registry import Registry, Spec, UserError
-from .federation import Data, NodeData
-
-Task = Literal["node", "graph"]
+from .federation import Data, NodeData, Task
 
 
-class PartitionSpec(Spec):
-    """A way to deal nodes, or the graphs of a set, to clients. `tasks`: the kinds of dataset it applies to."""
+class CuttingSpec(Spec):
+    """A way to cut some kinds of dataset. `tasks`: which kinds."""
+
+    tasks: ClassVar[tuple[Task, ...]]
+
+    def check_task(self, data: Data, applies_to: str, registry: Registry[Any]) -> None:
+        """Raises UserError when this is for another kind of dataset. applies_to: the verb of the message."""
+        if data.task not in self.tasks:
+            fitting = [name for name in registry.names() if data.task in registry.cls(name).tasks]
+            raise UserError(
+                f"{registry.kind} {self.name!r} {applies_to} {self.tasks[0]} datasets and {data.name!r} is a "
+                f"{data.task} dataset; choose one of {', '.join(fitting)}"
+            )
+
+
+class PartitionSpec(CuttingSpec):
+    """A way to deal nodes, or the graphs of a set, to clients."""
 
     tasks: ClassVar[tuple[Task, ...]] = ("node", "graph")
     overlapping: ClassVar[bool] = False
@@ -27,12 +40,7 @@ class PartitionSpec(Spec):
         than nodes, and when a client would hold nothing.
         """
         total = len(data.label)
-        if data.task not in self.tasks:
-            fitting = [name for name in PARTITIONS.names() if data.task in PARTITIONS.cls(name).tasks]
-            raise UserError(
-                f"partition {self.name!r} cuts {self.tasks[0]} datasets and {data.name!r} is a {data.task} dataset; "
-                f"choose one of {', '.join(fitting)}"
-            )
+        self.check_task(data, "cuts", PARTITIONS)
         if not 1 <= clients <= total:
             raise UserError(f"{clients} clients: {data.name!r} can be cut into 1 to {total}")
         parts = [np.sort(part).astype(np.int64) for part in self.deal(data, clients, np.random.default_rng(seed))]

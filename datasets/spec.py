@@ -15,7 +15,7 @@ from ..registry import Registry, Spec, UserError
 from . import content as contents
 from .content import Content
 from .features import Preprocessing, preprocess, to_tensor
-from .federation import Data, GraphSetData, NodeData
+from .federation import PARTS, Data, GraphSetData, NodeData, Task
 from .sources import Route, obtain
 
 
@@ -37,7 +37,7 @@ class DatasetSpec(Spec):
     """
 
     about: ClassVar[About]
-    task: ClassVar[Literal["node", "graph"]]
+    task: ClassVar[Task]
     routes: ClassVar[tuple[Route, ...]] = ()
     fingerprint: ClassVar[str | None] = None
     unverified: ClassVar[tuple[str, ...]] = ()
@@ -55,6 +55,39 @@ class DatasetSpec(Spec):
 DATASETS: Registry[DatasetSpec] = Registry("dataset")
 
 
+class AnyNodeSpec(DatasetSpec):
+    """A node dataset whose features are taken as the content has them."""
+
+    task: ClassVar[Task] = "node"
+
+    def load(self) -> NodeData:
+        content, source = self.content()
+        digest = contents.fingerprint(content)
+        content = self.select(content)
+        label = torch.from_numpy(content["label"])
+        split = {part: torch.from_numpy(content[f"split_{part}"]) for part in PARTS if f"split_{part}" in content}
+        return NodeData(
+            name=self.name,
+            graph=bidirected(content["edges"], len(label)),
+            feat=to_tensor(self.prepare(contents.features(content))),
+            label=label,
+            num_classes=int(label.max()) + 1,
+            fingerprint=digest,
+            source=source,
+            fixed_split=split or None,
+            synthetic=self.synthetic,
+            options=self.params(),
+        )
+
+    def select(self, content: Content) -> Content:
+        """The part of the dataset that the options ask for: all of it unless a dataset says otherwise."""
+        return content
+
+    def prepare(self, feat: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
+        """The features (N, d) as methods get them."""
+        return feat
+
+
 def preprocessing(default: Preprocessing) -> Any:
     """The `features` field of a node dataset."""
     return Field(
@@ -62,42 +95,13 @@ def preprocessing(default: Preprocessing) -> Any:
     )
 
 
-class NodeSpec(DatasetSpec):
+class NodeSpec(AnyNodeSpec):
     """A node dataset whose features can be preprocessed."""
 
-    task: ClassVar[Literal["node", "graph"]] = "node"
     features: Preprocessing = preprocessing("row")
 
-    def load(self) -> NodeData:
-        content, source = self.content()
-        digest = contents.fingerprint(content)
-        content = self.select(content)
-        return node_data(self, content, preprocess(contents.features(content), self.features), digest, source)
-
-    def select(self, content: Content) -> Content:
-        """The part of the dataset that the options ask for: all of it unless a dataset says otherwise."""
-        return content
-
-
-def node_data(
-    spec: DatasetSpec, content: Content, feat: np.ndarray | sp.csr_matrix, digest: str, source: str
-) -> NodeData:
-    """NodeData of a spec from its content and its features (N, d)."""
-    label = torch.from_numpy(content["label"])
-    parts: tuple[Literal["train", "val", "test"], ...] = ("train", "val", "test")
-    split = {part: torch.from_numpy(content[f"split_{part}"]) for part in parts if f"split_{part}" in content}
-    return NodeData(
-        name=spec.name,
-        graph=bidirected(content["edges"], len(label)),
-        feat=to_tensor(feat),
-        label=label,
-        num_classes=int(label.max()) + 1,
-        fingerprint=digest,
-        source=source,
-        fixed_split=split or None,
-        synthetic=spec.synthetic,
-        options=spec.params(),
-    )
+    def prepare(self, feat: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
+        return preprocess(feat, self.features)
 
 
 GraphFeatures = Literal["auto", "labels", "attributes", "degree"]
@@ -107,7 +111,7 @@ MAX_DEGREE = 64  # degrees above share the last column of the one-hot code
 class GraphSetSpec(DatasetSpec):
     """A set of small graphs with one label each."""
 
-    task: ClassVar[Literal["node", "graph"]] = "graph"
+    task: ClassVar[Task] = "graph"
     features: GraphFeatures = Field(
         "auto",
         description="node features: labels one-hot, attributes, degree one-hot; auto: labels and attributes, or degree",
@@ -145,25 +149,26 @@ class GraphSetSpec(DatasetSpec):
 
 def bidirected(edges: np.ndarray, num_nodes: int) -> dgl.DGLGraph:
     """A DGLGraph with both directions of every canonical edge (M, 2), int64 ids, edges sorted by source."""
-    source = np.concatenate([edges[:, 0], edges[:, 1]])
-    target = np.concatenate([edges[:, 1], edges[:, 0]])
-    order = np.lexsort((target, source))
-    return dgl.graph((torch.from_numpy(source[order]), torch.from_numpy(target[order])), num_nodes=num_nodes)
+    source, target = (torch.from_numpy(ends) for ends in _both_directions(edges).T)
+    return dgl.graph((source, target), num_nodes=num_nodes)
+
+
+def _both_directions(edges: np.ndarray) -> np.ndarray:
+    """(2 M, 2), sorted."""
+    both = np.concatenate([edges, edges[:, ::-1]])
+    return both[np.lexsort((both[:, 1], both[:, 0]))]
 
 
 def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
     graph = content["graph"]
-    num_graphs = len(content["label"])
-    nodes = np.bincount(graph, minlength=num_graphs)
-    edges = np.concatenate([content["edges"], content["edges"][:, ::-1]])
-    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
-    links = np.bincount(graph[edges[:, 0]], minlength=num_graphs)
+    nodes = np.bincount(graph, minlength=len(content["label"]))
+    edges = _both_directions(content["edges"])
+    links = np.bincount(graph[edges[:, 0]], minlength=len(nodes))
     first = np.cumsum(nodes) - nodes
     local = torch.from_numpy(edges - first[graph[edges[:, 0]]][:, None])
-    graphs = []
-    for size, ends, rows in zip(
-        nodes.tolist(), local.split(links.tolist()), torch.from_numpy(feat).split(nodes.tolist()), strict=True
-    ):
+    sizes, graphs = nodes.tolist(), []
+    pieces = zip(sizes, torch.split(local, links.tolist()), torch.split(torch.from_numpy(feat), sizes), strict=True)
+    for size, ends, rows in pieces:
         small = dgl.graph((ends[:, 0], ends[:, 1]), num_nodes=size)
         small.ndata["feat"] = rows
         graphs.append(small)
