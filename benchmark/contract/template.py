@@ -24,7 +24,8 @@ def new_method(name: str, folder: Path) -> Path:
     In the package's own folder of methods it imports relatively. Raises UserError for a name that no method can have or
     that is taken, for a file that exists, and for a folder that is none or cannot be written.
     """
-    from ..suites.plugins import METHODS, installed
+    from ...methods import METHODS
+    from ..suites.plugins import installed
 
     if not re.fullmatch(r"[a-z][a-z0-9]*([-+][a-z0-9]+)*\+?", name):
         raise UserError(f"{name!r} is no name for a method: lower-case letters, digits and '-', as in my-method")
