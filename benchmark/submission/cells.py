@@ -126,7 +126,7 @@ def _checkout(row: Row) -> Iterator[Problem]:
 def unknown_commits(rows: Iterable[Row]) -> set[str] | None:
     """The commits of rows that this repository does not have; None where that cannot be looked up (no checkout)."""
     wanted = {row.git_sha for row in rows if re.fullmatch("[0-9a-f]{40}", row.git_sha)}
-    known = known_commits(wanted)
+    known = known_commits(wanted) if wanted else set()
     return None if known is None else wanted - known
 
 
