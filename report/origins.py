@@ -9,7 +9,6 @@ import pandas as pd
 
 from .board import Board
 from .labels import parse
-from .markdown import markdown
 from .sheet import Column, Sheet, SheetCell, SheetLine, Span
 from .text import count, md, plain, slug, spans
 
@@ -52,13 +51,6 @@ def task_sentence(board: Board, task: str) -> str:
     if own["synthetic"].astype(bool).any():
         parts.append("**synthetic**")
     return parts[0].capitalize()[:1] + "; ".join(parts)[1:] + "."
-
-
-def foot(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
-    """The provenance of a board, folded away except for what a reader must know."""
-    summary = "<details><summary>Method versions (hash of the source)</summary>"
-    folded = [summary, "", markdown(versions(board)), "", "</details>"]
-    return ["### Provenance", "", *facts(board, environments), "", *folded, ""]
 
 
 def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:

@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
-from . import origins as provenance
 from .board import MEASURES
-from .gaps import troubles
-from .markdown import markdown
 from .standings import Standings
-from .tables import legend, one_task, order
-from .text import csv_text, literal, md, plain
+from .tables import order
+from .templating import document
+from .text import csv_text
 
 
 def task_markdown(standings: Standings, task: str) -> str:
     """The page of one task."""
-    board = standings.board
-    own = board.rows_of(task)
-    parts = [
-        "<!-- Made by `fglbench report`. Do not edit. -->",
-        f"# {md(task)}",
-        "",
-        f"Suite [{md(board.suite)}](../../LEADERBOARD.md). {provenance.task_sentence(board, task)}",
-        "",
-        markdown(one_task(standings, task)),
-        "",
-        f"{legend(board)} *Italics*: reference, not a federated method. Traffic: bytes of all clients, up and down, to"
-        " the best round. The same figures with more digits are in the CSV file beside this one.",
-        "",
-        literal(scored_as(own)),
-        "",
-    ]
-    lines = [f"- {literal(line)}" for line in troubles(own)]
-    return "\n".join([*parts, "Runs without a score:", "", *lines, ""] if lines else parts)
-
-
-def scored_as(rows: pd.DataFrame) -> str:
-    """What the score of a task is, with the methods where it is not one thing for all. Plain text."""
-    kinds = rows[rows["status"] == "ok"].groupby("score_metric", sort=True)["entrant"].unique()
-    names = [f" for {', '.join(map(plain, sorted(own)))}" if len(kinds) > 1 else "" for own in kinds]
-    return f"Score: {'; '.join(plain(kind) + who for kind, who in zip(kinds.index, names, strict=True))}."
+    return document("task.md", standings=standings, board=standings.board, task=task)
 
 
 def task_csv(standings: Standings, task: str) -> str:
