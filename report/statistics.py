@@ -9,13 +9,13 @@ test procedure, Scandinavian Journal of Statistics 6 (1979).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.spatial.distance import pdist, squareform
 
 from .text import count, p_value
 
@@ -64,9 +64,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    result = np.empty_like(p)
-    result[order] = np.minimum(adjusted, 1.0)
-    return result
+    return np.minimum(adjusted, 1.0)[np.argsort(order)]
 
 
 def wilcoxon_p(differences: ArrayLike) -> float:
@@ -82,13 +80,9 @@ def wilcoxon_reach(datasets: int) -> float:
 
 def pairwise_wilcoxon(scores: pd.DataFrame) -> pd.DataFrame:
     """Holm-adjusted p of all pairs of columns, (k, k) symmetric with ones on the diagonal."""
-    values = scores.to_numpy(dtype=float)
-    pairs = list(combinations(range(values.shape[1]), 2))
-    adjusted = holm([wilcoxon_p(values[:, a] - values[:, b]) for a, b in pairs])
-    result = np.ones((values.shape[1], values.shape[1]))
-    for (a, b), p in zip(pairs, adjusted, strict=True):
-        result[a, b] = result[b, a] = p
-    return pd.DataFrame(result, index=scores.columns, columns=scores.columns)
+    p = pdist(scores.to_numpy(dtype=float).T, lambda first, second: wilcoxon_p(first - second))
+    table = squareform(holm(p)) + np.eye(scores.shape[1])
+    return pd.DataFrame(table, index=scores.columns, columns=scores.columns)
 
 
 def friedman_p(scores: pd.DataFrame) -> float:
@@ -145,9 +139,8 @@ class Separation:
 
 def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
     """Friedman first; then Wilcoxon with Holm where the datasets suffice, else Nemenyi; or an honest 'too few'."""
-    mean_rank = ranks(scores).mean().round(DECIMALS)
-    scores = scores[mean_rank.sort_values(kind="stable").index]
-    mean_rank = mean_rank[scores.columns]
+    mean_rank = ranks(scores).mean().round(DECIMALS).sort_values(kind="stable")
+    scores = scores[mean_rank.index]
     n, k = scores.shape
     pairs = k * (k - 1) // 2
     nothing = pd.DataFrame(False, index=scores.columns, columns=scores.columns)
@@ -162,9 +155,9 @@ def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
             f"Too few datasets for a test ({count(n, 'dataset')}, at least {least} needed): "
             "the order is descriptive and no groups are formed.",
         )
-    friedman = friedman_p(scores) if k > 2 else None
-    opening = ""
-    if friedman is not None:
+    friedman, opening = None, ""
+    if k > 2:
+        friedman = friedman_p(scores)
         opening = f"Friedman's test over {n} datasets and {k} methods: {p_value(friedman)}. "
         if friedman > alpha:
             return Separation("friedman", nothing, opening + "No method can be told apart from another.", friedman)
@@ -173,7 +166,7 @@ def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
         text = f"{opening}Methods are told apart by paired Wilcoxon tests ({count(pairs, 'pair')}, Holm, 5%)."
         return Separation("wilcoxon", adjusted <= alpha, text, friedman)
     difference = nemenyi_difference(k, n, alpha)
-    gaps = np.abs(mean_rank.to_numpy()[:, None] - mean_rank.to_numpy()[None, :]) > difference
+    gaps = np.abs(np.subtract.outer(mean_rank.to_numpy(), mean_rank.to_numpy())) > difference
     text = (
         f"{opening}Too few datasets for paired Wilcoxon tests of all {pairs} pairs (Holm would need {needed}); "
         f"methods are told apart by Nemenyi's critical difference of {difference:.2f} ranks instead."
@@ -208,11 +201,8 @@ def indistinguishable(scores: pd.DataFrame, best: str, alpha: float = ALPHA) -> 
 
     Pairs with fewer than two common seeds cannot be judged and are left out.
     """
-    p: dict[str, float] = {}
-    for name in scores.columns.drop(best):
-        pair = scores[[best, name]].dropna()
-        if len(pair) >= 2:
-            p[name] = paired_difference(pair[best], pair[name]).p
+    pairs = {name: scores[[best, name]].dropna() for name in scores.columns.drop(best)}
+    p = {name: paired_difference(pair[best], pair[name]).p for name, pair in pairs.items() if len(pair) >= 2}
     adjusted = holm(list(p.values()))
     return {name for name, value in zip(p, adjusted, strict=True) if value > alpha}
 

@@ -114,12 +114,11 @@ def score(task: str, entrant: Entrant) -> SheetCell:
 
 def legend(board: Board) -> str:
     """What the marks of `score` mean on this board, as markdown."""
-    text = "Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean."
-    if max((len(seeds) for seeds in board.expected.values()), default=0) >= 2:
-        text += f" {EQUAL}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
+    if any(len(seeds) > 1 for seeds in board.expected.values()):
+        apart = f"{EQUAL}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
     else:
-        text += " With one seed nothing can be told apart."
-    return text
+        apart = "With one seed nothing can be told apart."
+    return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}"
 
 
 METHOD = Column("Method", _name, "method")

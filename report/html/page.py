@@ -21,10 +21,10 @@ from PIL import Image
 from ..standings import Standings
 from ..templating import document, environment
 from ..text import plain
+from . import sections
 from .cards import Card, columns, method_parts
 from .cells import PLOT_WIDTH, pixels, shown
 from .prose import block, documentation, inline
-from .sections import BoardPart
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -60,15 +60,15 @@ def page(
 ) -> str:
     """The whole page. `pictures` are those of each suite, `cards` what the registry knows of each method."""
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    parts = [BoardPart(each, environments) for each in boards]
-    methods = method_parts(parts, cards)
+    methods = method_parts(boards, cards)
     started = [moment for each in boards for moment in each.board.rows["started"]]
     template = _environment().get_template("page.html")
     return template.render(
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
-        boards=parts,
+        boards=boards,
+        environments=environments,
         methods=methods,
         without_rows=sorted(set(cards) - {method.name for method in methods}),
         pictures=pictures,
@@ -85,7 +85,7 @@ def _environment() -> Environment:
     found = environment(TEMPLATES, autoescape=True, finalize=_plain)
     found.filters |= {"exact": lambda value: f"{value:.12g}", "shown": shown, "pixels": pixels}
     found.filters |= {"block": block, "inline": inline, "documentation": documentation}
-    found.globals |= {"columns": columns(), "plot_width": PLOT_WIDTH}
+    found.globals |= {"columns": columns(), "sections": sections, "plot_width": PLOT_WIDTH}
     return found
 
 

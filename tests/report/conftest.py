@@ -48,6 +48,7 @@ def row(dataset: str, method: str, seed: int, score: float | None = None, **chan
         "git_sha": "a" * 40,
         "git_dirty": False,
         "environment": ENVIRONMENT,
+        "reference": method == "global",
     }
     if score is not None:
         values |= {
