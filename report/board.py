@@ -107,7 +107,8 @@ class Board:
 
         The last verdict on a row counts, and none on a row that has been superseded.
         """
-        standing = {(key, version): (entrant, score) for key, version, entrant, score in self._identities()}
+        rows = self.scored[["key", "method_version", "entrant", "score"]].itertuples(index=False, name=None)
+        standing = {(key, version): (entrant, score) for key, version, entrant, score in rows}
         last: dict[str, tuple[str, bool]] = {}
         for each in self.verdicts:
             entrant, score = standing.get((each.key, each.method_version), ("", None))
@@ -118,10 +119,6 @@ class Board:
             good, every = counts.get(entrant, (0, 0))
             counts[entrant] = good + passed, every + 1
         return counts
-
-    def _identities(self) -> list[tuple[str, str, str, float]]:
-        rows = self.scored[["key", "method_version", "entrant", "score"]]
-        return list(rows.itertuples(index=False, name=None))
 
     @cached_property
     def expected(self) -> dict[str, list[int]]:

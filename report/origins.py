@@ -57,8 +57,9 @@ def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
     """Cautions, rows, dates, commits, submitters and machines, one list item a line."""
     rows = board.rows
     parts = [f"- **Caution**: {line}" for line in cautions(board)]
+    schemas = ", ".join(map(md, sorted(set(rows["schema_version"]))))
     states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
-    parts.append(f"- Rows: {len(rows)} ({states}), result schema {_list(rows['schema_version'])}")
+    parts.append(f"- Rows: {len(rows)} ({states}), result schema {schemas}")
     parts.append(f"- Started: {md(rows['started'].min())} to {md(rows['started'].max())}")
     commits = rows.groupby(rows["git_sha"].replace("", "not recorded"), sort=True).size()
     parts.append("- Commits: " + ", ".join(f"`{_code(sha)}` ({count(n, 'row')})" for sha, n in commits.items()))
@@ -149,10 +150,6 @@ def _training(rows: pd.DataFrame) -> str:
 def _clients(rows: pd.DataFrame) -> str:
     numbers = sorted(int(n) for n in rows["clients"].unique())
     return f"{', '.join(map(str, numbers))} client{'' if numbers == [1] else 's'}"
-
-
-def _list(values: Iterable[Any]) -> str:
-    return ", ".join(md(value) for value in sorted(set(values)))
 
 
 def _code(text: object) -> str:
