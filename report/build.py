@@ -32,7 +32,8 @@ from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
 from .standings import Standings
-from .task_page import task_csv, task_markdown
+from .tables import one_task_csv
+from .templating import document
 from .text import slug
 
 UNREADABLE = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zlib.error, zipfile.BadZipFile)
@@ -103,8 +104,8 @@ def _board(report: Report, results: Path, standings: Standings, figures: bool) -
     suite = results / standings.board.suite
     for task in standings.board.tasks:
         stem = suite / "tables" / slug(task)
-        report.texts[Path(f"{stem}.md")] = task_markdown(standings, task)
-        report.texts[Path(f"{stem}.csv")] = task_csv(standings, task)
+        report.texts[Path(f"{stem}.md")] = document("task.md", standings=standings, board=standings.board, task=task)
+        report.texts[Path(f"{stem}.csv")] = one_task_csv(standings, task)
     drawn = found_figures(standings)
     if figures:
         report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}

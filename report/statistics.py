@@ -20,6 +20,7 @@ from scipy.spatial.distance import pdist, squareform
 from .text import count, p_value
 
 ALPHA = 0.05
+LEVEL = 0.95
 DRAWS = 10_000
 MIN_DATASETS = 5  # below, Friedman's chi-square approximation and Nemenyi's difference mean nothing
 DECIMALS = 12  # equal accuracies that were summed in another order are still ties
@@ -45,17 +46,17 @@ def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rates, index=scores.columns, columns=scores.columns)
 
 
-def bootstrap_mean(values: ArrayLike, level: float = 0.95, draws: int = DRAWS, seed: int = 0) -> NDArray[np.float64]:
-    """Percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
+def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
+    """95% percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
 
-    Returns (k, 2), lower and upper bounds; NaN where there are fewer than two rows. The seed makes it repeatable.
+    Returns (k, 2), lower and upper bounds; NaN where there are fewer than two rows. Equal rows have equal draws.
     """
     array = np.asarray(values, dtype=float)
     n, k = array.shape
     if n < 2:
         return np.full((k, 2), np.nan)
-    picked = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
-    tail = (1 - level) / 2
+    picked = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=draws)
+    tail = (1 - LEVEL) / 2
     return np.quantile(picked @ array / n, [tail, 1 - tail], axis=0).T
 
 
@@ -93,9 +94,9 @@ def friedman_p(scores: pd.DataFrame) -> float:
     return float(stats.friedmanchisquare(*values.T).pvalue)
 
 
-def nemenyi_difference(methods: int, datasets: int, alpha: float = ALPHA) -> float:
+def nemenyi_difference(methods: int, datasets: int) -> float:
     """Nemenyi's critical difference of mean ranks (Demšar 2006, section 3.2.2)."""
-    quantile = stats.studentized_range.ppf(1 - alpha, methods, np.inf) / np.sqrt(2)
+    quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * datasets)))
 
 
@@ -137,7 +138,7 @@ class Separation:
         return runs
 
 
-def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
+def separate(scores: pd.DataFrame) -> Separation:
     """Friedman first; then Wilcoxon with Holm where the datasets suffice, else Nemenyi; or an honest 'too few'."""
     mean_rank = ranks(scores).mean().round(DECIMALS).sort_values(kind="stable")
     scores = scores[mean_rank.index]
@@ -146,7 +147,7 @@ def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
     nothing = pd.DataFrame(False, index=scores.columns, columns=scores.columns)
     if k < 2:
         return Separation("none", nothing, "Fewer than two methods are complete: there is nothing to compare.")
-    needed = next(m for m in range(1, 64) if wilcoxon_reach(m) * pairs <= alpha)
+    needed = next(m for m in range(1, 64) if wilcoxon_reach(m) * pairs <= ALPHA)
     least = MIN_DATASETS if k > 2 else needed
     if n < least:
         return Separation(
@@ -159,13 +160,13 @@ def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
     if k > 2:
         friedman = friedman_p(scores)
         opening = f"Friedman's test over {n} datasets and {k} methods: {p_value(friedman)}. "
-        if friedman > alpha:
+        if friedman > ALPHA:
             return Separation("friedman", nothing, opening + "No method can be told apart from another.", friedman)
     if n >= needed:
         adjusted = pairwise_wilcoxon(scores)
         text = f"{opening}Methods are told apart by paired Wilcoxon tests ({count(pairs, 'pair')}, Holm, 5%)."
-        return Separation("wilcoxon", adjusted <= alpha, text, friedman)
-    difference = nemenyi_difference(k, n, alpha)
+        return Separation("wilcoxon", adjusted <= ALPHA, text, friedman)
+    difference = nemenyi_difference(k, n)
     gaps = np.abs(np.subtract.outer(mean_rank.to_numpy(), mean_rank.to_numpy())) > difference
     text = (
         f"{opening}Too few datasets for paired Wilcoxon tests of all {pairs} pairs (Holm would need {needed}); "
@@ -183,7 +184,7 @@ class Difference(NamedTuple):
     p: float
 
 
-def paired_difference(first: ArrayLike, second: ArrayLike, level: float = 0.95) -> Difference:
+def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
     """First - second over paired seeds (n,)."""
     d = np.round(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), DECIMALS)
     mean = float(d.mean()) if len(d) else np.nan
@@ -192,11 +193,11 @@ def paired_difference(first: ArrayLike, second: ArrayLike, level: float = 0.95) 
     if np.ptp(d) == 0:  # no spread: Student's t is not defined, and the answer is plain
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0)
     test = stats.ttest_1samp(d, 0.0)
-    interval = test.confidence_interval(level)
+    interval = test.confidence_interval(LEVEL)
     return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue))
 
 
-def indistinguishable(scores: pd.DataFrame, best: str, alpha: float = ALPHA) -> set[str]:
+def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
     """Columns of one dataset's seeds x methods that paired t-tests with Holm's correction do not set apart from `best`.
 
     Pairs with fewer than two common seeds cannot be judged and are left out.
@@ -204,7 +205,7 @@ def indistinguishable(scores: pd.DataFrame, best: str, alpha: float = ALPHA) -> 
     pairs = {name: scores[[best, name]].dropna() for name in scores.columns.drop(best)}
     p = {name: paired_difference(pair[best], pair[name]).p for name, pair in pairs.items() if len(pair) >= 2}
     adjusted = holm(list(p.values()))
-    return {name for name, value in zip(p, adjusted, strict=True) if value > alpha}
+    return {name for name, value in zip(p, adjusted, strict=True) if value > ALPHA}
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:

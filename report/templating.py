@@ -1,4 +1,4 @@
-"""Documents from templates: what may stand in one, and the markdown files of the report (templates/*.md).
+"""Documents from templates: what may stand in one, and the texts of the report (templates/).
 
 A template says where things stand; what they are comes from `tables`, `origins` and `gaps`, which it calls by name.
 """
@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import gaps, origins, tables
 from .markdown import markdown
-from .text import count, literal, md, slug
+from .text import count, finite, literal, md, plain, slug
 
 
 def environment(templates: Path, **options: Any) -> Environment:
@@ -26,12 +26,13 @@ def environment(templates: Path, **options: Any) -> Environment:
         **options,
     )
     found.filters |= {"count": count, "literal": literal, "markdown": markdown, "md": md, "slug": slug}
+    found.filters |= {"finite": finite, "plain": plain}
     found.globals |= {"gaps": gaps, "provenance": origins, "tables": tables}
     return found
 
 
 def document(template: str, **known: Any) -> str:
-    """A markdown file. Nothing is escaped that the template does not pass through `md` or `literal`."""
+    """A text file. Nothing is escaped that the template does not pass through `md` or `literal`."""
     return _MARKDOWN.get_template(template).render(known)
 
 

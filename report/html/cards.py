@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from ...registry import Parameter
 from .. import tables
-from ..board import Board
 from ..gaps import missing, reasons
 from ..labels import parse
 from ..sheet import Column, SheetCell
@@ -32,6 +31,7 @@ class Appearance:
 
     entrant: tables.Entrant
     scores: dict[str, SheetCell]  # by task
+    standing: str
     backbone: str
     troubles: list[str]
 
@@ -43,15 +43,7 @@ class Appearance:
         for task in board.dead_tasks:
             troubles += [f"{plain(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
         scores = {task: tables.score(task, entrant) for task in board.tasks}
-        return cls(entrant, scores, ", ".join(sorted(set(own["backbone"]))), troubles)
-
-    @property
-    def board(self) -> Board:
-        return self.entrant.board
-
-    @property
-    def standing(self) -> str:
-        return self.board.standing(self.entrant.name)
+        return cls(entrant, scores, board.standing(name), ", ".join(sorted(set(own["backbone"]))), troubles)
 
     def marked(self, mark: str) -> dict[str, SheetCell]:
         """The scores on the tasks where it leads ("best"), or is not told apart from who does ("equal")."""

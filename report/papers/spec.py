@@ -137,15 +137,13 @@ class Paper(_Frozen):
 
     def components(self, table: Table, row: Printed) -> list[Printed]:
         """The printed places over which a figure is a mean; the figure's own place where it is none."""
-        choices = [self._averaged(table, axis).get(value, [value]) for axis, value in row.place.items()]
+        averages = self.averages | table.averages
+        choices = [averages.get(axis, {}).get(value, [value]) for axis, value in row.place.items()]
         return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in product(*choices)]
 
     def is_mean(self, table: Table, row: Printed) -> bool:
         """Whether a figure is a mean over others of the table."""
         return len(self.components(table, row)) > 1
-
-    def _averaged(self, table: Table, axis: str) -> dict[str, list[str]]:
-        return table.averages.get(axis, self.averages.get(axis, {}))
 
     def label(self, table: Table, axis: str, value: str) -> str:
         """What stands in the heading for a value of an axis."""
