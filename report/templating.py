@@ -31,9 +31,9 @@ def environment(templates: Path, **options: Any) -> Environment:
     return found
 
 
+_TEXTS = environment(Path(__file__).parent / "templates")
+
+
 def document(template: str, **known: Any) -> str:
     """A text file. Nothing is escaped that the template does not pass through `md` or `literal`."""
-    return _MARKDOWN.get_template(template).render(known)
-
-
-_MARKDOWN = environment(Path(__file__).parent / "templates")
+    return _TEXTS.get_template(template).render(known)
