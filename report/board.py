@@ -93,9 +93,6 @@ class Board:
     def method_of(self) -> dict[str, str]:
         return dict(zip(self.rows["entrant"], self.rows["method"], strict=True))
 
-    def is_reference(self, entrant: str) -> bool:
-        return entrant in self.references
-
     @cached_property
     def references(self) -> set[str]:
         """Entrants that train on data that no federation has in one place: shown, never ranked."""
@@ -107,7 +104,8 @@ class Board:
 
         The last verdict on a row counts, and none on a row that has been superseded.
         """
-        standing = {(key, version): (entrant, score) for key, version, entrant, score in self._identities()}
+        rows = self.scored[["key", "method_version", "entrant", "score"]].itertuples(index=False, name=None)
+        standing = {(key, version): (entrant, score) for key, version, entrant, score in rows}
         last: dict[str, tuple[str, bool]] = {}
         for each in self.verdicts:
             entrant, score = standing.get((each.key, each.method_version), ("", None))
@@ -118,10 +116,6 @@ class Board:
             good, every = counts.get(entrant, (0, 0))
             counts[entrant] = good + passed, every + 1
         return counts
-
-    def _identities(self) -> list[tuple[str, str, str, float]]:
-        rows = self.scored[["key", "method_version", "entrant", "score"]]
-        return list(rows.itertuples(index=False, name=None))
 
     @cached_property
     def expected(self) -> dict[str, list[int]]:
@@ -169,7 +163,7 @@ class Board:
         return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
 
     def standing(self, entrant: str) -> str:
-        if self.is_reference(entrant):
+        if entrant in self.references:
             return "reference"
         if entrant in self.ranked:
             return "ranked"
@@ -187,12 +181,12 @@ class Board:
     def is_sweep(self) -> bool:
         """Whether most entrants are settings of a method that is tried out: nothing to rank."""
         tried = {entrant for one in self.sweeps for _, entrant in one.points}
-        return 2 * len(tried) > len([entrant for entrant in self.entrants if not self.is_reference(entrant)])
+        return 2 * len(tried) > len([entrant for entrant in self.entrants if entrant not in self.references])
 
     @cached_property
     def ranked(self) -> list[str]:
         """Entrants that take part in the ranking: complete, and not a reference. None on a board that is a sweep."""
-        return [] if self.is_sweep else [entrant for entrant in self.complete if not self.is_reference(entrant)]
+        return [] if self.is_sweep else [entrant for entrant in self.complete if entrant not in self.references]
 
     @cached_property
     def by_dataset(self) -> pd.DataFrame:

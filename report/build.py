@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..benchmark.store import Store, load_results
 from ..benchmark.suites.headers import board_order
 from ..files import write_atomically
@@ -34,8 +32,11 @@ from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
 from .standings import Standings
-from .task_page import task_csv, task_markdown
+from .tables import one_task_csv
+from .templating import document
 from .text import slug
+
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zlib.error, zipfile.BadZipFile)
 
 
 @dataclass
@@ -58,28 +59,20 @@ def load_boards(results: Path) -> list[Board]:
         if len(rows):
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [versions.of(*each) for each in made_with]
-            files = partial(_history, store, suite), partial(_embeddings, store, suite)
+            files = partial(_side, store.history, suite), partial(_side, store.embeddings, suite)
             boards.append(Board.build(suite, rows, *files, verdicts))
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards
 
 
-def _history(store: Store, suite: str, key: str) -> dict[str, Any] | None:
-    """The curves of a row; a side file that cannot be read is as good as none, for the row itself is sound."""
+def _side(read: Callable[[str, str], Any], suite: str, key: str) -> dict[str, Any] | None:
+    """What lies beside a row; a file that cannot be read is as good as none, for the row itself is sound."""
     try:
-        found = store.history(suite, key)
-    except (OSError, EOFError, ValueError, zlib.error):
+        found = read(suite, key)
+    except UNREADABLE:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _embeddings(store: Store, suite: str, key: str) -> dict[str, np.ndarray] | None:
-    """The embeddings of a row, or None where they cannot be read."""
-    try:
-        return store.embeddings(suite, key)
-    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zlib.error, zipfile.BadZipFile):
-        return None
 
 
 def environments(results: Path) -> dict[str, dict[str, Any]]:
@@ -111,8 +104,8 @@ def _board(report: Report, results: Path, standings: Standings, figures: bool) -
     suite = results / standings.board.suite
     for task in standings.board.tasks:
         stem = suite / "tables" / slug(task)
-        report.texts[Path(f"{stem}.md")] = task_markdown(standings, task)
-        report.texts[Path(f"{stem}.csv")] = task_csv(standings, task)
+        report.texts[Path(f"{stem}.md")] = document("task.md", standings=standings, board=standings.board, task=task)
+        report.texts[Path(f"{stem}.csv")] = one_task_csv(standings, task)
     drawn = found_figures(standings)
     if figures:
         report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}

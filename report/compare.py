@@ -10,7 +10,8 @@ import pandas as pd
 from ..registry import did_you_mean
 from .board import Board
 from .statistics import ALPHA, bootstrap_mean, paired_difference, wilcoxon_p, wilcoxon_reach
-from .text import ABSENT, count, p_value, percent, plain, table
+from .templating import document
+from .text import ABSENT, p_value, percent, plain, table
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,5 @@ def shown(duel: Duel) -> str:
     ]  # fmt: skip
     headers = ["task", "seeds", plain(duel.first, 24), plain(duel.second, 24), "difference", "95% interval"]
     rounded = duel.datasets.round(12)
-    higher, equal, lower = (int(found.sum()) for found in (rounded > 0, rounded == 0, rounded < 0))
-    interval = f" (95% bootstrap interval {points(duel.low)} to {points(duel.high)})" if np.isfinite(duel.low) else ""
-    return "\n".join(
-        [
-            f"{plain(duel.suite)}: {plain(duel.first)} - {plain(duel.second)}, percentage points over common seeds",
-            "",
-            table(rows, headers, "lrrrrr"),
-            "",
-            f"Mean over {count(len(duel.datasets), 'dataset')}: {points(duel.mean)}{interval}; "
-            f"higher on {higher}, equal on {equal}, lower on {lower}.",
-            duel.verdict,
-        ]
-    )
+    signs = {"higher": (rounded > 0).sum(), "equal": (rounded == 0).sum(), "lower": (rounded < 0).sum()}
+    return document("duel.txt", duel=duel, table=table(rows, headers, "lrrrrr"), points=points, **signs)

@@ -49,3 +49,10 @@ def dead(board: Board) -> list[str]:
     """The tasks without any score, and why."""
     why = {task: "; ".join(reasons(board.rows_of(task))) for task in board.dead_tasks}
     return [f"{plain(task)}: {reason or 'no score was recorded'}" for task, reason in why.items()]
+
+
+def scored_as(rows: pd.DataFrame) -> str:
+    """What the score of a task is, with the methods where it is not one thing for all. Plain text."""
+    kinds = rows[rows["status"] == "ok"].groupby("score_metric", sort=True)["entrant"].unique()
+    names = [f" for {', '.join(map(plain, sorted(own)))}" if len(kinds) > 1 else "" for own in kinds]
+    return f"Score: {'; '.join(plain(kind) + who for kind, who in zip(kinds.index, names, strict=True))}."

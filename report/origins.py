@@ -9,7 +9,6 @@ import pandas as pd
 
 from .board import Board
 from .labels import parse
-from .markdown import markdown
 from .sheet import Column, Sheet, SheetCell, SheetLine, Span
 from .text import count, md, plain, slug, spans
 
@@ -54,19 +53,13 @@ def task_sentence(board: Board, task: str) -> str:
     return parts[0].capitalize()[:1] + "; ".join(parts)[1:] + "."
 
 
-def foot(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
-    """The provenance of a board, folded away except for what a reader must know."""
-    summary = "<details><summary>Method versions (hash of the source)</summary>"
-    folded = [summary, "", markdown(versions(board)), "", "</details>"]
-    return ["### Provenance", "", *facts(board, environments), "", *folded, ""]
-
-
 def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
     """Cautions, rows, dates, commits, submitters and machines, one list item a line."""
     rows = board.rows
     parts = [f"- **Caution**: {line}" for line in cautions(board)]
+    schemas = ", ".join(map(md, sorted(set(rows["schema_version"]))))
     states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
-    parts.append(f"- Rows: {len(rows)} ({states}), result schema {_list(rows['schema_version'])}")
+    parts.append(f"- Rows: {len(rows)} ({states}), result schema {schemas}")
     parts.append(f"- Started: {md(rows['started'].min())} to {md(rows['started'].max())}")
     commits = rows.groupby(rows["git_sha"].replace("", "not recorded"), sort=True).size()
     parts.append("- Commits: " + ", ".join(f"`{_code(sha)}` ({count(n, 'row')})" for sha, n in commits.items()))
@@ -157,10 +150,6 @@ def _training(rows: pd.DataFrame) -> str:
 def _clients(rows: pd.DataFrame) -> str:
     numbers = sorted(int(n) for n in rows["clients"].unique())
     return f"{', '.join(map(str, numbers))} client{'' if numbers == [1] else 's'}"
-
-
-def _list(values: Iterable[Any]) -> str:
-    return ", ".join(md(value) for value in sorted(set(values)))
 
 
 def _code(text: object) -> str:

@@ -17,7 +17,10 @@ def find(results: Path) -> Path | None:
 
 
 def with_block(path: Path, body: str) -> str:
-    """The text of the README at `path` with `body` between the markers. UserError for anything but one pair of them."""
+    """The text of the README at `path` with the lines of `body` between the markers.
+
+    Raises UserError for anything but one pair of them.
+    """
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -26,4 +29,4 @@ def with_block(path: Path, body: str) -> str:
     _, end, after = rest.partition(END)
     if not (begin and end) or BEGIN in rest or END in before + after:
         raise UserError(f"{str(path)!r} must hold the lines {BEGIN!r} and {END!r} once each, in this order")
-    return f"{before}{BEGIN}\n\n{body}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{body}\n{END}{after}"

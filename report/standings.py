@@ -44,7 +44,7 @@ class Standings:
     def references(self) -> pd.DataFrame:
         """Complete entrants that are never ranked: score, traffic, seconds as in `table`."""
         board = self.board
-        names = [name for name in board.complete if board.is_reference(name)]
+        names = [name for name in board.complete if name in board.references]
         datasets = [board.task_row(task)["dataset"] for task in board.tasks]
         result = pd.DataFrame({"score": board.scores[names].groupby(datasets).mean().mean()}, index=names)
         result[["traffic", "seconds"]] = self._cost.reindex(names)
@@ -69,7 +69,7 @@ class Standings:
         """All entrants: the ranked, then the incomplete, then references."""
         ranked = list(self.table.index) if self.board.ranked else []
         rest = [name for name in self.board.entrants if name not in ranked]
-        return ranked + sorted(rest, key=lambda name: (self.board.is_reference(name), name))
+        return ranked + sorted(rest, key=lambda name: (name in self.board.references, name))
 
     @cached_property
     def _cost(self) -> pd.DataFrame:
@@ -83,7 +83,7 @@ class Standings:
         """
         found = {}
         for task in self.board.tasks:
-            own = [n for n in self.board.entrants if self.board.full.loc[task, n] and not self.board.is_reference(n)]
+            own = [n for n in self.board.entrants if self.board.full.loc[task, n] and n not in self.board.references]
             means = self.board.scores.loc[task, own].round(DECIMALS)
             best = [name for name in own if means[name] == means.max()]
             equal = indistinguishable(self.board.seeds_of(task)[own], best[0]) if best else set()

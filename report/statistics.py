@@ -9,17 +9,18 @@ test procedure, Scandinavian Journal of Statistics 6 (1979).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.spatial.distance import pdist, squareform
 
 from .text import count, p_value
 
 ALPHA = 0.05
+LEVEL = 0.95
 DRAWS = 10_000
 MIN_DATASETS = 5  # below, Friedman's chi-square approximation and Nemenyi's difference mean nothing
 DECIMALS = 12  # equal accuracies that were summed in another order are still ties
@@ -45,17 +46,17 @@ def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rates, index=scores.columns, columns=scores.columns)
 
 
-def bootstrap_mean(values: ArrayLike, level: float = 0.95, draws: int = DRAWS, seed: int = 0) -> NDArray[np.float64]:
-    """Percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
+def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
+    """95% percentile bootstrap intervals of column means; rows (n, k) are resampled jointly.
 
-    Returns (k, 2), lower and upper bounds; NaN where there are fewer than two rows. The seed makes it repeatable.
+    Returns (k, 2), lower and upper bounds; NaN where there are fewer than two rows. Equal rows have equal draws.
     """
     array = np.asarray(values, dtype=float)
     n, k = array.shape
     if n < 2:
         return np.full((k, 2), np.nan)
-    picked = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
-    tail = (1 - level) / 2
+    picked = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=draws)
+    tail = (1 - LEVEL) / 2
     return np.quantile(picked @ array / n, [tail, 1 - tail], axis=0).T
 
 
@@ -64,9 +65,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     adjusted = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    result = np.empty_like(p)
-    result[order] = np.minimum(adjusted, 1.0)
-    return result
+    return np.minimum(adjusted, 1.0)[np.argsort(order)]
 
 
 def wilcoxon_p(differences: ArrayLike) -> float:
@@ -82,13 +81,9 @@ def wilcoxon_reach(datasets: int) -> float:
 
 def pairwise_wilcoxon(scores: pd.DataFrame) -> pd.DataFrame:
     """Holm-adjusted p of all pairs of columns, (k, k) symmetric with ones on the diagonal."""
-    values = scores.to_numpy(dtype=float)
-    pairs = list(combinations(range(values.shape[1]), 2))
-    adjusted = holm([wilcoxon_p(values[:, a] - values[:, b]) for a, b in pairs])
-    result = np.ones((values.shape[1], values.shape[1]))
-    for (a, b), p in zip(pairs, adjusted, strict=True):
-        result[a, b] = result[b, a] = p
-    return pd.DataFrame(result, index=scores.columns, columns=scores.columns)
+    p = pdist(scores.to_numpy(dtype=float).T, lambda first, second: wilcoxon_p(first - second))
+    table = squareform(holm(p)) + np.eye(scores.shape[1])
+    return pd.DataFrame(table, index=scores.columns, columns=scores.columns)
 
 
 def friedman_p(scores: pd.DataFrame) -> float:
@@ -99,9 +94,9 @@ def friedman_p(scores: pd.DataFrame) -> float:
     return float(stats.friedmanchisquare(*values.T).pvalue)
 
 
-def nemenyi_difference(methods: int, datasets: int, alpha: float = ALPHA) -> float:
+def nemenyi_difference(methods: int, datasets: int) -> float:
     """Nemenyi's critical difference of mean ranks (Demšar 2006, section 3.2.2)."""
-    quantile = stats.studentized_range.ppf(1 - alpha, methods, np.inf) / np.sqrt(2)
+    quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * datasets)))
 
 
@@ -143,17 +138,16 @@ class Separation:
         return runs
 
 
-def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
+def separate(scores: pd.DataFrame) -> Separation:
     """Friedman first; then Wilcoxon with Holm where the datasets suffice, else Nemenyi; or an honest 'too few'."""
-    mean_rank = ranks(scores).mean().round(DECIMALS)
-    scores = scores[mean_rank.sort_values(kind="stable").index]
-    mean_rank = mean_rank[scores.columns]
+    mean_rank = ranks(scores).mean().round(DECIMALS).sort_values(kind="stable")
+    scores = scores[mean_rank.index]
     n, k = scores.shape
     pairs = k * (k - 1) // 2
     nothing = pd.DataFrame(False, index=scores.columns, columns=scores.columns)
     if k < 2:
         return Separation("none", nothing, "Fewer than two methods are complete: there is nothing to compare.")
-    needed = next(m for m in range(1, 64) if wilcoxon_reach(m) * pairs <= alpha)
+    needed = next(m for m in range(1, 64) if wilcoxon_reach(m) * pairs <= ALPHA)
     least = MIN_DATASETS if k > 2 else needed
     if n < least:
         return Separation(
@@ -162,18 +156,18 @@ def separate(scores: pd.DataFrame, alpha: float = ALPHA) -> Separation:
             f"Too few datasets for a test ({count(n, 'dataset')}, at least {least} needed): "
             "the order is descriptive and no groups are formed.",
         )
-    friedman = friedman_p(scores) if k > 2 else None
-    opening = ""
-    if friedman is not None:
+    friedman, opening = None, ""
+    if k > 2:
+        friedman = friedman_p(scores)
         opening = f"Friedman's test over {n} datasets and {k} methods: {p_value(friedman)}. "
-        if friedman > alpha:
+        if friedman > ALPHA:
             return Separation("friedman", nothing, opening + "No method can be told apart from another.", friedman)
     if n >= needed:
         adjusted = pairwise_wilcoxon(scores)
         text = f"{opening}Methods are told apart by paired Wilcoxon tests ({count(pairs, 'pair')}, Holm, 5%)."
-        return Separation("wilcoxon", adjusted <= alpha, text, friedman)
-    difference = nemenyi_difference(k, n, alpha)
-    gaps = np.abs(mean_rank.to_numpy()[:, None] - mean_rank.to_numpy()[None, :]) > difference
+        return Separation("wilcoxon", adjusted <= ALPHA, text, friedman)
+    difference = nemenyi_difference(k, n)
+    gaps = np.abs(np.subtract.outer(mean_rank.to_numpy(), mean_rank.to_numpy())) > difference
     text = (
         f"{opening}Too few datasets for paired Wilcoxon tests of all {pairs} pairs (Holm would need {needed}); "
         f"methods are told apart by Nemenyi's critical difference of {difference:.2f} ranks instead."
@@ -190,7 +184,7 @@ class Difference(NamedTuple):
     p: float
 
 
-def paired_difference(first: ArrayLike, second: ArrayLike, level: float = 0.95) -> Difference:
+def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
     """First - second over paired seeds (n,)."""
     d = np.round(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), DECIMALS)
     mean = float(d.mean()) if len(d) else np.nan
@@ -199,22 +193,19 @@ def paired_difference(first: ArrayLike, second: ArrayLike, level: float = 0.95) 
     if np.ptp(d) == 0:  # no spread: Student's t is not defined, and the answer is plain
         return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0)
     test = stats.ttest_1samp(d, 0.0)
-    interval = test.confidence_interval(level)
+    interval = test.confidence_interval(LEVEL)
     return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue))
 
 
-def indistinguishable(scores: pd.DataFrame, best: str, alpha: float = ALPHA) -> set[str]:
+def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
     """Columns of one dataset's seeds x methods that paired t-tests with Holm's correction do not set apart from `best`.
 
     Pairs with fewer than two common seeds cannot be judged and are left out.
     """
-    p: dict[str, float] = {}
-    for name in scores.columns.drop(best):
-        pair = scores[[best, name]].dropna()
-        if len(pair) >= 2:
-            p[name] = paired_difference(pair[best], pair[name]).p
+    pairs = {name: scores[[best, name]].dropna() for name in scores.columns.drop(best)}
+    p = {name: paired_difference(pair[best], pair[name]).p for name, pair in pairs.items() if len(pair) >= 2}
     adjusted = holm(list(p.values()))
-    return {name for name, value in zip(p, adjusted, strict=True) if value > alpha}
+    return {name for name, value in zip(p, adjusted, strict=True) if value > ALPHA}
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from .board import Board
+import pandas as pd
+
+from .board import MEASURES, Board
 from .gaps import missing
 from .sheet import Column, Interval, Sheet, SheetCell, SheetLine, Span
 from .standings import Standings
 from .statistics import DECIMALS
-from .text import ABSENT, data_size, finite, mean_std, number, percent, plain, slug
+from .text import ABSENT, csv_text, data_size, finite, mean_std, number, percent, plain, slug
 
 EQUAL = "≈"
 GROUP = "Group"
@@ -62,7 +64,7 @@ def mark(board: Board, name: str) -> str:
 
 
 def _rank(entrant: Entrant) -> SheetCell:
-    if entrant.board.is_reference(entrant.name):
+    if entrant.name in entrant.board.references:
         return SheetCell("reference", mark="absent")
     mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
     bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
@@ -109,17 +111,16 @@ def score(task: str, entrant: Entrant) -> SheetCell:
         return SheetCell(f"{text} {EQUAL}", value, "equal")
     if not board.full.loc[task, name]:
         return SheetCell(f"{text} (n={int(line['n'])})", value, "partial")
-    return SheetCell((Span(text, "em" if board.is_reference(name) else ""),), value)
+    return SheetCell((Span(text, "em" if name in board.references else ""),), value)
 
 
 def legend(board: Board) -> str:
     """What the marks of `score` mean on this board, as markdown."""
-    text = "Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean."
-    if max((len(seeds) for seeds in board.expected.values()), default=0) >= 2:
-        text += f" {EQUAL}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
+    if any(len(seeds) > 1 for seeds in board.expected.values()):
+        apart = f"{EQUAL}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
     else:
-        text += " With one seed nothing can be told apart."
-    return text
+        apart = "With one seed nothing can be told apart."
+    return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}"
 
 
 METHOD = Column("Method", _name, "method")
@@ -213,4 +214,15 @@ def _line(entrant: Entrant, cells: list[SheetCell]) -> SheetLine:
 def order(board: Board, task: str) -> list[str]:
     """Entrants with a score on a task, best first, references last."""
     scores = board.summary.xs(task, level="task_label")["score"].round(DECIMALS)
-    return sorted(scores.index, key=lambda name: (board.is_reference(name), -scores[name], name))
+    return sorted(scores.index, key=lambda name: (name in board.references, -scores[name], name))
+
+
+def one_task_csv(standings: Standings, task: str) -> str:
+    """The same as `one_task` as CSV: means over seeds as fractions, bytes, seconds; six significant digits."""
+    lines = standings.board.summary.xs(task, level="task_label").loc[order(standings.board, task)]
+    best, equal = standings.leaders[task]
+    frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
+    frame[["n", "score", "score_std"]] = lines[["n", "score", "score_std"]]
+    frame["standing"] = ["best" if n in best else "equal" if n in equal else "" for n in lines.index]
+    frame[MEASURES[1:]] = lines[MEASURES[1:]]
+    return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")

@@ -25,14 +25,13 @@ from . import (
     cka,
     convergence,
     critical_difference,
+    heat_maps,
     label_distribution,
     per_client,
-    rank_heatmap,
     sensitivity,
     style,
     trade_off,
     tsne,
-    win_rate,
 )
 
 
@@ -70,8 +69,8 @@ def _source(module: str) -> str:
 
 PLOTS = [
     Plot("critical_difference.png", critical_difference.CAPTION, critical_difference.data, critical_difference.draw),
-    Plot("rank_heatmap.png", rank_heatmap.CAPTION, rank_heatmap.data, rank_heatmap.draw),
-    Plot("win_rate.png", win_rate.CAPTION, win_rate.data, win_rate.draw),
+    Plot("rank_heatmap.png", heat_maps.RANKS, heat_maps.rank_data, heat_maps.draw_ranks),
+    Plot("win_rate.png", heat_maps.WIN_RATES, heat_maps.win_rate_data, heat_maps.draw_win_rates),
     Plot("score_vs_bytes.png", trade_off.BYTES, partial(trade_off.data, cost="traffic"), trade_off.draw),
     Plot("score_vs_seconds.png", trade_off.SECONDS, partial(trade_off.data, cost="train_seconds"), trade_off.draw),
     Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -31,9 +30,9 @@ def data(standings: Standings) -> dict[str, Any] | None:
         lines = []
         for name, runs in own.groupby("entrant", sort=True):
             grid = runs.pivot_table(index="round", columns="seed", values="value").sort_index().ffill()
-            spread = grid.std(axis=1, ddof=1) if grid.shape[1] > 1 else pd.Series(0.0, index=grid.index)
-            lines.append({"name": name, "round": grid.index.tolist(), "mean": grid.mean(axis=1).tolist(),
-                          "std": spread.fillna(0.0).tolist()})  # fmt: skip
+            spread = grid.std(axis=1, ddof=1).fillna(0.0).tolist()  # none where there is one seed
+            found = {"round": grid.index.tolist(), "mean": grid.mean(axis=1).tolist(), "std": spread}
+            lines.append({"name": name, **found})
         panels.append({"task": task, "lines": lines})
     mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
     order = list(standings.table.index) + [name for name in mean_score.index if name not in standings.table.index]

@@ -32,7 +32,7 @@ def data(standings: Standings) -> dict[str, Any] | None:
             "parameter": sweep.parameter,
             "values": [value for value, _ in sweep.points],
             "mean": [line["score"] for line in lines],
-            "std": [_zero_if_nan(line["score_std"]) for line in lines],
+            "std": [float(np.nan_to_num(line["score_std"])) for line in lines],
             "centre": [entrant for _, entrant in sweep.points].index(sweep.centre) if sweep.centre else None,
             "reference": _reference(standings, sweep.task) if sweep.method != REFERENCE else None,
         })  # fmt: skip
@@ -46,25 +46,21 @@ def _reference(standings: Standings, task: str) -> list[float] | None:
     if len(own) != 1:
         return None
     line = board.measures(task, own[0])
-    return [line["score"], _zero_if_nan(line["score_std"])]
-
-
-def _zero_if_nan(value: float) -> float:
-    return 0.0 if np.isnan(value) else value
+    return [line["score"], float(np.nan_to_num(line["score_std"]))]
 
 
 def draw(found: dict[str, Any]) -> Figure:
     panels = found["panels"]
-    figure, grid = facets(len(panels), width=2.6, columns=4 if len(panels) % 4 == 0 else 3)
+    across = 4 if len(panels) % 4 == 0 else 3
+    figure, grid = facets(len(panels), width=2.6, columns=across)
     several = len({(panel["method"], panel["task"]) for panel in panels}) > 1
     tasks: dict[str, list[Axes]] = {}
-    for axes, panel in zip(grid, panels, strict=True):
+    for place, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         _curve(axes, panel)
         axes.set_xlabel(short(panel["parameter"], 40))
         if several:
             axes.set_title(short(f"{panel['method']}, {panel['task']}", 40))
-        spec = axes.get_subplotspec()
-        if spec is not None and spec.colspan.start == 0:
+        if place % across == 0:
             axes.set_ylabel("test score, %")
         tasks.setdefault(panel["task"], []).append(axes)
     for own in tasks.values():  # one scale, so that a flat line looks flat

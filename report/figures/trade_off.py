@@ -32,7 +32,7 @@ def data(standings: Standings, cost: str) -> dict[str, Any] | None:
         own = own[[bool(board.full.loc[task, name]) for name in own.index]]
         if len(own) < 2:
             continue
-        racing = np.array([not board.is_reference(name) for name in own.index])
+        racing = np.array([name not in board.references for name in own.index])
         front = np.zeros(len(own), dtype=bool)
         front[racing] = pareto_front(own[cost][racing], own["score"][racing])
         columns = {"cost": own[cost].tolist(), "score": own["score"].tolist(), "front": front.tolist()}

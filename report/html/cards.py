@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...registry import Parameter
@@ -11,8 +11,8 @@ from .. import tables
 from ..gaps import missing, reasons
 from ..labels import parse
 from ..sheet import Column, SheetCell
-from ..text import plain, slug
-from .sections import BoardPart
+from ..standings import Standings
+from ..text import plain
 
 
 @dataclass(frozen=True)
@@ -27,33 +27,23 @@ class Card:
 
 @dataclass(frozen=True)
 class Appearance:
-    """One entrant of the method on one board. cells: one for each of `columns`."""
+    """One entrant of the method on one board."""
 
-    part: BoardPart
     entrant: tables.Entrant
-    cells: list[SheetCell]
     scores: dict[str, SheetCell]  # by task
+    standing: str
     backbone: str
     troubles: list[str]
 
     @classmethod
-    def of(cls, part: BoardPart, name: str) -> Appearance:
-        board, entrant = part.board, tables.ranked(part.standings, name)
+    def of(cls, standings: Standings, name: str) -> Appearance:
+        board, entrant = standings.board, tables.ranked(standings, name)
         own = board.rows[board.rows["entrant"] == name]
         troubles = missing(board, name)
         for task in board.dead_tasks:
             troubles += [f"{plain(task)}: {reason}" for reason in reasons(own[own["task_label"] == task])]
-        cells = [column.cell(entrant) for column in columns()]
         scores = {task: tables.score(task, entrant) for task in board.tasks}
-        return cls(part, entrant, cells, scores, ", ".join(sorted(set(own["backbone"]))), troubles)
-
-    @property
-    def position(self) -> int | None:
-        return int(self.entrant["position"]) if self.standing == "ranked" else None
-
-    @property
-    def standing(self) -> str:
-        return self.part.board.standing(self.entrant.name)
+        return cls(entrant, scores, board.standing(name), ", ".join(sorted(set(own["backbone"]))), troubles)
 
     def marked(self, mark: str) -> dict[str, SheetCell]:
         """The scores on the tasks where it leads ("best"), or is not told apart from who does ("equal")."""
@@ -72,23 +62,21 @@ class MethodPart:
     places: list[Appearance]
     used: dict[str, list[str]]  # parameter -> its values in the rows
 
-    @property
-    def id(self) -> str:
-        return f"method-{slug(self.name)}"
-
     def marked(self, mark: str) -> int:
         """On how many tasks it leads, or is not told apart."""
         return sum(len(place.marked(mark)) for place in self.places)
 
 
-def method_parts(boards: list[BoardPart], cards: Mapping[str, Card]) -> list[MethodPart]:
+def method_parts(boards: Sequence[Standings], cards: Mapping[str, Card]) -> list[MethodPart]:
     """The methods that have rows, by name."""
     places: dict[str, list[Appearance]] = {}
     used: dict[str, dict[str, set[str]]] = {}
-    for part in boards:
-        for entrant, method in sorted(part.board.method_of.items()):
-            places.setdefault(method, []).append(Appearance.of(part, entrant))
-        for method, params in part.board.rows[["method", "method_params"]].drop_duplicates().itertuples(index=False):
+    for standings in boards:
+        for entrant, method in sorted(standings.board.method_of.items()):
+            places.setdefault(method, []).append(Appearance.of(standings, entrant))
+        for method, params in (
+            standings.board.rows[["method", "method_params"]].drop_duplicates().itertuples(index=False)
+        ):
             for name, value in (parse(params) or {}).items():
                 used.setdefault(method, {}).setdefault(str(name), set()).add(json.dumps(value))
     return [

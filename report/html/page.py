@@ -14,19 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 from PIL import Image
 
-from .. import gaps, origins as provenance, tables
-from ..leaderboard import METHOD_NOTE
 from ..standings import Standings
-from ..task_page import scored_as
-from ..text import count, plain, slug
+from ..templating import document, environment
+from ..text import plain
+from . import sections
 from .cards import Card, columns, method_parts
 from .cells import PLOT_WIDTH, pixels, shown
 from .prose import block, documentation, inline
-from .sections import BoardPart
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -62,15 +60,15 @@ def page(
 ) -> str:
     """The whole page. `pictures` are those of each suite, `cards` what the registry knows of each method."""
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    parts = [BoardPart(each, environments) for each in boards]
-    methods = method_parts(parts, cards)
+    methods = method_parts(boards, cards)
     started = [moment for each in boards for moment in each.board.rows["started"]]
     template = _environment().get_template("page.html")
     return template.render(
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
-        boards=parts,
+        boards=boards,
+        environments=environments,
         methods=methods,
         without_rows=sorted(set(cards) - {method.name for method in methods}),
         pictures=pictures,
@@ -78,28 +76,17 @@ def page(
         datasets=len({name for each in boards for name in each.board.rows["dataset"]}),
         first=min(started)[:10],
         last=max(started)[:10],
-        note=METHOD_NOTE.partition("\n")[2],
-        columns=columns(),
-        plot_width=PLOT_WIDTH,
+        note=document("ranks.md"),
     )
 
 
 def _environment() -> Environment:
     """Templates that escape, and that print text on one line without control or direction-changing characters."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_plain,
-    )
-    environment.filters |= {"slug": slug, "count": count, "exact": lambda value: f"{value:.12g}"}
-    environment.filters |= {"shown": shown, "pixels": pixels}
-    environment.filters |= {"block": block, "inline": inline, "documentation": documentation}
-    environment.globals |= {"tables": tables, "provenance": provenance, "gaps": gaps, "scored_as": scored_as}
-    return environment
+    found = environment(TEMPLATES, autoescape=True, finalize=_plain)
+    found.filters |= {"exact": lambda value: f"{value:.12g}", "shown": shown, "pixels": pixels}
+    found.filters |= {"block": block, "inline": inline, "documentation": documentation}
+    found.globals |= {"columns": columns(), "sections": sections, "plot_width": PLOT_WIDTH}
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,9 @@ from markupsafe import Markup, escape
 SPARE = 8  # characters that must have been left on a line before its end counts as meant
 _MARKDOWN = MarkdownIt("commonmark", {"html": False})
 _MARKDOWN.disable(["link", "image", "autolink", "html_inline", "html_block", "reference"])
-_SPECIAL = re.compile(r"`(?P<code>[^`]+)`|arXiv (?P<arxiv>\d{4}\.\d{4,5}(v\d+)?)|doi (?P<doi>10\.\d{4,9}/[^\s;,)]+)")
+_PIECES = re.compile(
+    r"`(?P<code>[^`]+)`|arXiv (?P<arxiv>\d{4}\.\d{4,5}(v\d+)?)|doi (?P<doi>10\.\d{4,9}/[^\s;,)]+)|.", re.DOTALL
+)
 
 
 def block(markdown: str | Iterable[str]) -> Markup:
@@ -49,16 +51,16 @@ def documentation(doc: str) -> list[Passage]:
 
 def linked(text: str) -> Markup:
     """`text` escaped, with links to the papers that it cites by arXiv number or DOI, and `code` as code."""
-    parts, end = [], 0
-    for match in _SPECIAL.finditer(text):
-        parts.append(escape(text[end : match.start()]))
-        if match["code"]:
-            parts.append(Markup("<code>{}</code>").format(match["code"]))
-        else:
-            target = f"arxiv.org/abs/{match['arxiv']}" if match["arxiv"] else f"doi.org/{match['doi'].rstrip('.')}"
-            parts.append(Markup('<a href="https://{}">{}</a>').format(target, match[0]))
-        end = match.end()
-    return Markup("").join([*parts, escape(text[end:])])
+    return Markup("").join(map(_set, _PIECES.finditer(text)))
+
+
+def _set(piece: re.Match[str]) -> Markup:
+    if piece["code"]:
+        return Markup("<code>{}</code>").format(piece["code"])
+    if piece["arxiv"] or piece["doi"]:
+        target = f"arxiv.org/abs/{piece['arxiv']}" if piece["arxiv"] else f"doi.org/{piece['doi'].rstrip('.')}"
+        return Markup('<a href="https://{}">{}</a>').format(target, piece[0])
+    return escape(piece[0])
 
 
 def _joined(lines: list[str], width: int) -> list[str]:

@@ -14,9 +14,9 @@ from importlib import resources
 
 import yaml
 
-from .spec import Claim, Extra, Filter, Paper, Printed, Reading, Table
+from .spec import Claim, Extra, Filter, Paper, Place, Printed, Reading, Table
 
-__all__ = ["Claim", "Extra", "Filter", "Paper", "Printed", "Reading", "Table", "papers", "printed", "tables"]
+__all__ = ["Claim", "Extra", "Filter", "Paper", "Place", "Printed", "Reading", "Table", "papers", "printed", "tables"]
 
 
 @cache

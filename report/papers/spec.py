@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 AXES = ("dataset", "partition", "clients", "split", "method", "variant", "metric")
 COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "macro_f1"}  # a metric's column of a row
 
 # Which rows: a column's value, or for columns of JSON the parameters that must have these values.
 Filter = dict[str, str | int | dict[str, Any]]
+Place = tuple[str, ...]  # a value for each of a table's column axes
+Value = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
 
 
 class _Frozen(BaseModel):
@@ -31,14 +33,9 @@ class Printed(_Frozen):
     method: str
     variant: str
     metric: str
-    mean: float | None
-    std: float | None
+    mean: Value
+    std: Value
     notes: str
-
-    @field_validator("mean", "std", mode="before")
-    @classmethod
-    def _empty(cls, value: Any) -> Any:
-        return None if value == "" else value
 
     @property
     def column(self) -> str:
@@ -94,6 +91,14 @@ class Table(_Frozen):
     choices: list[str] = []
     errors: list[str] = []
 
+    def line(self, figure: Printed) -> str:
+        """The line that a figure stands in."""
+        return figure.place[self.rows[0]]
+
+    def column(self, figure: Printed) -> Place:
+        """The column that a figure stands in."""
+        return tuple(figure.place[axis] for axis in self.columns)
+
 
 class Paper(_Frozen):
     """A paper's tables; `map`, `readings`, `averages`, `labels` and `choices` hold for all, tables add to them."""
@@ -132,11 +137,13 @@ class Paper(_Frozen):
 
     def components(self, table: Table, row: Printed) -> list[Printed]:
         """The printed places over which a figure is a mean; the figure's own place where it is none."""
-        choices = [self._averaged(table, axis).get(value, [value]) for axis, value in row.place.items()]
+        averages = self.averages | table.averages
+        choices = [averages.get(axis, {}).get(value, [value]) for axis, value in row.place.items()]
         return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in product(*choices)]
 
-    def _averaged(self, table: Table, axis: str) -> dict[str, list[str]]:
-        return table.averages.get(axis, self.averages.get(axis, {}))
+    def is_mean(self, table: Table, row: Printed) -> bool:
+        """Whether a figure is a mean over others of the table."""
+        return len(self.components(table, row)) > 1
 
     def label(self, table: Table, axis: str, value: str) -> str:
         """What stands in the heading for a value of an axis."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from .. import origins as provenance
 from ..board import Board
-from ..papers import Filter, Table, papers, printed, tables
+from ..papers import Filter, Paper, Table, papers, printed, tables
+from ..templating import document
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
-from .beside import MINUS, NOTICE, page, signed
+from .beside import page, signed
 from .match import SuiteRows
 from .view import View, csv
 
@@ -35,7 +36,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
         made[board.suite] = own = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
-        found[folder / INDEX] = page(board.suite, own, _extras(board.suite, rows), facts)
+        found[folder / INDEX] = page(board.suite, own, _extra_table(board.suite, rows), facts)
         found[folder / "tables" / "reproduction.csv"] = csv(own)
     return found | {results / INDEX: _index(made)} if made else {}
 
@@ -55,7 +56,7 @@ def views(suite: str, rows: SuiteRows) -> list[View]:
     return [View.of(paper, spec, reading, figures, rows) for reading in paper.readings]
 
 
-def _extras(suite: str, rows: SuiteRows) -> list[str]:
+def _extra_table(suite: str, rows: SuiteRows) -> str:
     """Cells of the suite that stand for no figure of the table, a column for each dataset and number of clients."""
     paper, spec = tables()[suite]
     lines: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
@@ -63,14 +64,14 @@ def _extras(suite: str, rows: SuiteRows) -> list[str]:
     for extra, reading in product(spec.extra, paper.readings):
         name = (extra.name, reading.name) if several else (extra.name,)
         if found := _extra(rows, extra.where | reading.where):
-            lines[name] = lines.get(name, {}) | found
+            lines.setdefault(name, {}).update(found)
     if not lines:
-        return []
+        return ""
     places = sorted(set().union(*lines.values()))
     told = ["Ours, %", "Reading"] if several else ["Ours, %"]
     headers = [*told, *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
     cells = [[*map(md, names), *(line.get(place, ABSENT) for place in places)] for names, line in lines.items()]
-    return [markdown(cells, headers, "l" * len(told) + "r" * len(places))]
+    return markdown(cells, headers, "l" * len(told) + "r" * len(places))
 
 
 def _extra(rows: SuiteRows, where: Filter) -> dict[tuple[str, int], str]:
@@ -85,32 +86,16 @@ def _extra(rows: SuiteRows, where: Filter) -> dict[tuple[str, int], str]:
 
 
 def _index(made: Mapping[str, Sequence[View]]) -> str:
-    parts = [
-        NOTICE,
-        "# Reproduction",
-        "",
-        "The results tables of the papers behind this benchmark, run again from their protocols, ours beside theirs."
-        " `fglbench reproduce NAME` runs a table. How cells are compared and claims judged, and what was ours to"
-        " choose, stands on each page.",
-        "",
-    ]
-    for paper in papers():
-        rows = [line for suite, spec in paper.tables.items() for line in _lines(suite, spec, made.get(suite))]
-        parts += [f"## {paper.name}", "", f"{md(paper.citation)}", "", markdown(rows, HEADERS, "llrrrrrr"), ""]
-    parts += [
-        f"*Figures*: run, of those in the table. *Median difference*: of ours {MINUS} the paper's, in points of percent"
-        " for all papers. Claims count each pair of methods in each column where the paper's own figures have the first"
-        " ahead; those not run are not counted.",
-        "",
-    ]
-    return "\n".join(parts)
+    return document("reproductions.md", papers=papers(), runs=lambda paper: _runs(paper, made))
 
 
-def _lines(suite: str, spec: Table, own: Sequence[View] | None) -> list[list[str]]:
-    """A table's lines of the index, one a reading; one line of dashes where nothing was run."""
-    if not own:
-        return [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 5]]
-    return [_line(suite, spec, view) for view in own]
+def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
+    """A paper's tables, a line for each reading; a line of dashes where nothing was run."""
+    rows = []
+    for suite, spec in paper.tables.items():
+        not_run = [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 5]]
+        rows += [_line(suite, spec, view) for view in made.get(suite, ())] or not_run
+    return markdown(rows, HEADERS, "llrrrrrr")
 
 
 def _line(suite: str, spec: Table, view: View) -> list[str]:

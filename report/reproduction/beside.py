@@ -5,57 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..gaps import reasons
-from ..papers import Printed
+from ..papers import Place, Printed
+from ..templating import document
 from ..text import count, finite, literal, md, number, table as markdown
-from .judging import MIN_SEEDS, RULE, Judged
+from .judging import MIN_SEEDS, Judged
 from .match import difference, unit_values
-from .view import Place, View
+from .view import View
 
-NOTICE = "<!-- Made by `fglbench report`. Do not edit. -->"
 MINUS = "\N{MINUS SIGN}"
 FEW = 3  # figures that share a note on the page
 
 
-def page(suite: str, views: Sequence[View], extras: Sequence[str], provenance: Sequence[str]) -> str:
-    """The whole page; `views` has one entry a reading of the protocol."""
-    paper, spec = views[0].paper, views[0].table
-    parts = [
-        NOTICE,
-        f"# {paper.name}, Table {spec.table}",
-        "",
-        f"{md(spec.shows)}. {md(paper.citation)}. The paper has {md(paper.seeds)}.",
-        "",
-        f"Run with `fglbench reproduce {suite}`. All tables: [REPRODUCTION.md](../REPRODUCTION.md). The same figures as"
-        " CSV: [tables/reproduction.csv](tables/reproduction.csv).",
-        "",
-        "In each cell: the paper's figure; *ours*, mean ± standard deviation over n seeds;"
-        f" **ours {MINUS} the paper's**.",
-        "",
-    ]
-    for view in views:
-        if view.reading.name:
-            parts += [f"## With {md(view.reading.name)}", ""]
-        for block in view.blocks:
-            headers = ["", *(view.heading(place) for place in block)]
-            lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
-            parts += [markdown(lines, headers, "l" + "r" * len(block)), ""]
-        parts += _claims(view)
-    if extras:
-        parts += ["## Beside the table", "", *extras, ""]
-    parts += ["## How claims are judged", "", RULE, ""]
-    parts += _listed("What was ours to choose", _told([*paper.choices, *spec.choices]))
-    parts += _listed("Errors and oddities of the paper", _told([*spec.errors, *_notes(views[0])]))
-    parts += _listed("Cells without a figure of ours", _missing(views))
-    parts += ["## Provenance", "", *provenance, ""]
-    return "\n".join(parts)
+def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str]) -> str:
+    """The whole page. views: one a reading of the protocol; extra: a table, or nothing."""
+    known = {"suite": suite, "views": views, "paper": views[0].paper, "spec": views[0].table, "least": MIN_SEEDS}
+    shown = {"extra": extra, "notes": _notes(views[0]), "missing": _missing(views), "facts": provenance}
+    return document("reproduction.md", **known, **shown, beside=_beside, claims=_claims, tally=tally)
 
 
-def _listed(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"## {title}", "", *(f"- {line}" for line in lines), ""] if lines else []
-
-
-def _told(lines: Sequence[str]) -> list[str]:
-    return [md(line, 2000) for line in lines]
+def _beside(view: View, block: Sequence[Place]) -> str:
+    """Some columns of the table."""
+    lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
+    return markdown(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
 
 
 def _digits(figure: Printed) -> int:
@@ -72,7 +43,7 @@ def _compared(view: View, line: str, column: Place) -> str:
         paper += f" ± {number(figure.std, digits)}"
     if not ours.n:
         states = sorted(set(ours.rows["status"]) - {"ok"}) if len(ours.rows) else []
-        word = "incomplete" if view.is_mean(figure) and len(ours.rows) else ", ".join(states)
+        word = "incomplete" if view.paper.is_mean(view.table, figure) and len(ours.rows) else ", ".join(states)
         return f"{paper}<br>*{word or 'not run'}*"
     mean, std = unit_values(figure, ours)
     spread = f" ± {number(std, digits)}" if finite(std) else ""
@@ -88,22 +59,22 @@ def signed(value: float, digits: int) -> str:
 
 
 def _claims(view: View) -> list[str]:
-    if not view.claims:
-        return []
+    """The tables of what became of the claims."""
     by_pair: dict[tuple[str, str], dict[Place, Judged]] = {}
     for one in view.claims:
-        by_pair.setdefault((one.better, one.worse), {})[view.column(one.figures[0])] = one
-    parts = [f"### Claims ({tally(view.claims)})", ""]
+        better, worse = map(view.table.line, one.figures)
+        by_pair.setdefault((better, worse), {})[view.table.column(one.figures[0])] = one
+    found = []
     for block in view.blocks:
-        shown = [place for place in block if any(place in found for found in by_pair.values())]
+        shown = [place for place in block if any(place in own for own in by_pair.values())]
         rows = [
-            [f"{view.row_label(a)} > {view.row_label(b)}", *(_verdict(found.get(place)) for place in shown)]
-            for (a, b), found in by_pair.items()
-            if found.keys() & set(shown)
+            [f"{view.row_label(better)} > {view.row_label(worse)}", *(_verdict(own.get(place)) for place in shown)]
+            for (better, worse), own in by_pair.items()
+            if own.keys() & set(shown)
         ]
         if rows:
-            parts += [markdown(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)), ""]
-    return parts
+            found.append(markdown(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
+    return found
 
 
 def _verdict(one: Judged | None) -> str:
@@ -130,7 +101,7 @@ def _notes(view: View) -> list[str]:
     places: dict[str, list[str]] = {}
     for figure in view.figures:
         if figure.notes:
-            where = ", ".join([figure.place[view.table.rows[0]], *view.column(figure)])
+            where = ", ".join([view.table.line(figure), *view.table.column(figure)])
             places.setdefault(figure.notes, []).append(where)
     return [f"{'; '.join(found)}: {note}" for note, found in places.items() if len(found) <= FEW]
 
@@ -141,10 +112,10 @@ def _missing(views: Sequence[View]) -> list[str]:
     for view in views:
         reading = f" ({md(view.reading.name)})" if view.reading.name else ""
         for figure in view.figures:
-            if view.is_mean(figure):
+            if view.paper.is_mean(view.table, figure):
                 continue
             ours = view.ours[figure]
-            where = f"{view.row_label(view.line(figure))}, {view.heading(view.column(figure))}{reading}"
+            where = f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}{reading}"
             bad = ours.rows[ours.rows["status"] != "ok"] if len(ours.rows) else ours.rows
             if len(bad):
                 lines.append(f"{where}: {literal('; '.join(reasons(bad)))}")

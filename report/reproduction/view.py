@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ..papers import Paper, Printed, Reading, Table
+from ..papers import Paper, Place, Printed, Reading, Table
 from ..text import ABSENT, csv_text, md, spans
 from .judging import Judged, judged
 from .match import Ours, SuiteRows, compare, difference, unit_values
-
-Place = tuple[str, ...]  # a value for each of the table's column axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +32,7 @@ class View:
     @property
     def cells(self) -> list[Ours]:
         """What we have for each figure that is no mean over others."""
-        return [ours for figure, ours in self.ours.items() if not self.is_mean(figure)]
+        return [ours for figure, ours in self.ours.items() if not self.paper.is_mean(self.table, figure)]
 
     @property
     def gap(self) -> float:
@@ -42,44 +40,33 @@ class View:
         gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in self.ours.items()]
         return float(pd.Series(gaps, dtype=float).median())
 
-    def is_mean(self, figure: Printed) -> bool:
-        """Whether a figure is a mean over others of the table."""
-        return len(self.paper.components(self.table, figure)) > 1
-
-    def column(self, figure: Printed) -> Place:
-        return tuple(figure.place[axis] for axis in self.table.columns)
-
-    def line(self, figure: Printed) -> str:
-        return figure.place[self.table.rows[0]]
-
     @property
     def columns(self) -> list[Place]:
         """Columns in the order of the table, without those that hold for all."""
-        found = dict.fromkeys(self.column(figure) for figure in self.figures if not self._everywhere(figure))
+        found = dict.fromkeys(self.table.column(figure) for figure in self.figures if not self._everywhere(figure))
         first = list(dict.fromkeys(place[0] for place in found))
         return sorted(found, key=lambda place: first.index(place[0]))
 
     @property
     def blocks(self) -> list[list[Place]]:
-        wanted = self.table.blocks or [list(dict.fromkeys(place[0] for place in self.columns))]
+        wanted = self.table.blocks or [[place[0] for place in self.columns]]
         return [[place for place in self.columns if place[0] in block] for block in wanted]
 
     @property
     def lines(self) -> list[str]:
-        return list(dict.fromkeys(self.line(figure) for figure in self.figures))
+        return list(dict.fromkeys(self.table.line(figure) for figure in self.figures))
 
     def figure(self, line: str, column: Place) -> Printed | None:
-        for figure in self.figures:
-            if self.line(figure) == line and self._stands_in(figure, column):
-                return figure
-        return None
+        """What the paper prints in a line and column, if anything."""
+        own = (figure for figure in self.figures if self.table.line(figure) == line)
+        return next((figure for figure in own if self._stands_in(figure, column)), None)
 
     def _everywhere(self, figure: Printed) -> bool:
         return bool(self.table.everywhere) and all(figure.place[a] == v for a, v in self.table.everywhere.items())
 
     def _stands_in(self, figure: Printed, column: Place) -> bool:
         free = self.table.everywhere if self._everywhere(figure) else {}
-        pairs = zip(self.table.columns, self.column(figure), column, strict=True)
+        pairs = zip(self.table.columns, self.table.column(figure), column, strict=True)
         return all(own == wanted or axis in free for axis, own, wanted in pairs)
 
     def heading(self, column: Place) -> str:

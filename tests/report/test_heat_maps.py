@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from fglbench.report.figures import rank_heatmap, win_rate
+from fglbench.report.figures import heat_maps
 
 RANKS = {"names": list("abcdefghijkl"), "datasets": ["x"], "ranks": [[float(i) for i in range(1, 13)]]}
 NAMES = list("abcdef")
@@ -26,7 +26,8 @@ def luminance(colour: Any) -> float:
 
 
 @pytest.mark.parametrize(
-    ("draw", "found", "width", "texts"), [(rank_heatmap.draw, RANKS, 1, 12), (win_rate.draw, RATES, 6, 30)]
+    ("draw", "found", "width", "texts"),
+    [(heat_maps.draw_ranks, RANKS, 1, 12), (heat_maps.draw_win_rates, RATES, 6, 30)],
 )
 def test_text_and_cell_have_contrast(
     draw: Callable[[dict[str, Any]], Figure], found: dict[str, Any], width: int, texts: int

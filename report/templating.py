@@ -1,0 +1,39 @@
+"""Documents from templates: what may stand in one, and the texts of the report (templates/).
+
+A template says where things stand; what they are comes from `tables`, `origins` and `gaps`, which it calls by name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from . import gaps, origins, tables
+from .markdown import markdown
+from .text import count, finite, literal, md, plain, slug
+
+
+def environment(templates: Path, **options: Any) -> Environment:
+    """The templates of a folder. Their blocks leave no line behind, and a name that is not known is an error."""
+    found = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
+    found.filters |= {"count": count, "literal": literal, "markdown": markdown, "md": md, "slug": slug}
+    found.filters |= {"finite": finite, "plain": plain}
+    found.globals |= {"gaps": gaps, "provenance": origins, "tables": tables}
+    return found
+
+
+_TEXTS = environment(Path(__file__).parent / "templates")
+
+
+def document(template: str, **known: Any) -> str:
+    """A text file. Nothing is escaped that the template does not pass through `md` or `literal`."""
+    return _TEXTS.get_template(template).render(known)
