@@ -16,7 +16,7 @@ from ..store.provenance import canonical, code_version, known_commits
 from ..store.schema import RULES, Row
 from ..store.versions import Versions
 from ..suites.cell import Cell
-from ..suites.suite import make_cell
+from ..suites.suite import settled
 from .inbox import RERUN
 
 COMMIT = "commit the code, then run the cells again with --rerun all"
@@ -133,8 +133,7 @@ def unknown_commits(rows: Iterable[Row]) -> set[str] | None:
 def _names(row: Row, cell: Cell) -> Iterator[Problem]:
     """Every name is known, every parameter is there with a value that it may have."""
     try:
-        where = cell.dataset, cell.partition, cell.clients, cell.split
-        made = make_cell(*where, cell.backbones, cell.method, cell.seed, cell.training)
+        made = settled(cell)
     except UserError as error:
         yield str(error), "give --plugin FILE for a method or dataset outside the package, or run the cell again"
         return

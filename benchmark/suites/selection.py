@@ -7,25 +7,16 @@ that a new method runs on the leaderboard's cells without an edit of the suite. 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...registry import UserError
-from .cell import Cell
+from .cell import Cell, Choice
 from .settings import apply_settings, parse_setting
-from .suite import (
-    Backbones,
-    Block,
-    Count,
-    Dataset,
-    Entry,
-    Method,
-    Partition,
-    Split,
-    Suite,
-)
+from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import leaderboard_suites, load_suite
 
 CUSTOM = "custom"
@@ -90,16 +81,14 @@ def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     """The suite with the wanted values on each axis, and whether it departs from the suite's protocol."""
     departs = False
     blocks = list(suite.cross)
-    for axis in ("methods", "datasets", *PROTOCOL):
-        wanted = [_value(axis, given) for given in getattr(request, axis)]
-        if not wanted:
-            continue
+    for axis in AXES:
+        wanted = {_label(value): value for value in (_value(axis, given) for given in getattr(request, axis))}
         present = {_label(value) for block in blocks for value in _axis(block, axis)}
-        new = [value for value in wanted if _label(value) not in present]
+        new = [value for label, value in wanted.items() if label not in present]
         departs |= bool(new) and axis in PROTOCOL
-        labels = {_label(value) for value in wanted}
-        blocks = [_with_axis(block, axis, labels, new) for block in blocks]
-        blocks = [block for block in blocks if block.methods and block.datasets]
+        if wanted:
+            blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
+            blocks = [block for block in blocks if block.methods and block.datasets]
     if request.seeds:
         blocks = [block.model_copy(update={"seeds": list(dict.fromkeys(request.seeds))}) for block in blocks]
     return suite.model_copy(update={"cross": blocks}), departs
@@ -120,7 +109,7 @@ def _label(value: Any) -> Any:
     """What tells two values of an axis apart on the command line: the name, whatever its parameters."""
     if isinstance(value, list):
         return "+".join(entry.name for entry in value)
-    return value.name if isinstance(value, Entry) else value
+    return value.name if isinstance(value, Choice) else value
 
 
 def _axis(block: Block, axis: str) -> list[Any]:
@@ -129,7 +118,7 @@ def _axis(block: Block, axis: str) -> list[Any]:
     return [value for owner in owners for value in (getattr(owner, axis, None) or ())]
 
 
-def _with_axis(block: Block, axis: str, labels: set[Any], new: list[Any]) -> Block:
+def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) -> Block:
     """The block with only the labelled values on an axis, and the new ones; an axis may end up empty."""
 
     def keep(owner: Any) -> Any:
