@@ -61,9 +61,13 @@ def _parsed(module: str, text: str, package: bool) -> Module:
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             defined[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            defined |= {n.id: node for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+            defined |= dict.fromkeys(_assigned(node), node)
     return {**imported, **defined}
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [own.id for target in targets for own in ast.walk(target) if isinstance(own, ast.Name)]
 
 
 def _resolve(read: Read, module: str, name: str) -> Place | None:

@@ -51,6 +51,12 @@ class Store:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
 
+    def existing(self) -> Store:
+        """Itself; UserError where there is no folder."""
+        if not self.root.is_dir():
+            raise UserError(f"no results folder at {str(self.root)!r}; run `fglbench run` first or give --results DIR")
+        return self
+
     # -- places ------------------------------------------------------------------------------------------------------
 
     def file(self, suite: str, method: str) -> Path:
@@ -70,11 +76,7 @@ class Store:
 
     def suites(self) -> list[str]:
         """Suites that have rows."""
-        if not self.root.is_dir():
-            return []
-        return sorted(
-            d.name for d in self.root.iterdir() if d.is_dir() and d.name not in NOT_SUITES and any(d.glob("*.csv"))
-        )
+        return sorted({path.parent.name for path in self.root.glob("*/*.csv")} - NOT_SUITES)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -220,9 +222,7 @@ def load_results(results: str | os.PathLike[str] = "results", suite: str | None 
     """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist)."""
     import pandas as pd
 
-    if not Path(results).is_dir():
-        raise UserError(f"no results folder at {str(results)!r}; run `fglbench run` first or give --results DIR")
-    rows = Store(results).rows(suite, latest_only=True)
+    rows = Store(results).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return frame
 

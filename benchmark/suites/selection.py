@@ -7,11 +7,11 @@ that a new method runs on the leaderboard's cells without an edit of the suite. 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ...registry import UserError
 from .cell import Cell, Choice
@@ -82,8 +82,7 @@ def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     departs = False
     blocks = list(suite.cross)
     for axis in AXES:
-        wanted = {_label(value): value for value in (_value(axis, given) for given in getattr(request, axis))}
-        present = {_label(value) for block in blocks for value in _axis(block, axis)}
+        wanted, present = _values(axis, getattr(request, axis)), _labels(blocks, axis)
         new = [value for label, value in wanted.items() if label not in present]
         departs |= bool(new) and axis in PROTOCOL
         if wanted:
@@ -94,15 +93,19 @@ def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     return suite.model_copy(update={"cross": blocks}), departs
 
 
-def _value(axis: str, given: Any) -> Any:
-    """A value of an axis from what the user typed, checked."""
-    try:
-        return TypeAdapter(AXES[axis]).validate_python(given)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        if problem["type"] == "value_error":  # the registry's own answer
-            raise UserError(problem["msg"].removeprefix("Value error, ")) from None
-        raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
+def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
+    """Values of an axis, by label, from what the user typed, checked."""
+    found = {}
+    for given in typed:
+        try:
+            value = TypeAdapter(AXES[axis]).validate_python(given)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            if problem["type"] == "value_error":  # the registry's own answer
+                raise UserError(problem["msg"].removeprefix("Value error, ")) from None
+            raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
+        found[_label(value)] = value
+    return found
 
 
 def _label(value: Any) -> Any:
@@ -112,10 +115,10 @@ def _label(value: Any) -> Any:
     return value.name if isinstance(value, Choice) else value
 
 
-def _axis(block: Block, axis: str) -> list[Any]:
-    """All values that an axis takes in a block, those of datasets and methods that override it included."""
-    owners: list[BaseModel] = [block, *block.datasets, *block.methods]
-    return [value for owner in owners for value in (getattr(owner, axis, None) or ())]
+def _labels(blocks: Iterable[Block], axis: str) -> set[Any]:
+    """All values that an axis takes in blocks, those of datasets and methods that override it included."""
+    owners = [owner for block in blocks for owner in (block, *block.datasets, *block.methods)]
+    return {_label(value) for owner in owners for value in (getattr(owner, axis, None) or ())}
 
 
 def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) -> Block:
