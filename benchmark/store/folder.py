@@ -25,7 +25,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,23 +132,22 @@ class Store:
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
-        lock = FileLock(self.root / LOCKS / f"{safe_name(suite)}.{key}", blocking=False)
-        with _clear_errors(self.root):
-            (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
-            try:
-                lock.acquire()
-            except Timeout:
-                return None
-        return lock
+        with _clear_errors(self.root), suppress(Timeout):
+            lock = self._lock(f"{safe_name(suite)}.{key}", blocking=False)
+            lock.acquire()
+            return lock
+        return None
 
     def unclaim(self, lock: FileLock) -> None:
         Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees an unlinked file
         lock.release()
 
     def _locked(self, path: Path) -> FileLock:
-        locks = self.root / LOCKS
-        locks.mkdir(parents=True, exist_ok=True)
-        return FileLock(locks / f"{safe_name(path.parent.name)}.{path.name}.lock")
+        return self._lock(f"{safe_name(path.parent.name)}.{path.name}.lock")
+
+    def _lock(self, name: str, *, blocking: bool = True) -> FileLock:
+        (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.root / LOCKS / name, blocking=blocking)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

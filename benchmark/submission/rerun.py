@@ -239,14 +239,5 @@ def verdict(found: Comparison, *, whole: bool, **stamp: str) -> Verified | None:
     if ours is None or row.score is None:
         return None
     passed = found.passed and (whole or found.bar <= EXACT)
-    return Verified(
-        suite=row.suite,
-        key=row.key,
-        method=row.method,
-        method_version=row.method_version,
-        score=row.score,
-        ours=ours.score,
-        bar=found.bar,
-        verdict="passed" if passed else "failed",
-        **stamp,
-    )
+    same = row.model_dump(include={"suite", "key", "method", "method_version", "score"})
+    return Verified(**same, ours=ours.score, bar=found.bar, verdict="passed" if passed else "failed", **stamp)

@@ -66,15 +66,12 @@ def _suites(request: Request) -> list[Suite]:
         raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
     if request.all_suites and request.suites:
         raise UserError("--all is every leaderboard suite; give either --all or -s, not both")
-    if request.quick:
-        return [load_suite("quick")]
-    if request.suites:
-        return [load_suite(name) for name in request.suites]
-    if request.all_suites:
+    if request.all_suites and not request.quick:
         return leaderboard_suites()
-    if not (request.methods or request.datasets):
+    names = ("quick",) if request.quick else request.suites
+    if not (names or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
-    return [load_suite("leaderboard")]
+    return [load_suite(name) for name in names or ("leaderboard",)]
 
 
 def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:

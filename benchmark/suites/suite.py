@@ -154,7 +154,7 @@ def settled(cell: Cell) -> Cell:
         clients=cell.clients,
         split=cell.split.filled(SPLITS),
         backbones=tuple(Choice(name=backbone.name, params=backbone.params()) for backbone in architecture),
-        method=cell.method.filled(METHODS),
+        method=Choice(name=cell.method.name, params=method.params()),
         training=method.protocol(cell.training),
         seed=cell.seed,
     )
