@@ -66,12 +66,13 @@ def _suites(request: Request) -> list[Suite]:
         raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
     if request.all_suites and request.suites:
         raise UserError("--all is every leaderboard suite; give either --all or -s, not both")
-    if request.all_suites and not request.quick:
+    if request.quick:
+        return [load_suite("quick")]
+    if request.all_suites:
         return leaderboard_suites()
-    names = ("quick",) if request.quick else request.suites
-    if not (names or request.methods or request.datasets):
+    if not (request.suites or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
-    return [load_suite(name) for name in names or ("leaderboard",)]
+    return [load_suite(name) for name in request.suites or ("leaderboard",)]
 
 
 def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
