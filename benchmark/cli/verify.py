@@ -49,7 +49,7 @@ def verify(
     seed = secrets.randbelow(10**6) if seed is None else seed  # not to be known beforehand
     with checks.opened(path) as (root, _):
         drawn = rerun.draw(Store(root), only, sample, seed, str(path))
-    run = rerun.run_again(drawn, options, complain, Display(plain_console(stderr=True)))
+        run = rerun.run_again(Store(root), drawn, options, complain, Display(plain_console(stderr=True)))
     _tell(run, seed)
     if record is not None:
         rerun.record(run, record, by)

@@ -10,29 +10,22 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import resolve_name
 
 Source = Callable[[str], tuple[str, bool] | None]  # module -> its text and whether it is a package; None: not ours
 IGNORED = {"ctx", "kind", "type_comment", "type_params", "type_ignores"}  # of a node: they depend on Python's version
 NARROWING, CAST, TIMING, FIELD = "isinstance", "cast", "section", "Field"
 
-
-@dataclass
-class _Module:
-    """What a module defines at its top level, and where the names come from that it imports."""
-
-    defined: dict[str, ast.stmt] = field(default_factory=dict)
-    imported: dict[str, tuple[str, str]] = field(default_factory=dict)  # name here -> (module, name there or "")
-
-
-Place = tuple[str, str]  # module, name
-Read = Callable[[str], _Module | None]
+Import = tuple[str, str]  # module, name there; "" for the module itself
+Module = dict[str, ast.stmt | Import]  # what a module has at its top level
+Place = tuple[str, ast.stmt]  # a definition and the module that it stands in
+Read = Callable[[str], Module | None]
 
 
 def reader(source: Source) -> Read:
     """Modules parsed once. For `source_hash`."""
-    return cache(lambda module: _read(source, module))
+    return cache(lambda module: None if (found := source(module)) is None else _parsed(module, *found))
 
 
 def source_hash(read: Read, module: str, name: str) -> str | None:
@@ -43,65 +36,57 @@ def source_hash(read: Read, module: str, name: str) -> str | None:
     start = _resolve(read, module, name)
     if start is None:
         return None
-    forms, queue, seen = list[str](), [start], {start}
-    while queue:
-        where, own = queue.pop()
-        found = read(where)
-        assert found is not None
-        tree = _stripped(found.defined[own])
-        forms.append("".join(_form(tree)))
+    forms, queue = list[str](), [start]
+    for where, definition in queue:  # which grows
+        tree = _stripped(definition)
+        forms.append(_form(tree))
         for reached in _names(tree):
-            target = _reached(read, where, reached)
-            if target is not None and target not in seen:
-                seen.add(target)
+            target = _reached(read, where, *reached)
+            if target is not None and target not in queue:
                 queue.append(target)
     text = "\0".join([forms[0], *sorted(set(forms[1:]))])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _read(source: Source, module: str) -> _Module | None:
-    found = source(module)
-    if found is None:
-        return None
-    text, package = found
-    here = _Module()
+def _parsed(module: str, text: str, package: bool) -> Module:
+    """What a module has at its top level; what it defines goes before what it imports."""
     parent = module if package else module.rpartition(".")[0]
+    defined, imported = dict[str, ast.stmt](), dict[str, Import]()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom):
-            above = parent.split(".")[: len(parent.split(".")) - node.level + 1] if node.level else []
-            origin = ".".join([*above, *([node.module] if node.module else [])])
-            here.imported |= {alias.asname or alias.name: (origin, alias.name) for alias in node.names}
+            origin = resolve_name("." * node.level + (node.module or ""), parent)
+            imported |= {alias.asname or alias.name: (origin, alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
-            here.imported |= {alias.asname: (alias.name, "") for alias in node.names if alias.asname}
+            imported |= {alias.asname: (alias.name, "") for alias in node.names if alias.asname}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            here.defined[node.name] = node
+            defined[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            here.defined |= {n.id: node for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
-    return here
+            defined |= dict.fromkeys(_assigned(node), node)
+    return {**imported, **defined}
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [own.id for target in targets for own in ast.walk(target) if isinstance(own, ast.Name)]
 
 
 def _resolve(read: Read, module: str, name: str) -> Place | None:
     """Where a name that a module has is defined, among our modules; through any module that passes it on."""
     for _ in range(8):  # a name that is passed on in a circle is nobody's
-        found = read(module)
-        if found is None:
-            return None
-        if name in found.defined:
-            return module, name
-        module, name = found.imported.get(name, ("", ""))
+        found = (read(module) or {}).get(name)
+        if isinstance(found, ast.stmt):
+            return module, found
+        module, name = found or ("", "")
     return None
 
 
-def _reached(read: Read, module: str, names: tuple[str, ...]) -> Place | None:
-    """What `name` or `module.name` stands for in a module."""
-    here = read(module)
-    assert here is not None
-    if len(names) == 1 or names[0] in here.defined:
-        return _resolve(read, module, names[0])
-    origin, name = here.imported.get(names[0], ("", ""))
-    whole = f"{origin}.{name}" if name else origin
-    return _resolve(read, whole, names[1]) if read(whole) is not None else _resolve(read, module, names[0])
+def _reached(read: Read, module: str, name: str, attribute: str = "") -> Place | None:
+    """What `name` or `name.attribute` stands for in a module, where the name may be another module's."""
+    found = (read(module) or {}).get(name)
+    whole = ".".join(filter(None, found)) if isinstance(found, tuple) else ""
+    if attribute and read(whole) is not None:
+        return _resolve(read, whole, attribute)
+    return _resolve(read, module, name)
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[str, ...]]:
@@ -141,9 +126,7 @@ class _Strip(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         self.generic_visit(node)
-        if node.value is None:
-            return ast.Pass()
-        return ast.Assign([node.target], node.value)
+        return ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
 
     def visit_With(self, node: ast.With) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
@@ -173,19 +156,9 @@ def _stripped(node: ast.stmt) -> ast.AST:
     return copy
 
 
-def _form(node: object) -> Iterator[str]:
+def _form(node: object) -> str:
     """A node as text that does not depend on the version of Python."""
     if isinstance(node, ast.AST):
-        yield f"({type(node).__name__}"
-        for name, value in ast.iter_fields(node):
-            if name not in IGNORED and value not in (None, []):
-                yield f" {name}="
-                yield from _form(value)
-        yield ")"
-    elif isinstance(node, list):
-        yield "["
-        for own in node:
-            yield from _form(own)
-        yield "]"
-    else:
-        yield repr(node)
+        fields = [own for own in ast.iter_fields(node) if own[0] not in IGNORED and own[1] not in (None, [])]
+        return f"({type(node).__name__}{''.join(f' {name}={_form(value)}' for name, value in fields)})"
+    return f"[{''.join(map(_form, node))}]" if isinstance(node, list) else repr(node)

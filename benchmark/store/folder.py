@@ -25,7 +25,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,12 @@ class Store:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
 
+    def existing(self) -> Store:
+        """Itself; UserError where there is no folder."""
+        if not self.root.is_dir():
+            raise UserError(f"no results folder at {str(self.root)!r}; run `fglbench run` first or give --results DIR")
+        return self
+
     # -- places ------------------------------------------------------------------------------------------------------
 
     def file(self, suite: str, method: str) -> Path:
@@ -70,11 +76,7 @@ class Store:
 
     def suites(self) -> list[str]:
         """Suites that have rows."""
-        if not self.root.is_dir():
-            return []
-        return sorted(
-            d.name for d in self.root.iterdir() if d.is_dir() and d.name not in NOT_SUITES and any(d.glob("*.csv"))
-        )
+        return sorted({path.parent.name for path in self.root.glob("*/*.csv")} - NOT_SUITES)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -130,23 +132,22 @@ class Store:
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
-        lock = FileLock(self.root / LOCKS / f"{safe_name(suite)}.{key}", blocking=False)
-        with _clear_errors(self.root):
-            (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
-            try:
-                lock.acquire()
-            except Timeout:
-                return None
-        return lock
+        with _clear_errors(self.root), suppress(Timeout):
+            lock = self._lock(f"{safe_name(suite)}.{key}", blocking=False)
+            lock.acquire()
+            return lock
+        return None
 
     def unclaim(self, lock: FileLock) -> None:
         Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees an unlinked file
         lock.release()
 
     def _locked(self, path: Path) -> FileLock:
-        locks = self.root / LOCKS
-        locks.mkdir(parents=True, exist_ok=True)
-        return FileLock(locks / f"{safe_name(path.parent.name)}.{path.name}.lock")
+        return self._lock(f"{safe_name(path.parent.name)}.{path.name}.lock")
+
+    def _lock(self, name: str, *, blocking: bool = True) -> FileLock:
+        (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.root / LOCKS / name, blocking=blocking)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -220,9 +221,7 @@ def load_results(results: str | os.PathLike[str] = "results", suite: str | None 
     """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist)."""
     import pandas as pd
 
-    if not Path(results).is_dir():
-        raise UserError(f"no results folder at {str(results)!r}; run `fglbench run` first or give --results DIR")
-    rows = Store(results).rows(suite, latest_only=True)
+    rows = Store(results).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return frame
 

@@ -95,13 +95,19 @@ def known_commits(shas: Iterable[str]) -> set[str] | None:
     return {line.split()[1] for line in lines if line.startswith("commit ")}
 
 
-def _git(*arguments: str, folder: Path = ROOT, given: str = "") -> str | None:
+def git_output(*arguments: str, folder: Path, given: str = "") -> bytes | None:
+    """What a git command in a folder prints; None where it fails or there is no git."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(command, input=given.encode(), capture_output=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _git(*arguments: str, folder: Path = ROOT, given: str = "") -> str | None:
+    found = git_output(*arguments, folder=folder, given=given)
+    return None if found is None else found.decode().strip()
 
 
 def environment(threads: int) -> tuple[str, dict[str, Any]]:

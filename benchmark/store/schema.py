@@ -95,6 +95,11 @@ class Row(Metrics, Identity):
         """Whether the row's schema has a column; others have their defaults."""
         return RULES[column].since <= self.schema_version
 
+    @property
+    def in_time(self) -> bool:
+        """Whether the best round is one of its rounds."""
+        return 1 <= (self.best_round or 0) <= (self.rounds or 0)
+
 
 RULES = columns(Row)
 SCHEMA_VERSION: int = max(rule.since for rule in RULES.values())

@@ -59,7 +59,7 @@ def read(results: Path) -> list[Verified]:
         try:
             values = {name: value for name, value in zip(COLUMNS, fields, strict=True) if value != ""}
             found.append(Verified.model_validate(values))
-        except (ValidationError, ValueError) as error:
+        except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise UserError(f"{path}:{number}: {reason}; take the file from version control") from None
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import tempfile
 import zipfile
 from collections import Counter
@@ -14,12 +13,13 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from ...registry import UserError
+from ..store.provenance import git_output
 from ..store.schema import Row
-from ..suites.cell import Cell
 from . import metadata
 from .inbox import Findings, Folder, Line, grouped, look, read, standing
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
+MAINTAINERS = "fglbench"  # the submitter of their own rows
 NOISE = 0.005  # of a score, where a single seed tells nothing
 
 
@@ -41,22 +41,13 @@ def _checkout(commit: str, path: Path, folder: Path) -> None:
     """The files below `path` as they were at a commit, below `folder`; none when it was not there then."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r} in which to look up --base {commit!r}; give the folder itself")
-    git = ["git", "-C", str(path)]
-    sha = _output([*git, "rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}"])
+    sha = git_output("rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}", folder=path)
     if sha is None:
         raise UserError(f"--base {commit!r} is no folder, and no commit of a git repository around {str(path)!r}")
-    packed = _output([*git, "archive", "--format=zip", "-0", sha.decode().strip()])  # of the folder git is called in
+    packed = git_output("archive", "--format=zip", "-0", sha.decode().strip(), folder=path)  # of this folder only
     if packed is not None:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             archive.extractall(folder)
-
-
-def _output(command: Sequence[str]) -> bytes | None:
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=120)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def rows_of(root: Path) -> list[Line]:
@@ -124,13 +115,12 @@ def _content(path: Path) -> bytes:
 def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> None:
     """Warnings for new rows of known cells whose score differs from the standing one's by more than seeds do."""
     counting = standing(before)
-    seeds = grouped(counting.values(), lambda line: (line.row.suite, _place(line.row)))
+    seeds = grouped(counting.values(), _place)
     for line in fresh:
         known = counting.get((line.row.suite, line.row.key))
         if known is None:
             continue
-        own = seeds.get((line.row.suite, _place(line.row)), [])
-        scores = [each.row.score for each in own if each.row.score is not None]
+        scores = [each.row.score for each in seeds.get(_place(line), ()) if each.row.score is not None]
         noise = max(float(np.std(scores, ddof=1)), 1e-6) if len(scores) > 1 else NOISE
         ours, theirs = known.row.score, line.row.score
         if (ours is None) != (theirs is None) or (ours is not None and abs(ours - (theirs or 0)) > noise):
@@ -140,9 +130,9 @@ def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> 
             findings.add(line.place, what, fix, warning=True)
 
 
-def metadata_of_strangers(folder: Folder, fresh: set[Line], maintainers: str, findings: Findings) -> None:
+def metadata_of_strangers(folder: Folder, fresh: set[Line], findings: Findings) -> None:
     """Methods with new rows that the maintainers did not submit have a metadata file."""
-    for method in sorted({line.row.method for line in fresh if line.row.submitter != maintainers}):
+    for method in sorted({line.row.method for line in fresh if line.row.submitter != MAINTAINERS}):
         first = min((line for line in fresh if line.row.method == method), key=lambda line: (line.file, line.number))
         file = f"{metadata.FOLDER}/{PurePosixPath(first.file).stem}.yaml"
         if file not in folder.files.get("metadata", ()):
@@ -150,11 +140,8 @@ def metadata_of_strangers(folder: Folder, fresh: set[Line], maintainers: str, fi
             findings.add(first.place, what, "take them in with `fglbench submit` and `fglbench validate --into`")
 
 
-def _place(row: Row) -> str:
-    try:
-        return Cell.of(row).seedless
-    except ValueError:
-        return row.key
+def _place(line: Line) -> tuple[str, str]:
+    return line.row.suite, line.cell.seedless if line.cell else line.row.key
 
 
 def _named(row: Row) -> str:

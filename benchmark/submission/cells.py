@@ -16,7 +16,7 @@ from ..store.provenance import canonical, code_version, known_commits
 from ..store.schema import RULES, Row
 from ..store.versions import Versions
 from ..suites.cell import Cell
-from ..suites.suite import make_cell
+from ..suites.suite import settled
 from .inbox import RERUN
 
 COMMIT = "commit the code, then run the cells again with --rerun all"
@@ -87,38 +87,35 @@ def _date(row: Row) -> Iterator[Problem]:
 
 
 def _figures(row: Row) -> Iterator[Problem]:
-    if row.status != "ok":
-        if row.score is not None:
-            yield f"a score although the cell is {row.status}", RERUN
-        if not row.error:
-            yield f"no error although the cell is {row.status}", RERUN
-        return
+    """Figures there are where the cell went well, and only there; rounds and bytes are in order."""
     needed = [name for name, rule in RULES.items() if rule.needed and row.has(name)]
     missing = [name for name in needed if getattr(row, name) in (None, "")]
-    if missing:
-        yield f"status ok without {', '.join(missing)}", RERUN
-        return
-    if row.error:
-        yield "status ok with an error", RERUN
-    if not 1 <= (row.best_round or 0) <= (row.rounds or 0):
-        yield f"best round {row.best_round} of {row.rounds}", RERUN
-    for way in ("upload", "download"):
-        best, total = getattr(row, f"{way}_bytes_best"), getattr(row, f"{way}_bytes")
-        if best > total:
-            yield f"more bytes to the best round ({best}) than in all ({total}), {way}", RERUN
+    if row.status != "ok":
+        wrong = {f"a score although the cell is {row.status}": row.score is not None}
+        wrong[f"no error although the cell is {row.status}"] = not row.error
+    elif missing:
+        wrong = {f"status ok without {', '.join(missing)}": True}
+    else:
+        wrong = {"status ok with an error": bool(row.error)}
+        wrong[f"best round {row.best_round} of {row.rounds}"] = not row.in_time
+        for way in ("upload", "download"):
+            best, total = getattr(row, f"{way}_bytes_best"), getattr(row, f"{way}_bytes")
+            wrong[f"more bytes to the best round ({best}) than in all ({total}), {way}"] = best > total
+    yield from ((what, RERUN) for what, found in wrong.items() if found)
 
 
 def _checkout(row: Row) -> Iterator[Problem]:
     """What code made the row must be known and public: a commit, or an installed package with the code that is here."""
     if row.git_dirty:
         yield "made from a checkout with uncommitted changes (git_dirty)", COMMIT
-    elif row.git_dirty is None and (row.git_sha or not row.code):
+    elif row.git_dirty is not None:
+        if not row.git_sha:
+            yield "column 'git_sha': '' is not of the form [0-9a-f]{40}", COMMIT
+    elif row.git_sha or not row.code:
         yield "not made from a git checkout (git_dirty is empty)", f"`pip install -e .` in a clone; {COMMIT}"
-    elif row.git_dirty is None and row.code != code_version():
+    elif row.code != code_version():
         what = f"made by an installed package whose code is {row.code}; here it is {code_version()}"
         yield what, "validate with the version of fglbench that made it, or run the cells again with this one"
-    elif row.git_dirty is False and not row.git_sha:
-        yield "column 'git_sha': '' is not of the form [0-9a-f]{40}", COMMIT
     if row.origin and _canonical(row.origin) and json.loads(row.origin).get("dirty"):
         yield "the method comes from a repository with uncommitted changes (origin)", COMMIT
 
@@ -133,8 +130,7 @@ def unknown_commits(rows: Iterable[Row]) -> set[str] | None:
 def _names(row: Row, cell: Cell) -> Iterator[Problem]:
     """Every name is known, every parameter is there with a value that it may have."""
     try:
-        where = cell.dataset, cell.partition, cell.clients, cell.split
-        made = make_cell(*where, cell.backbones, cell.method, cell.seed, cell.training)
+        made = settled(cell)
     except UserError as error:
         yield str(error), "give --plugin FILE for a method or dataset outside the package, or run the cell again"
         return

@@ -14,8 +14,6 @@ from . import before as bases, cells, claims, federations as data, sidefiles
 from .archive import unpack
 from .inbox import Findings, Folder, Line, grouped, look, read
 
-MAINTAINERS = "fglbench"  # the submitter of the maintainers' own rows
-
 
 @dataclass(frozen=True)
 class Validation:
@@ -53,25 +51,25 @@ def validate(root: Path, name: str, base: str | None = None, *, archive: bool = 
     """
     findings = Findings()
     folder = look(root, name, findings, archive=archive)
-    lines = read(folder, findings)
+    lines, results = read(folder, findings), Path("results") if folder.submission else root
     if not folder.files.get("rows"):
         findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
     fresh, known = set(lines), list[Line]()
     if base is not None:
-        with bases.opened(base, Path("results") if folder.submission else root) as before:
+        with bases.opened(base, results) as before:
             known = bases.rows_of(before)
             if not folder.submission:
                 fresh = bases.compare(folder, lines, before, findings)
-                bases.metadata_of_strangers(folder, fresh, MAINTAINERS, findings)
+                bases.metadata_of_strangers(folder, fresh, findings)
         bases.moved([line for line in lines if line in fresh], known, findings)
     for line in lines:
         for what, fix in cells.problems(line.row):
             findings.add(line.place, what, fix, warning=line not in fresh)
     claimed = fresh if folder.submission or base is not None else set()
-    _commits(lines, fresh if base is not None or folder.submission else set(), findings)
-    _stale(lines, versions.read(Path("results") if folder.submission else root), findings)
+    _commits(lines, claimed, findings)
+    _stale(lines, versions.read(results), findings)
     claims.check(lines, claimed, findings)
-    data.check(lines, fresh, claimed, [line.row for line in known], findings)
+    data.check(lines, fresh, claimed, known, findings)
     sidefiles.check(folder, lines, findings)
     return Validation(folder, lines, fresh, findings)
 

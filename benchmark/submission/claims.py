@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -24,7 +25,8 @@ def check(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
     _duplicates(lines, fresh, findings)
     for (suite, method), own in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
         if suite != CUSTOM and suite in suite_names():
-            _against_suite(suite, method, own, fresh, findings)
+            with suppress(UserError):  # an unknown method: the row's own check says so
+                _against_suite(suite, method, own, fresh, findings)
             continue
         what = f"unknown suite {suite!r} (known: {', '.join(suite_names())})"
         for line in own:
@@ -47,30 +49,22 @@ def _duplicates(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> 
 
 
 def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
-    try:
-        claimed = expected(suite, method)
-    except UserError:
-        return  # an unknown method: the row's own check says so
+    claimed = expected(suite, method)
     present: dict[str, dict[int, Line]] = {}
     for line in own:
-        try:
-            cell = Cell.of(line.row)
-        except ValueError:
-            continue  # the row's own check says so
-        place = cell.seedless
-        if place in claimed:
-            present.setdefault(place, {})[cell.seed] = line
-        else:
-            what = f"not a cell of suite {suite!r}: {departure(cell, list(claimed.values()))}"
+        if line.cell and line.cell.seedless in claimed:
+            present.setdefault(line.cell.seedless, {})[line.cell.seed] = line
+        elif line.cell:
+            what = f"not a cell of suite {suite!r}: {departure(line.cell, claimed.values())}"
             findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)
     lacking: dict[tuple[bool, tuple[int, ...]], list[Line]] = {}
     for place, lines in present.items():
-        new = any(line in fresh for line in lines.values())
         missing = tuple(sorted(set(claimed[place]) - set(lines)))
         if missing:
             # a paper's table or a sweep may have its first seeds only, as by `fglbench reproduce --seeds n`
             begun = missing[0] > max(lines) and not load_suite(suite).leaderboard
-            lacking.setdefault((new and not begun, missing), []).append(next(iter(lines.values())))
+            wrong = not begun and not fresh.isdisjoint(lines.values())
+            lacking.setdefault((wrong, missing), []).append(next(iter(lines.values())))
         for seed in sorted(set(lines) - set(claimed[place])):
             what = f"seed {seed} of {lines[seed].row.dataset}, {method} is not a seed of suite {suite!r}"
             fix = "leave it out: on a board every method has the same seeds"

@@ -19,7 +19,7 @@ FIX = "get the registered data (fglbench data fetch NAME) and run the cells agai
 
 
 def check(
-    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Row], findings: Findings
+    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Line], findings: Findings
 ) -> None:
     """Findings about the data of rows; those of rows that are not fresh are warnings.
 
@@ -27,8 +27,7 @@ def check(
     where they lie in the cache or are generated; nothing is downloaded. Without either it is told that the hash could
     only be compared with that of other claimed rows.
     """
-    rows = [line.row for line in lines]
-    own, prints = (_values((_dataset(r), r.dataset_fingerprint) for r in each) for each in (rows, known))
+    own, prints = (_values((_dataset(own.row), own.row.dataset_fingerprint) for own in each) for each in (lines, known))
     for line in lines:
         row, dataset = line.row, _dataset(line.row)
         expected = _registered(row.dataset) or prints.get(dataset) or own.get(dataset)
@@ -42,19 +41,20 @@ def check(
 
 
 def _partitions(
-    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Row], findings: Findings
+    lines: Sequence[Line], fresh: set[Line], claimed: set[Line], known: Sequence[Line], findings: Findings
 ) -> Iterator[Line]:
     """Findings about partitions; yields the claimed lines that were compared with each other only."""
-    rows = [line.row for line in lines]
-    own, hashes = (_values((_federation(r), r.partition_hash) for r in each) for each in (rows, known))
+    own, hashes = (_values((_federation(line), line.row.partition_hash) for line in each) for each in (lines, known))
     for line in lines:
-        row, federation = line.row, _federation(line.row)
-        if not row.partition_hash or not federation:
+        row, cell = line.row, line.cell
+        if not row.partition_hash or not cell:
             continue
-        expected = hashes.get(federation) or (recomputed(federation, row) if line in claimed else None)
+        expected = hashes.get(cell.federation_key)
         if expected is None and line in claimed:
-            yield line
-        expected = expected or own[federation]
+            expected = recomputed(cell)
+            if expected is None:
+                yield line
+        expected = expected or own[cell.federation_key]
         if row.partition_hash != expected:
             what = f"partition hash {row.partition_hash[:16]}… of {row.dataset}, seed {row.seed}; others have"
             fix = "methods are compared on equal partitions: run the cells again with the registered data and versions"
@@ -73,11 +73,8 @@ def _dataset(row: Row) -> str:
     return f"{row.dataset} {row.dataset_params}" if row.synthetic else row.dataset
 
 
-def _federation(row: Row) -> str:
-    try:
-        return Cell.of(row).federation_key
-    except ValueError:
-        return ""
+def _federation(line: Line) -> str:
+    return line.cell.federation_key if line.cell else ""
 
 
 @cache
@@ -94,11 +91,12 @@ _FEDERATIONS = FederationCache()
 _HASHES: dict[str, str | None] = {}
 
 
-def recomputed(federation: str, row: Row) -> str | None:
-    """The partition hash of a row's cell from the data, if these are at hand and the cell can be cut."""
-    if federation not in _HASHES:
-        _HASHES[federation] = None
+def recomputed(cell: Cell) -> str | None:
+    """The partition hash of a cell from the data, if these are at hand and the cell can be cut."""
+    key, dataset = cell.federation_key, cell.dataset.name
+    if key not in _HASHES:
+        _HASHES[key] = None
         with suppress(UserError, ValueError):
-            if DATASETS.cls(row.dataset).synthetic or cache_file(row.dataset).is_file():
-                _HASHES[federation] = _FEDERATIONS.get(Cell.of(row)).partition_hash
-    return _HASHES[federation]
+            if DATASETS.cls(dataset).synthetic or cache_file(dataset).is_file():
+                _HASHES[key] = _FEDERATIONS.get(cell).partition_hash
+    return _HASHES[key]

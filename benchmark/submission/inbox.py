@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from ...registry import UserError
 from ..store import rowfile
 from ..store.folder import safe_name
 from ..store.schema import Row
+from ..suites.cell import Cell
 from . import limits, metadata
 
 NAME = r"[A-Za-z0-9_+][\w.+-]*"
@@ -92,6 +94,14 @@ class Line:
     text: bytes
     row: Row
 
+    @cached_property
+    def cell(self) -> Cell | None:
+        """The cell that the row's columns name; None where they name none, which the row's own check tells."""
+        try:
+            return Cell.of(self.row)
+        except ValueError:
+            return None
+
 
 def look(root: Path, name: str, findings: Findings, *, archive: bool = False) -> Folder:
     """Every file of a folder by its kind; symbolic links, unknown and oversized files are findings, and left out.
@@ -105,16 +115,16 @@ def look(root: Path, name: str, findings: Findings, *, archive: bool = False) ->
     for number, entry in enumerate(_walk(root, ignored=set() if submission else IGNORED), start=1):
         path = Path(entry.path).relative_to(root).as_posix()
         place, size = f"{name}/{path}", entry.stat(follow_symlinks=False).st_size
-        kind = next((kind for kind, (pattern, _) in kinds.items() if re.fullmatch(pattern, path)), None)
+        kind, most = _kind(kinds, path)
         if number > limits.FILES:
             findings.add(name, f"more than {limits.FILES} files", "submit rows and their side files only")
             break
-        if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
+        if not entry.is_file(follow_symlinks=False):
             findings.add(place, "a link or device, not a file", "replace it by the file itself")
-        elif kind is None:
+        elif not kind:
             findings.add(place, "unknown file", "remove it; `fglbench submit` packs what belongs here")
-        elif size > kinds[kind][1]:
-            findings.add(place, f"{size} bytes; at most {kinds[kind][1]} are read", "submit fewer or smaller files")
+        elif size > most:
+            findings.add(place, f"{size} bytes; at most {most} are read", "submit fewer or smaller files")
         else:
             files.setdefault(kind, []).append(path)
             total += size
@@ -122,6 +132,11 @@ def look(root: Path, name: str, findings: Findings, *, archive: bool = False) ->
         most = limits.TOTAL_BYTES // limits.MIB
         findings.add(name, f"{total} bytes; at most {most} MiB are read", "submit fewer files")
     return Folder(root, name, submission, {kind: tuple(sorted(paths)) for kind, paths in files.items()})
+
+
+def _kind(kinds: Kinds, path: str) -> tuple[str, int]:
+    """(kind, most bytes) of a path; no kind: it is unknown."""
+    return next(((kind, most) for kind, (pattern, most) in kinds.items() if re.fullmatch(pattern, path)), ("", 0))
 
 
 def _walk(root: Path, ignored: set[str]) -> Iterator[os.DirEntry[str]]:

@@ -33,9 +33,7 @@ def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> lis
 
     UserError when there are none; it names what there is.
     """
-    if not store.root.is_dir():
-        raise UserError(f"no results folder at {str(store.root)!r}; run `fglbench run` first or give --results DIR")
-    rows = store.rows(latest_only=True)
+    rows = store.existing().rows(latest_only=True)
     own = [row for row in rows if row.method == method]
     if not rows:
         raise UserError(f"no result rows under {str(store.root)!r}; run `fglbench run -m {method}` first")
@@ -44,10 +42,10 @@ def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> lis
     present = {row.suite for row in own}
     for suite in sorted(set(suites) - present):
         raise did_you_mean(suite, present, f"suite with rows of {method!r}")
-    chosen = [row for row in own if (row.suite in suites if suites else row.suite != CUSTOM)]
-    if not chosen:
+    wanted = set(suites) or present - {CUSTOM}
+    if not wanted:
         raise UserError(f"all rows of {method!r} have changed settings (suite 'custom'); run it with -s SUITE only")
-    return chosen
+    return [row for row in own if row.suite in wanted]
 
 
 def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from ..runner.supervisor import Observer
 from ..store import Store, provenance, verified
 from ..store.schema import Row
 from ..store.verified import Verified
-from ..store.versions import Versions
 from ..suites.cell import Cell
 from .cells import problems as cell_problems
 
@@ -42,16 +41,6 @@ TOGETHER, TRAFFIC, DEVIATIONS = 0.005, 0.02, 3.0
 COMPUTING = ("torch", "dgl", "numpy", "scipy", "scikit-network", "networkx")  # packages on which numbers depend
 COUNTS = [name for name, column in METRICS.items() if column.exact]
 Deviations = Mapping[str, float]  # of a cell's figures over seeds
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Rows to run again, and what their second run is judged by. machines: environments by hash, None if unknown."""
-
-    rows: list[Row]
-    spread: Mapping[str, Deviations]
-    machines: Mapping[str, Mapping[str, Any] | None]
-    versions: Versions
 
 
 @dataclass(frozen=True)
@@ -91,33 +80,33 @@ class Verification:
         return self.sound and all(each.passed for each in self.found)
 
 
-def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> Drawn:
+def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> list[Row]:
     """A sample of the standing rows that have one of the values of each column in `only`; no values: any will do.
 
     UserError as `sample`, and when there is no such row in the store, which the user has `called` so.
     """
-    rows = store.rows(latest_only=True)
-    chosen = [row for row in rows if all(getattr(row, column) in some for column, some in only.items() if some)]
+    wanted = {column: some for column, some in only.items() if some}
+    chosen = [r for r in store.rows(latest_only=True) if all(getattr(r, column) in wanted[column] for column in wanted)]
     if not chosen:
-        raise UserError(f"no rows under {called!r}" + (" for these options" if any(only.values()) else ""))
-    drawn = sample(chosen, number, seed)
-    machines = {row.environment: store.environment(row.environment) for row in drawn}
-    return Drawn(drawn, deviations(rows), machines, store.versions())
+        raise UserError(f"no rows under {called!r}" + (" for these options" if wanted else ""))
+    return sample(chosen, number, seed)
 
 
-def run_again(drawn: Drawn, options: Options, tell: Callable[[str], object], observer: Observer) -> Verification:
-    """Run the rows in a results folder that is thrown away, and compare. Raises what the steps of a `Job` raise."""
+def run_again(
+    store: Store, drawn: Sequence[Row], options: Options, tell: Callable[[str], object], observer: Observer
+) -> Verification:
+    """Run rows of a store again, in one that is thrown away, and compare. Raises what the steps of a `Job` raise."""
     environment = provenance.environment(options.threads)
     with tempfile.TemporaryDirectory() as folder:
-        job = Job([(row.suite, Cell.of(row)) for row in drawn.rows], Store(folder), options)
+        job = Job([(row.suite, Cell.of(row)) for row in drawn], Store(folder), options)
         made = job.run(job.load(job.plan(), tell), observer).rows
-    found = []
-    for row in drawn.rows:
-        ours, spread = made.get(_identity(row)), drawn.spread.get(place(row), {})
-        exact = same_machine(environment[1], drawn.machines[row.environment])
-        version = drawn.versions.of(row.method, row.method_version, row.git_sha)
-        found.append(compare(row, ours, spread, exact=exact, version=version))
-    return Verification(found, together(found, drawn.spread), environment)
+    spread, versions, found = deviations(store.rows(latest_only=True)), store.versions(), []
+    for row in drawn:
+        exact = same_machine(environment[1], store.environment(row.environment))
+        version = versions.of(row.method, row.method_version, row.git_sha)
+        ours = made.get(_identity(row))
+        found.append(compare(row, ours, spread.get(place(row), {}), exact=exact, version=version))
+    return Verification(found, together(found, spread), environment)
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:
@@ -134,8 +123,7 @@ def record(run: Verification, results: Path, by: str) -> None:
     """Write the verdicts to the results folder's `verified.csv`, and this machine beside them."""
     digest, about = run.environment
     stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "environment": digest, "by": by}
-    verdicts = [verdict(each, whole=run.sound, **stamp) for each in run.found]
-    verified.add(results, [each for each in verdicts if each is not None])
+    verified.add(results, filter(None, [verdict(each, whole=run.sound, **stamp) for each in run.found]))
     Store(results).write_environment(digest, about)
 
 
@@ -198,28 +186,33 @@ def compare(
 
     exact: both were made on the same type of machine. version: the one that the row's stands for, if not its own.
     """
-    bars = {figure: max(DEVIATIONS * spread.get(figure, 0.0), floor) for figure, floor in FLOORS.items()}
-    bars = dict.fromkeys(FLOORS, EXACT) if exact else bars
-    bar = bars["score"]
+    bars = {name: EXACT if exact else max(DEVIATIONS * spread.get(name, 0.0), floor) for name, floor in FLOORS.items()}
     if ours is None:
-        return Comparison(theirs, None, bar, ("not run: its data cannot be had",))
-    if ours.status != "ok":
-        return Comparison(theirs, ours, bar, (f"{ours.status}: {ours.error}",))
-    same = ("dataset_fingerprint", "partition_hash", *(filter(theirs.has, COUNTS) if exact else ()))
-    others = [name for name in same if getattr(ours, name) != getattr(theirs, name)]
-    others += ["method_version"] * (ours.method_version != (version or theirs.method_version))
-    problems = [f"another {name.replace('_', ' ')}" for name in others]
-    wide = [figure for figure in filter(theirs.has, bars) if not _within(ours, theirs, figure, bars[figure])]
-    problems += [f"{figure} differs by more than {bars[figure]:.2g}" for figure in wide]
-    if not exact:
-        problems += [f"{way} bytes a round differ" for way in ("upload", "download") if not _alike(ours, theirs, way)]
-    return Comparison(theirs, ours, bar, tuple(problems))
+        problems = ["not run: its data cannot be had"]
+    elif ours.status != "ok":
+        problems = [f"{ours.status}: {ours.error}"]
+    else:
+        wanted = theirs.model_copy(update={"method_version": version or theirs.method_version})
+        problems = [*_others(ours, wanted, exact), *_wide(ours, theirs, bars)]
+        ways = () if exact else ("upload", "download")
+        problems += [f"{way} bytes a round differ" for way in ways if not _alike(ours, theirs, way)]
+    return Comparison(theirs, ours, bars["score"], tuple(problems))
 
 
-def _within(ours: Row, theirs: Row, figure: str, most: float) -> bool:
-    """Whether a figure that both have, or neither has, differs by no more than `most`."""
-    one, other = getattr(ours, figure), getattr(theirs, figure)
-    return one == other if one is None or other is None else bool(abs(one - other) <= most)
+def _others(ours: Row, theirs: Row, exact: bool) -> Iterator[str]:
+    """What must be equal in two runs and is not."""
+    counts = filter(theirs.has, COUNTS) if exact else ()
+    for name in ("dataset_fingerprint", "partition_hash", *counts, "method_version"):
+        if getattr(ours, name) != getattr(theirs, name):
+            yield f"another {name.replace('_', ' ')}"
+
+
+def _wide(ours: Row, theirs: Row, bars: Mapping[str, float]) -> Iterator[str]:
+    """Figures that differ by more than they may, or that one of the two has alone."""
+    for figure in filter(theirs.has, bars):
+        one, other = getattr(ours, figure), getattr(theirs, figure)
+        if one != other and (one is None or other is None or not abs(one - other) <= bars[figure]):  # also for NaN
+            yield f"{figure} differs by more than {bars[figure]:.2g}"
 
 
 def _alike(ours: Row, theirs: Row, way: str) -> bool:
@@ -237,23 +230,14 @@ def together(found: Sequence[Comparison], spread: Mapping[str, Deviations]) -> t
     return mean, max(DEVIATIONS * math.sqrt(sum(s**2 for _, s in known)) / len(known), TOGETHER)
 
 
-def verdict(found: Comparison, *, whole: bool, date: str, git_sha: str, environment: str, by: str) -> Verified | None:
-    """What is recorded of a comparison; None where the row could not be run. `whole`: the sample as such passed."""
+def verdict(found: Comparison, *, whole: bool, **stamp: str) -> Verified | None:
+    """What is recorded of a comparison; None where the row could not be run. `whole`: the sample as such passed.
+
+    stamp: date, git_sha, environment and by of `Verified`.
+    """
     row, ours = found.theirs, found.ours
     if ours is None or row.score is None:
         return None
     passed = found.passed and (whole or found.bar <= EXACT)
-    return Verified(
-        suite=row.suite,
-        key=row.key,
-        method=row.method,
-        method_version=row.method_version,
-        score=row.score,
-        ours=ours.score,
-        bar=found.bar,
-        verdict="passed" if passed else "failed",
-        date=date,
-        git_sha=git_sha,
-        environment=environment,
-        by=by,
-    )
+    same = row.model_dump(include={"suite", "key", "method", "method_version", "score"})
+    return Verified(**same, ours=ours.score, bar=found.bar, verdict="passed" if passed else "failed", **stamp)

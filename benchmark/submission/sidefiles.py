@@ -50,7 +50,7 @@ def _curves(folder: Folder, row: Row) -> Iterator[str]:
     wrong = _misshapen(found, row)
     if wrong:
         yield wrong
-    elif row.status == "ok" and 1 <= (row.best_round or 0) <= (row.rounds or 0):
+    elif row.status == "ok" and row.in_time:
         yield from _disagreeing(found["history"], row)
 
 
@@ -106,13 +106,13 @@ def _short(about: dict[str, Any] | None) -> bool:
     packages = (about or {}).get("packages", {})
     if not about or not set(about) <= ENVIRONMENT or not isinstance(packages, dict) or len(packages) > 100:
         return False
-    values = [value for name, value in about.items() if name != "packages"]
-    return all(
-        value is None
-        or (isinstance(value, str) and len(value) <= TEXT and value.isprintable())
-        or (isinstance(value, int | float) and abs(value) < 1e9)
-        for value in [*values, *packages, *packages.values()]
-    )
+    return all(map(_brief, [*({**about, "packages": None}).values(), *packages, *packages.values()]))
+
+
+def _brief(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= TEXT and value.isprintable()
+    return value is None or (isinstance(value, int | float) and abs(value) < 1e9)
 
 
 def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:

@@ -19,25 +19,29 @@ from ..store.versions import source_version
 from .identity import TRAINING, identity
 from .plugins import REGISTRIES
 
-PARTS = tuple(REGISTRIES)  # a row has a name and parameters for each
+SINGLE = tuple(REGISTRIES.keys() - {"backbone"})  # kinds of which a cell has one; of backbones it may have several
 FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation
 
 
-class Choice(BaseModel):
-    """A registered name with all of its parameters, defaults filled in."""
+class Part(BaseModel):
+    """What cells and suites are made of: frozen, and without fields that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Choice(Part):
+    """A registered name and its parameters: in a suite those that differ from their defaults, in a cell all of them."""
 
     name: str
     params: dict[str, Any] = {}
 
-    @classmethod
-    def of(cls, registry: Registry[Any], name: str, params: dict[str, Any]) -> Choice:
-        """Checked against the registry; UserError for an unknown name or a wrong parameter."""
-        return cls(name=name, params=registry.build(name, params).params())
-
     def build(self, registry: Registry[Any]) -> Any:
+        """Looked up and checked; UserError for an unknown name or a wrong parameter."""
         return registry.build(self.name, self.params)
+
+    def filled(self, registry: Registry[Any]) -> Choice:
+        """With all defaults filled in. UserError as `build`."""
+        return Choice(name=self.name, params=self.build(registry).params())
 
 
 def _identity(kind: str, choice: Choice) -> dict[str, Any]:
@@ -48,14 +52,12 @@ def _identity(kind: str, choice: Choice) -> dict[str, Any]:
     return identity(cls, kind, choice.name, choice.params)
 
 
-class Cell(BaseModel):
+class Cell(Part):
     """Everything that decides a run's numbers, except the code. Two cells are the same when their keys are.
 
     backbones: one for all clients, or several: client k then has entry k mod length. seed: drives the partition, the
     split, the initialisation and every draw in training, so cells that differ in the method only are paired.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: Choice
     partition: Choice
@@ -70,7 +72,7 @@ class Cell(BaseModel):
     def identity(self) -> dict[str, Any]:
         """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
         found = self.model_dump(mode="json")
-        for kind in REGISTRIES.keys() - {"backbone"}:
+        for kind in SINGLE:
             found[kind]["params"] = _identity(kind, getattr(self, kind))
         for own, choice in zip(found["backbones"], self.backbones, strict=True):
             own["params"] = _identity("backbone", choice)
@@ -99,15 +101,14 @@ class Cell(BaseModel):
         Raises ValueError when they name none (not JSON, parameters of training that do not exist, ...).
         """
         try:
-            values = {name: json.loads(getattr(row, f"{name}_params")) for name in PARTS}
-            training = TrainConfig(**json.loads(row.training))
+            values = {kind: json.loads(getattr(row, f"{kind}_params")) for kind in REGISTRIES}
             names = row.backbone.split("+")
             each = values["backbone"] if len(names) > 1 else [values["backbone"]]
             return cls(
-                **{name: Choice(name=getattr(row, name), params=values[name]) for name in PARTS if name != "backbone"},
+                **{kind: Choice(name=getattr(row, kind), params=values[kind]) for kind in SINGLE},
                 backbones=tuple(Choice(name=name, params=own) for name, own in zip(names, each, strict=True)),
                 clients=row.clients,
-                training=training,
+                training=TrainConfig(**json.loads(row.training)),
                 seed=row.seed,
             )
         except (TypeError, RecursionError) as error:
@@ -125,22 +126,17 @@ class Cell(BaseModel):
         """A result row with the columns that name the cell filled in. `values`: status, started, environment, ..."""
         own, method = self.identity, METHODS.cls(self.method.name)
         several = [choice["params"] for choice in own["backbones"]]
+        params = {"backbone": several[0] if len(several) == 1 else several}
+        params |= {kind: own[kind]["params"] for kind in SINGLE}
         return Row(
             key=self.key,
             suite=suite,
             task=DATASETS.cls(self.dataset.name).task,
-            dataset=self.dataset.name,
-            dataset_params=canonical(own["dataset"]["params"]),
-            partition=self.partition.name,
-            partition_params=canonical(own["partition"]["params"]),
+            **{kind: getattr(self, kind).name for kind in SINGLE},
+            **{f"{kind}_params": canonical(value) for kind, value in params.items()},
             clients=self.clients,
-            split=self.split.name,
-            split_params=canonical(own["split"]["params"]),
             backbone=self.backbone,
-            backbone_params=canonical(several[0] if len(several) == 1 else several),
-            method=self.method.name,
             method_version=source_version(method),
-            method_params=canonical(own["method"]["params"]),
             training=canonical(own[TRAINING]),
             seed=self.seed,
             reference=method.reference,

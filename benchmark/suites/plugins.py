@@ -77,11 +77,7 @@ def _owner(point: EntryPoint) -> str:
 
 
 def _built_in(registry: Registry[Any], name: str) -> bool:
-    return name in registry.names() and _ours(registry.cls(name))
-
-
-def _ours(cls: type) -> bool:
-    return cls.__module__.startswith(f"{PACKAGE}.")
+    return name in registry.names() and registry.cls(name).__module__.startswith(f"{PACKAGE}.")
 
 
 def _resolver(registry: Registry[Any]) -> Any:
@@ -111,7 +107,7 @@ for _registry in OPEN:
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
     """Around an import: whatever it raises is one line, and a built-in name that it took over is given back."""
-    before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names()]
+    before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names() if _built_in(one, name)]
     try:
         yield
     except UserError:
@@ -121,13 +117,17 @@ def _guarded(what: str) -> Iterator[None]:
         if "registered twice" in reason:  # the registry's own complaint
             raise UserError(f"{what}: {reason}; choose another name") from None
         raise UserError(f"{what} cannot be imported: {type(error).__name__}: {reason:.300}") from None
-    finally:  # the registry lets a class of the same name take its own place, which here is another's
-        lost = [(one, name, cls) for one, name, cls in before if _ours(cls) and one.cls(name) is not cls]
-        for registry, name, cls in lost:
-            registry.register(name)(cls)
+    finally:
+        lost = ", ".join(f"{one.kind} {name!r}" for one, name, cls in before if _restored(one, name, cls))
     if lost:
-        names = ", ".join(f"{registry.kind} {name!r}" for registry, name, _ in lost)
-        raise UserError(f"{what} registers {names}, which is built in; choose another name")
+        raise UserError(f"{what} registers {lost}, which is built in; choose another name")
+
+
+def _restored(registry: Registry[Any], name: str, cls: type) -> bool:
+    """Whether a name had to be given back: a registry lets a class of the same name take another's place."""
+    lost = registry.cls(name) is not cls
+    registry.register(name)(cls)
+    return lost
 
 
 def _load_file(path: Path) -> None:

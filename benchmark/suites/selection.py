@@ -7,25 +7,16 @@ that a new method runs on the leaderboard's cells without an edit of the suite. 
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ...registry import UserError
-from .cell import Cell
+from .cell import Cell, Choice
 from .settings import apply_settings, parse_setting
-from .suite import (
-    Backbones,
-    Block,
-    Count,
-    Dataset,
-    Entry,
-    Method,
-    Partition,
-    Split,
-    Suite,
-)
+from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import leaderboard_suites, load_suite
 
 CUSTOM = "custom"
@@ -77,59 +68,58 @@ def _suites(request: Request) -> list[Suite]:
         raise UserError("--all is every leaderboard suite; give either --all or -s, not both")
     if request.quick:
         return [load_suite("quick")]
-    if request.suites:
-        return [load_suite(name) for name in request.suites]
     if request.all_suites:
         return leaderboard_suites()
-    if not (request.methods or request.datasets):
+    if not (request.suites or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
-    return [load_suite("leaderboard")]
+    return [load_suite(name) for name in request.suites or ("leaderboard",)]
 
 
 def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     """The suite with the wanted values on each axis, and whether it departs from the suite's protocol."""
     departs = False
     blocks = list(suite.cross)
-    for axis in ("methods", "datasets", *PROTOCOL):
-        wanted = [_value(axis, given) for given in getattr(request, axis)]
-        if not wanted:
-            continue
-        present = {_label(value) for block in blocks for value in _axis(block, axis)}
-        new = [value for value in wanted if _label(value) not in present]
+    for axis in AXES:
+        wanted, present = _values(axis, getattr(request, axis)), _labels(blocks, axis)
+        new = [value for label, value in wanted.items() if label not in present]
         departs |= bool(new) and axis in PROTOCOL
-        labels = {_label(value) for value in wanted}
-        blocks = [_with_axis(block, axis, labels, new) for block in blocks]
-        blocks = [block for block in blocks if block.methods and block.datasets]
+        if wanted:
+            blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
+            blocks = [block for block in blocks if block.methods and block.datasets]
     if request.seeds:
         blocks = [block.model_copy(update={"seeds": list(dict.fromkeys(request.seeds))}) for block in blocks]
     return suite.model_copy(update={"cross": blocks}), departs
 
 
-def _value(axis: str, given: Any) -> Any:
-    """A value of an axis from what the user typed, checked."""
-    try:
-        return TypeAdapter(AXES[axis]).validate_python(given)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        if problem["type"] == "value_error":  # the registry's own answer
-            raise UserError(problem["msg"].removeprefix("Value error, ")) from None
-        raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
+def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
+    """Values of an axis, by label, from what the user typed, checked."""
+    found = {}
+    for given in typed:
+        try:
+            value = TypeAdapter(AXES[axis]).validate_python(given)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            if problem["type"] == "value_error":  # the registry's own answer
+                raise UserError(problem["msg"].removeprefix("Value error, ")) from None
+            raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
+        found[_label(value)] = value
+    return found
 
 
 def _label(value: Any) -> Any:
     """What tells two values of an axis apart on the command line: the name, whatever its parameters."""
     if isinstance(value, list):
         return "+".join(entry.name for entry in value)
-    return value.name if isinstance(value, Entry) else value
+    return value.name if isinstance(value, Choice) else value
 
 
-def _axis(block: Block, axis: str) -> list[Any]:
-    """All values that an axis takes in a block, those of datasets and methods that override it included."""
-    owners: list[BaseModel] = [block, *block.datasets, *block.methods]
-    return [value for owner in owners for value in (getattr(owner, axis, None) or ())]
+def _labels(blocks: Iterable[Block], axis: str) -> set[Any]:
+    """All values that an axis takes in blocks, those of datasets and methods that override it included."""
+    owners = [owner for block in blocks for owner in (block, *block.datasets, *block.methods)]
+    return {_label(value) for owner in owners for value in (getattr(owner, axis, None) or ())}
 
 
-def _with_axis(block: Block, axis: str, labels: set[Any], new: list[Any]) -> Block:
+def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) -> Block:
     """The block with only the labelled values on an axis, and the new ones; an axis may end up empty."""
 
     def keep(owner: Any) -> Any:

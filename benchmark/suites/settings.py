@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ import yaml
 
 from ...registry import UserError, did_you_mean
 from ..engine.config import FORMER, TrainConfig
-from .cell import Cell, Choice
+from .cell import SINGLE, Cell, Choice
 from .plugins import REGISTRIES
-from .suite import make_cell, train_config
+from .suite import settled, train_config
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,17 @@ def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[C
 
 def _locate(setting: Setting, cells: Sequence[Cell]) -> Setting:
     """The setting with its section filled in."""
-    fields: dict[str, set[str]] = {"training": set(TrainConfig.model_fields)}
+    fields = {"training": set(TrainConfig.model_fields)}
     for section in REGISTRIES:
         fields[section] = {name for cell in cells for choice in _choices(cell, section) for name in choice.params}
-    sections = [setting.section] if setting.section else [s for s, names in fields.items() if setting.name in names]
+    within = {setting.section: fields[setting.section]} if setting.section else fields
+    sections = [section for section, names in within.items() if setting.name in names]
+    if not sections:
+        known, kind = set().union(*within.values()), f"{setting.section or ''} parameter of --set".strip()
+        raise did_you_mean(setting.name, known, kind)
     if len(sections) > 1:
         options = " or ".join(f"{section}.{setting.name}" for section in sections)
         raise UserError(f"--set {setting.name}: ambiguous; say {options}")
-    known = fields[setting.section] if setting.section else set().union(*fields.values())
-    if setting.name not in known:
-        raise did_you_mean(setting.name, known, f"{setting.section or ''} parameter of --set".strip())
     return Setting(sections[0], setting.name, setting.value)
 
 
@@ -67,25 +68,17 @@ def _choices(cell: Cell, section: str) -> tuple[Choice, ...]:
 
 
 def _changed(cell: Cell, settings: Sequence[Setting]) -> Cell:
-    def choice(section: str, old: Choice) -> Choice:
-        new = {s.name: s.value for s in settings if s.section == section and s.name in old.params}
-        return Choice(name=old.name, params={**old.params, **new})
+    def values(section: str, old: Mapping[str, Any]) -> dict[str, Any]:
+        return {**old, **{s.name: s.value for s in settings if s.section == section and s.name in old}}
 
-    training = {s.name: s.value for s in settings if s.section == "training"}
-    wanted = train_config({**dict(cell.training), **training})
-    made = make_cell(
-        choice("dataset", cell.dataset),
-        choice("partition", cell.partition),
-        cell.clients,
-        choice("split", cell.split),
-        [choice("backbone", backbone) for backbone in cell.backbones],
-        choice("method", cell.method),
-        cell.seed,
-        wanted,
-    )
-    for name in training:
-        if getattr(made.training, name) != getattr(wanted, name):
-            warnings.warn(
-                f"--set training.{name} has no effect on {cell.method.name}, which sets its own", stacklevel=2
-            )
+    def choices(section: str) -> tuple[Choice, ...]:
+        return tuple(Choice(name=own.name, params=values(section, own.params)) for own in _choices(cell, section))
+
+    wanted = train_config(values("training", dict(cell.training)))
+    single = {kind: choices(kind)[0] for kind in SINGLE}
+    made = settled(Cell(**single, backbones=choices("backbone"), clients=cell.clients, seed=cell.seed, training=wanted))
+    for name, value in wanted:
+        if getattr(made.training, name) != value and ("training", name) in {(s.section, s.name) for s in settings}:
+            what = f"--set training.{name} has no effect on {cell.method.name}, which sets its own"
+            warnings.warn(what, stacklevel=2)
     return made

@@ -20,18 +20,18 @@ A dataset may override `partitions`, `clients`, `splits`, `backbones` and `train
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
 from ...registry import Registry, UserError, first_error
 from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
-from .cell import Cell, Choice
+from .cell import Cell, Choice, Part
 
 T = TypeVar("T")
 
@@ -59,74 +59,57 @@ def _first(*axes: list[T] | None) -> list[T]:
     return next(axis for axis in axes if axis is not None)
 
 
-class Named(Protocol):
-    """Anything with a name and parameters: an `Entry` of a suite, a `Choice` of a cell."""
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    """So that what `check` raises, a wrong name or parameter, is reported with its line."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def params(self) -> dict[str, Any]: ...
+    def checked(value: Any) -> Any:
+        try:
+            check(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Entry(_Part):
-    """A name and the parameters that differ from their defaults."""
-
-    name: str
-    params: dict[str, Any] = {}
+    return AfterValidator(checked)
 
 
 def _known(registry: Registry[Any]) -> AfterValidator:
-    """Check an entry against a registry, so that a wrong name or parameter is reported with its line."""
-
-    def check(entry: Any) -> Any:
-        try:
-            registry.build(entry.name, entry.params)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return entry
-
-    return AfterValidator(check)
+    return _checked(lambda entry: entry.build(registry))
 
 
-def _known_training(values: dict[str, Any]) -> dict[str, Any]:
+def train_config(values: dict[str, Any]) -> TrainConfig:
     try:
-        train_config(values)
-    except UserError as error:
-        raise ValueError(str(error)) from None
-    return values
+        return TrainConfig(**values)
+    except ValidationError as error:
+        raise first_error(error, TrainConfig, "training") from None
 
 
 Several = Annotated[list[T], BeforeValidator(_as_list), Field(min_length=1)]
-Partition = Annotated[Entry, BeforeValidator(_as_entry), _known(PARTITIONS)]
-Split = Annotated[Entry, BeforeValidator(_as_entry), _known(SPLITS)]
-Backbones = Annotated[list[Annotated[Entry, _known(BACKBONES)]], BeforeValidator(_as_backbones), Field(min_length=1)]
+Partition = Annotated[Choice, BeforeValidator(_as_entry), _known(PARTITIONS)]
+Split = Annotated[Choice, BeforeValidator(_as_entry), _known(SPLITS)]
+Backbones = Annotated[list[Annotated[Choice, _known(BACKBONES)]], BeforeValidator(_as_backbones), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
-Training = Annotated[dict[str, Any], AfterValidator(_known_training)]
+Training = Annotated[dict[str, Any], _checked(train_config)]
 
 
-class DatasetEntry(Entry):
+class DatasetEntry(Choice):
     partitions: Several[Partition] | None = None
     clients: Several[Count] | None = None
     splits: Several[Split] | None = None
     backbones: Several[Backbones] | None = None
-    training: Training = {}
+    training: Training = Field({})
 
 
-class MethodEntry(Entry):
+class MethodEntry(Choice):
     backbones: Several[Backbones] | None = None
-    training: Training = {}
+    training: Training = Field({})
 
 
 Dataset = Annotated[DatasetEntry, BeforeValidator(_as_entry), _known(DATASETS)]
 Method = Annotated[MethodEntry, BeforeValidator(_as_entry), _known(METHODS)]
 
 
-class Block(_Part):
+class Block(Part):
     """Axes that are crossed."""
 
     datasets: Several[Dataset]
@@ -135,55 +118,49 @@ class Block(_Part):
     splits: Several[Split]
     backbones: Several[Backbones]
     methods: Several[Method]
-    seeds: Annotated[list[Seed], BeforeValidator(_as_seeds), Field(min_length=1)] = [0]
-    training: Training = {}
+    seeds: Annotated[list[Seed], BeforeValidator(_as_seeds)] = Field([0], min_length=1)
+    training: Training = Field({})
 
     def cells(self, training: dict[str, Any]) -> Iterator[Cell]:
         """Every combination, neighbours sharing their data. UserError for an unknown name or parameter."""
         for dataset in self.datasets:
-            axes = product(
-                _first(dataset.partitions, self.partitions),
-                _first(dataset.clients, self.clients),
-                _first(dataset.splits, self.splits),
-                self.seeds,
-                self.methods,
-            )
-            for partition, clients, split, seed, method in axes:
+            axes: dict[str, list[Any]] = {
+                "partition": _first(dataset.partitions, self.partitions),
+                "clients": _first(dataset.clients, self.clients),
+                "split": _first(dataset.splits, self.splits),
+                "seed": self.seeds,
+                "method": self.methods,
+            }
+            for values in product(*axes.values()):
+                own = dict(zip(axes, values, strict=True), dataset=dataset)
+                method = own["method"]
+                merged = {**training, **self.training, **dataset.training, **method.training}
                 for backbones in _first(method.backbones, dataset.backbones, self.backbones):
-                    yield make_cell(
-                        dataset, partition, clients, split, backbones, method, seed,
-                        train_config({**training, **self.training, **dataset.training, **method.training}),
-                    )  # fmt: skip
+                    yield settled(Cell(**own, backbones=tuple(backbones), training=train_config(merged)))
 
 
-def make_cell(
-    dataset: Named,
-    partition: Named,
-    clients: int,
-    split: Named,
-    backbones: Sequence[Named],
-    method: Named,
-    seed: int,
-    training: TrainConfig,
-) -> Cell:
-    """A cell from names and parameters, checked, defaults filled in; training and backbones as the method has them."""
-    chosen = METHODS.build(method.name, method.params)
-    given = [BACKBONES.build(entry.name, entry.params) for entry in backbones]
+def settled(cell: Cell) -> Cell:
+    """A cell checked, with its defaults filled in, and training and backbones as its method has them.
+
+    UserError for an unknown name or a wrong parameter.
+    """
+    method = cell.method.build(METHODS)
+    given = [entry.build(BACKBONES) for entry in cell.backbones]
     # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
-    architecture = [own if own.name else cell for own, cell in zip(chosen.architecture(given), given, strict=True)]
+    architecture = [own if own.name else other for own, other in zip(method.architecture(given), given, strict=True)]
     return Cell(
-        dataset=Choice.of(DATASETS, dataset.name, dataset.params),
-        partition=Choice.of(PARTITIONS, partition.name, partition.params),
-        clients=clients,
-        split=Choice.of(SPLITS, split.name, split.params),
+        dataset=cell.dataset.filled(DATASETS),
+        partition=cell.partition.filled(PARTITIONS),
+        clients=cell.clients,
+        split=cell.split.filled(SPLITS),
         backbones=tuple(Choice(name=backbone.name, params=backbone.params()) for backbone in architecture),
-        method=Choice(name=method.name, params=chosen.params()),
-        training=chosen.protocol(training),
-        seed=seed,
+        method=Choice(name=cell.method.name, params=method.params()),
+        training=method.protocol(cell.training),
+        seed=cell.seed,
     )
 
 
-class Suite(_Part):
+class Suite(Part):
     """A named set of cells. `cells()` gives them in running order, each once."""
 
     name: str
@@ -191,18 +168,9 @@ class Suite(_Part):
     leaderboard: bool = False
     order: int | None = None
     title: str = ""
-    training: Training = {}
+    training: Training = Field({})
     cross: Several[Block]
 
     def cells(self) -> list[Cell]:
         found = (cell for block in self.cross for cell in block.cells(self.training))
         return list({cell.key: cell for cell in found}.values())
-
-
-def train_config(values: dict[str, Any]) -> TrainConfig:
-    try:
-        return TrainConfig(**values)
-    except (ValidationError, TypeError) as error:
-        if isinstance(error, ValidationError):
-            raise first_error(error, TrainConfig, "training") from None
-        raise UserError(f"training: settings have names, got {list(values)!r}") from None

@@ -8,7 +8,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ...registry import UserError, did_you_mean
-from .suite import Block, DatasetEntry, Entry, MethodEntry, Suite
+from .cell import Choice
+from .suite import Block, DatasetEntry, MethodEntry, Suite
 
 FOLDER = Path(__file__).parent
 
@@ -68,7 +69,8 @@ def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> User
         mark, tree = _child(tree, part)
         line = mark.start_mark.line + 1 if mark else line
     if problem["type"] == "extra_forbidden":
-        return UserError(f"{path}:{line}: {did_you_mean(keys[-1], _choices(model), 'key')}")
+        known = model.model_fields.keys() - ({"name"} if model is Suite else set())  # which a suite has from its file
+        return UserError(f"{path}:{line}: {did_you_mean(keys[-1], known, 'key')}")
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] not in ("missing", "value_error"):
         message = f"{message[:1].lower()}{message[1:]}, got {problem['input']!r}"
@@ -79,14 +81,10 @@ _MODELS: dict[str, type[BaseModel]] = {  # what stands below a key
     "cross": Block,
     "datasets": DatasetEntry,
     "methods": MethodEntry,
-    "partitions": Entry,
-    "splits": Entry,
-    "backbones": Entry,
+    "partitions": Choice,
+    "splits": Choice,
+    "backbones": Choice,
 }
-
-
-def _choices(model: type[BaseModel]) -> list[str]:
-    return [field for field in model.model_fields if not (model is Suite and field == "name")]
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
