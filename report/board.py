@@ -31,7 +31,7 @@ MEASURES = list(PARTS)
 
 # key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
 Histories = Callable[[str], dict[str, Any] | None]
-Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/runner/embeddings.py) or None
+Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/runner/snapshot.py) or None
 
 
 @dataclass(frozen=True, eq=False)

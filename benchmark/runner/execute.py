@@ -27,7 +27,7 @@ from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.registered import check_clients
-from .embeddings import collect
+from .snapshot import collect
 
 T = TypeVar("T")
 OnRound = Callable[[int, dict[str, Any]], None]
@@ -74,7 +74,7 @@ def execute(
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
     stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings: keep those
-    of the best round (see `embeddings.collect`). Nothing a cell does raises: a skip, an error and a lack of memory are
+    of the best round (see `snapshot.collect`). Nothing a cell does raises: a skip, an error and a lack of memory are
     rows. KeyboardInterrupt and a full results folder do get out.
     """
     begun = {**stamp, "started": now()}

@@ -23,7 +23,7 @@ from ..templating import document, environment
 from ..text import plain
 from . import sections
 from .cards import Card, columns, method_parts
-from .cells import PLOT_WIDTH, pixels, shown
+from .markup import PLOT_WIDTH, pixels, shown
 from .prose import block, documentation, inline
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -14,7 +14,7 @@ from importlib import resources
 
 import yaml
 
-from .spec import Claim, Extra, Filter, Paper, Place, Printed, Reading, Table
+from .paper import Claim, Extra, Filter, Paper, Place, Printed, Reading, Table
 
 __all__ = ["Claim", "Extra", "Filter", "Paper", "Place", "Printed", "Reading", "Table", "papers", "printed", "tables"]
 

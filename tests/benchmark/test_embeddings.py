@@ -12,8 +12,8 @@ from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models
 from fglbench.benchmark.runner import embeddings
-from fglbench.benchmark.runner.embeddings import collect
 from fglbench.benchmark.runner.execute import FederationCache, execute
+from fglbench.benchmark.runner.snapshot import collect
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.methods import METHODS

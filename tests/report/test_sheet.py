@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fglbench.report import build, leaderboard, readme, tables
-from fglbench.report.html.cells import pixels, shown
+from fglbench.report.html.markup import pixels, shown
 from fglbench.report.markdown import markdown
 from fglbench.report.sheet import Column, Interval, Sheet, SheetCell, SheetLine, Span
 from fglbench.report.statistics import ranks
