@@ -13,26 +13,15 @@ All that an author of a method needs is here; no other module of the engine has 
 A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
-from .backbones import (
-    BACKBONES,
-    GAT,
-    GCN,
-    GIN,
-    MLP,
-    SGC,
-    Backbone,
-    Forward,
-    GraphSAGE,
-    OrthoGCN,
-    Params,
-    affine,
-    glorot,
-)
+from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot
+from .backbones.convolutional import GCN, MLP, SGC
+from .backbones.neighbourhood import GAT, GIN, GraphSAGE
+from .backbones.orthogonal import OrthoGCN
 from .batch import Batch, Features, collate
-from .cohort import Cohort
+from .cohort import STATISTICS, Cohort, is_statistic
 from .config import TrainConfig
 from .evaluate import Diverged
-from .graphs.graphcohort import STATISTICS, GraphCohort, is_statistic
+from .graphs.graphcohort import GraphCohort
 from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
 from .messages import Download, Each, Leaf, Tree, transform

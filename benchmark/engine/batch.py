@@ -127,15 +127,12 @@ class Batch:
     @cached_property
     def counts(self) -> dict[str, list[int]]:
         """For each mask, how many rows each client has."""
-        return {
-            name: torch.bincount(self.owner[rows], minlength=self.clients).tolist() for name, rows in self.rows.items()
-        }
+        return {name: [int(own.sum()) for own in self.per_client(mask)] for name, mask in self.masks.items()}
 
     @cached_property
     def shares(self) -> dict[str, torch.Tensor]:
         """For each mask, 1 / (rows of the client) of each of its rows: what turns a sum into a client's mean."""
-        owner = {name: self.owner[rows] for name, rows in self.rows.items()}
-        return {name: 1 / torch.bincount(own, minlength=self.clients)[own] for name, own in owner.items()}
+        return {name: 1 / torch.tensor(self.counts[name])[self.owner[rows]] for name, rows in self.rows.items()}
 
     @cached_property
     def looped(self) -> dgl.DGLGraph:

@@ -14,12 +14,13 @@ from .config import TrainConfig
 from .messages import Tree
 from .network import Network
 from .ops import segment_sum
-from .optim import StackedOptimiser, Tensors
+from .optim import StackedOptimiser, Tensors, sum_squares
 from .random import Streams
 from .timing import section
 
 Loss = Callable[["Cohort"], torch.Tensor]
 Adjust = Callable[["Cohort", Tensors], Tensors]
+STATISTICS = ("running_mean", "running_var")
 
 
 class Cohort:
@@ -78,11 +79,10 @@ class Cohort:
         part = self._parts[key]
         part.params = self.network.take(self.params, key)
         part.state = self.network.take(self.state, key)
-        part._optimisers = {}
-        for name, optimiser in self._optimisers.items():
-            part._optimisers[name] = StackedOptimiser(self.config)
-            part._optimisers[name].state = self.network.take(optimiser.state, key)
-            part._optimisers[name].steps = self.network.take(optimiser.steps, key)
+        part._optimisers = {
+            name: StackedOptimiser(self.config, self.network.take(own.state, key), self.network.take(own.steps, key))
+            for name, own in self._optimisers.items()
+        }
         return part
 
     def _part(self, positions: Sequence[int]) -> Cohort:
@@ -118,15 +118,13 @@ class Cohort:
         self.params = self.params | {name: value.clone() for name, value in values.items()}
 
     def sq_distance(self, other: Params) -> torch.Tensor:
-        """(K,) squared 2-norm between each client's parameters and `other`, which gets no gradient."""
-        return sum_squares({name: value - other[name].detach() for name, value in self.params.items()})
+        """(K,) squared 2-norm between what each client trains and `other`, which gets no gradient."""
+        return sum_squares({n: v - other[n].detach() for n, v in self.params.items() if not is_statistic(n)})
 
     # -- training ---------------------------------------------------------------------------------------------------
 
     def optimiser(self, name: str = "model") -> StackedOptimiser:
-        if name not in self._optimisers:
-            self._optimisers[name] = StackedOptimiser(self.config)
-        return self._optimisers[name]
+        return self._optimisers.setdefault(name, StackedOptimiser(self.config))
 
     def fit(
         self,
@@ -191,6 +189,6 @@ def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
     return {name: grad for name, grad in zip(params, found, strict=True) if grad is not None}
 
 
-def sum_squares(params: Params) -> torch.Tensor:
-    """(K,) sum of squares over all parameters, client by client."""
-    return torch.stack([value.flatten(1).square().sum(1) for value in params.values()]).sum(0)
+def is_statistic(name: str) -> bool:
+    """Whether a parameter is a running statistic of BatchNorm: averaged and shipped, but not trained."""
+    return name.endswith(STATISTICS)

@@ -5,24 +5,61 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
+
+from ...datasets.federation import Federation, GraphClient, NodeClient
 from .backbones import Backbone, Params
 from .cohort import Cohort
 from .config import TrainConfig
-from .evaluate import Models
+from .evaluate import Evaluator, Models
+from .graphs.clustering import ClusteringEvaluator
+from .graphs.graphcohort import GraphCohort
 from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
 from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
 from .random import Streams, stream
-from .tasks import TASKS
 from .timing import section
 
 # A cohort is cut so that its stacked parameters with gradients and optimiser state stay near the cache (see `profile`).
 COHORT_BYTES = 32 * 2**20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What differs between tasks: the cohort that holds the clients' data, who scores, and the clients' weights.
+
+    sizes: (K,) aggregation weights before normalisation.
+    """
+
+    cohort: type[Cohort]
+    evaluator: type[Evaluator]
+    sizes: Callable[[Federation, TrainConfig], torch.Tensor]
+
+
+def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
+    """A client without a training node has nothing to teach and weighs 0."""
+    held = [c.graph.num_nodes() for c in federation.clients if isinstance(c, NodeClient)]
+    train = [int(c.graph.ndata["train_mask"].sum()) for c in federation.clients if isinstance(c, NodeClient)]
+    own = {"nodes": held, "train_nodes": train, "uniform": [1] * len(held)}[config.weighting]
+    return torch.tensor([n if t else 0 for n, t in zip(own, train, strict=True)], dtype=torch.float32)
+
+
+def _graph_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
+    """Graphs held, all of which train, or equal weights; a client without a graph weighs 0."""
+    held = [len(c.graphs) for c in federation.clients if isinstance(c, GraphClient)]
+    return torch.tensor([min(n, 1) if config.weighting == "uniform" else n for n in held], dtype=torch.float32)
+
+
+TASKS = {
+    "node": Task(Cohort, Evaluator, _node_sizes),
+    "graph": Task(GraphCohort, ClusteringEvaluator, _graph_sizes),
+}
 
 
 class Exchange:
@@ -48,18 +85,15 @@ class Exchange:
             stream(seed, "server"), task.sizes(federation, config), list(range(clients)),
         )  # fmt: skip
         size = cohort_size or _fitting_cohort(self.server)
-        table = Streams(seed, range(clients), {})
+        streams = Streams(seed, range(clients), {})
+        chunks = [range(clients)[start : start + size] for start in range(0, clients, size)]
         self.cohorts = [
             task.cohort(
-                federation.clients[start : start + size],
-                Network(backbones, range(start, min(start + size, clients))),
-                config,
-                table.select(range(start, min(start + size, clients))),
-                federation.num_classes,
-                federation.num_features,
+                [federation.clients[client] for client in chunk], Network(backbones, chunk), config,
+                streams.select(chunk), federation.num_classes, federation.num_features,
             )
-            for start in range(0, clients, size)
-        ]
+            for chunk in chunks
+        ]  # fmt: skip
         self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
         self.seconds = 0.0
         self._draw = stream(seed, "participation")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +12,8 @@ from .backbones import Backbone, Forward, Params
 from .batch import Batch
 from .messages import ABSENT, Own, walk
 from .random import Streams, stream
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -81,18 +83,19 @@ class Network:
 
     def _restore(self, parts: list[torch.Tensor], data: Sequence[Batch]) -> torch.Tensor:
         """Rows of the groups, in client order."""
-        pieces: list[torch.Tensor] = [torch.empty(0)] * len(self.clients)
-        for group, part, batch in zip(self.groups, parts, data, strict=True):
-            for position, piece in zip(group.positions, part.split_with_sizes(batch.sizes), strict=True):
-                pieces[position] = piece
-        return torch.cat(pieces)
+        pieces = [part.split_with_sizes(batch.sizes) for part, batch in zip(parts, data, strict=True)]
+        return torch.cat(self._in_order(pieces))
+
+    def _in_order(self, pieces: Sequence[Iterable[T]]) -> list[T]:
+        """What each group has, an entry for each of its clients, in client order."""
+        own: dict[int, T] = {}
+        for group, entries in zip(self.groups, pieces, strict=True):
+            own |= zip(group.positions, entries, strict=True)
+        return [own[p] for p in range(len(self.clients))]
 
     def sizes(self, data: Sequence[Batch]) -> list[int]:
         """Nodes of each client in client order. data: as for `forward`."""
-        own: dict[int, int] = {}
-        for group, batch in zip(self.groups, data, strict=True):
-            own |= zip(group.positions, batch.sizes, strict=True)
-        return [own[p] for p in range(len(self.clients))]
+        return self._in_order([batch.sizes for batch in data])
 
     def part(self, params: Params, prefix: str) -> Params:
         """The parameters whose name starts with `prefix` ("head."), for all clients in client order: (K, ...).
@@ -101,14 +104,9 @@ class Network:
         """
         if not self.heterogeneous:
             return {name: value for name, value in params.items() if name.startswith(prefix)}
-        found: dict[str, list[torch.Tensor]] = {}
-        for group in self.groups:
-            for name, value in self._models(params, group).items():
-                if name.startswith(prefix):
-                    rows = found.setdefault(name, [torch.empty(0)] * len(self.clients))
-                    for position, own in zip(group.positions, value, strict=True):
-                        rows[position] = own
-        return {name: torch.stack(rows) for name, rows in found.items()}
+        models = [self._models(params, group) for group in self.groups]
+        names = dict.fromkeys(name for own in models for name in own if name.startswith(prefix))
+        return {name: torch.stack(self._in_order([own[name] for own in models])) for name in names}
 
     def with_part(self, params: Params, part: Params) -> Params:
         """`params` with the entries of `part` (plain names, (K, ...)) put in their place; fresh tensors."""

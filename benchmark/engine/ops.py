@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import dgl
@@ -60,20 +60,12 @@ class SparseMatrix:
     def __init__(self, matrix: sp.csr_matrix, label: str = "message passing", *, symmetric: bool = False) -> None:
         """symmetric: the matrix is known to be its own transpose, which saves making one for the gradient."""
         self.forward_csr = to_torch_csr(matrix)
-        self._transposed: torch.Tensor | None = self.forward_csr if symmetric else None
-        self._matrix = matrix
-        self.label = label
+        self.shape: tuple[int, int] = matrix.shape
+        self._matrix, self.label, self._symmetric = matrix, label, symmetric
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        rows, columns = self._matrix.shape
-        return rows, columns
-
-    @property
+    @cached_property
     def backward_csr(self) -> torch.Tensor:
-        if self._transposed is None:
-            self._transposed = to_torch_csr(self._matrix.T.tocsr())
-        return self._transposed
+        return self.forward_csr if self._symmetric else to_torch_csr(self._matrix.T.tocsr())
 
     def scipy(self) -> sp.csr_matrix:
         return self._matrix
@@ -122,27 +114,29 @@ class _SegmentProduct(Function):
         ctx.save_for_backward(rows, weight)
         ctx.sizes = sizes
         with section("dense"):
-            out = rows.new_empty(rows.shape[0], weight.shape[2])
-            for x, w, o in zip(rows.split_with_sizes(sizes), weight, out.split_with_sizes(sizes), strict=True):
-                torch.mm(x, w, out=o)
-            return out
+            return _products(rows, weight, sizes)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
         rows, weight = ctx.saved_tensors
-        sizes = ctx.sizes
         need_rows, need_weight, _ = ctx.needs_input_grad
+        grad = grad.contiguous()
         with section("dense"):
-            grads = grad.contiguous().split_with_sizes(sizes)
-            d_rows = torch.empty_like(rows, memory_format=torch.contiguous_format) if need_rows else None
+            d_rows = _products(grad, weight.mT, ctx.sizes) if need_rows else None
             d_weight = torch.empty(weight.shape, dtype=weight.dtype) if need_weight else None
-            if d_rows is not None:
-                for g, w, o in zip(grads, weight, d_rows.split_with_sizes(sizes), strict=True):
-                    torch.mm(g, w.T, out=o)
             if d_weight is not None:
-                for x, g, o in zip(rows.split_with_sizes(sizes), grads, d_weight, strict=True):
-                    torch.mm(x.T, g, out=o)
+                pairs = zip(rows.split_with_sizes(ctx.sizes), grad.split_with_sizes(ctx.sizes), d_weight, strict=True)
+                for x, g, out in pairs:
+                    torch.mm(x.T, g, out=out)
         return d_rows, d_weight, None
+
+
+def _products(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """What `segment_product` gives, no gradient."""
+    out = rows.new_empty(rows.shape[0], weight.shape[2])
+    for x, w, o in zip(rows.split_with_sizes(sizes), weight, out.split_with_sizes(sizes), strict=True):
+        torch.mm(x, w, out=o)
+    return out
 
 
 def segment_product(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
@@ -162,10 +156,8 @@ class _SegmentAdd(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        if not ctx.needs_input_grad[1]:
-            return grad, None, None
         with section("dense"):
-            return grad, csr_product(_membership(ctx.sizes).forward_csr, grad), None
+            return grad, csr_product(_membership(ctx.sizes), grad) if ctx.needs_input_grad[1] else None, None
 
 
 @lru_cache(maxsize=64)
@@ -175,11 +167,11 @@ def owners(sizes: Sequence[int]) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def _membership(sizes: Sequence[int]) -> SparseMatrix:
+def _membership(sizes: Sequence[int]) -> torch.Tensor:
     """(K, N) ones where client k holds row n: one product sums every client's rows, whatever K."""
     total = sum(sizes)
     ends = np.cumsum((0, *sizes))
-    return SparseMatrix(sp.csr_matrix((np.ones(total, np.float32), np.arange(total), ends), shape=(len(sizes), total)))
+    return to_torch_csr(sp.csr_matrix((np.ones(total), np.arange(total), ends), shape=(len(sizes), total)))
 
 
 def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
@@ -217,20 +209,6 @@ def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torc
     return values.new_zeros((clients, *values.shape[1:])).index_add_(0, owner, values)
 
 
-class _Masked(Function):
-    """rows * mask with a constant mask: half the passes of a product whose mask might need a gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        ctx.mask = mask
-        return rows * mask
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        with section("dropout"):
-            return grad * ctx.mask, None
-
-
 def dropout(
     rows: torch.Tensor, p: float, streams: Streams, sizes: Sequence[int], *, relu: bool = False
 ) -> torch.Tensor:
@@ -244,4 +222,4 @@ def dropout(
         keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
         if relu:  # NumPy compares several times faster than torch, and bytes convert faster than bools
             keep &= torch.from_numpy(rows.detach().numpy() > 0)
-        return _apply(_Masked, rows, keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p))))
+        return rows * keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p)))

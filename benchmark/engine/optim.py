@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
@@ -10,8 +12,10 @@ from .config import TrainConfig
 from .timing import section
 
 Tensors = dict[str, torch.Tensor]
+SLOTS = {"adam": ("mean", "square"), "sgd": ("momentum",)}  # what a parameter's state holds
 
 
+@dataclass
 class StackedOptimiser:
     """Adam or SGD with momentum over parameters (K, ...), arithmetic and defaults of torch.optim, fused.
 
@@ -19,10 +23,9 @@ class StackedOptimiser:
     they differ, and Adam's bias correction needs them.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
-        self.state: dict[str, Tensors] = {}
-        self.steps: Tensors = {}
+    config: TrainConfig
+    state: dict[str, Tensors] = field(default_factory=dict)
+    steps: Tensors = field(default_factory=dict)
 
     def reset(self) -> None:
         """Forget all state, as a new optimiser would."""
@@ -40,44 +43,33 @@ class StackedOptimiser:
         grads = {name: grad.contiguous() for name, grad in grads.items()}
         if self.config.grad_clip is not None:
             grads = clip_per_client(grads, self.config.grad_clip)
-        self._start({name: grad for name, grad in grads.items() if name not in self.state})
+        for name, grad in grads.items():
+            if name not in self.state:
+                self.state[name] = {slot: torch.zeros_like(grad) for slot in SLOTS[self.config.optimiser]}
+                self.steps[name] = torch.zeros(len(grad))
         if self.config.optimiser == "adam":
             self._adam(params, grads, active)
         else:
             self._sgd(params, grads, active)
-        # Names that have always stepped together share one count, which is looked at and advanced once.
-        counts = {id(self.steps[name]): self.steps[name] for name in grads}
-        advanced = {key: _counted(steps, active) for key, steps in counts.items()}
         for name in grads:
-            self.steps[name] = advanced[id(self.steps[name])]
-
-    def _start(self, fresh: Tensors) -> None:
-        """The state before the first step of these parameters."""
-        slots = ("mean", "square") if self.config.optimiser == "adam" else ("momentum",)
-        starts = {size: torch.zeros(size) for size in {len(grad) for grad in fresh.values()}}
-        for name, grad in fresh.items():
-            self.state[name] = {slot: torch.zeros_like(grad) for slot in slots}
-            self.steps[name] = starts[len(grad)]
+            if active is None:
+                self.steps[name] += 1
+            else:
+                self.steps[name][active] += 1
 
     def _adam(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
-        columns: tuple[list[torch.Tensor], ...] = ([], [], [], [], [])
-        even: dict[int, bool] = {}
+        rows: list[tuple[torch.Tensor, ...]] = []
         for name, grad in grads.items():
-            slots, steps = self.state[name], self.steps[name]
+            slots, steps, taken = self.state[name], self.steps[name], self.steps[name].tolist()
             stack = (params[name], grad, slots["mean"], slots["square"])
-            if id(steps) not in even:
-                even[id(steps)] = active is None and bool((steps == steps[0]).all())
-            if even[id(steps)]:  # the usual case: one call updates the stack
-                rows: list[tuple[torch.Tensor, ...]] = [(*stack, steps[0].clone())]
+            if active is None and taken.count(taken[0]) == len(taken):  # the usual case: one call updates the stack
+                rows.append((*stack, steps[0].clone()))
             else:
                 movers = range(len(steps)) if active is None else active
-                rows = [(*(t[k] for t in stack), steps[k].clone()) for k in movers]
-            for row in rows:
-                for column, value in zip(columns, row, strict=True):
-                    column.append(value)
-        weights, gradients, means, squares, counts_ = columns
+                rows += [(*(t[k] for t in stack), steps[k].clone()) for k in movers]
+        weights, gradients, means, squares, counts = ([row[column] for row in rows] for column in range(5))
         adam(
-            weights, gradients, means, squares, [], counts_, fused=True, amsgrad=False, maximize=False,
+            weights, gradients, means, squares, [], counts, fused=True, amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,
         )  # fmt: skip
 
@@ -95,17 +87,13 @@ class StackedOptimiser:
         )  # fmt: skip
 
 
-def _counted(steps: torch.Tensor, active: list[int] | None) -> torch.Tensor:
-    """Step counts (K,) after one more step of the active clients."""
-    if active is None:
-        return steps + 1
-    steps = steps.clone()
-    steps[active] += 1
-    return steps
-
-
 def clip_per_client(grads: Tensors, bound: float) -> Tensors:
     """Scale each client's whole gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client)."""
-    norm = torch.stack([g.flatten(1).square().sum(1) for g in grads.values()]).sum(0).sqrt()
+    norm = sum_squares(grads).sqrt()
     factor = (bound / (norm + 1e-6)).clamp(max=1.0)
     return {name: g * factor.view(-1, *[1] * (g.dim() - 1)) for name, g in grads.items()}
+
+
+def sum_squares(params: Tensors) -> torch.Tensor:
+    """(K,) sum of squares over all parameters, client by client."""
+    return torch.stack([value.flatten(1).square().sum(1) for value in params.values()]).sum(0)

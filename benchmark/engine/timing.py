@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from collections.abc import Iterator
 
 _active: dict[str, float] | None = None
-_stack: list[list[float]] = []
+_stack: list[list[float]] = []  # of each open section its start, and the seconds of those nested in it
 
 
-class section:
+class section(contextlib.ContextDecorator):
     """`with section("dense"):` adds the block's own wall seconds, nested sections excluded, to the measurement.
 
     `@section("dense")` does so for every call of a function.
     """
-
-    __slots__ = ("name", "start")
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __enter__(self) -> None:
         if _active is not None:
-            _stack.append([0.0])
-            self.start = time.perf_counter()
+            _stack.append([time.perf_counter(), 0.0])
 
     def __exit__(self, *exc: object) -> None:
         if _active is not None and _stack:
-            elapsed = time.perf_counter() - self.start
-            inner = _stack.pop()[0]
+            start, inner = _stack.pop()
+            elapsed = time.perf_counter() - start
             _active[self.name] += elapsed - inner
             if _stack:
-                _stack[-1][0] += elapsed
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-            with section(self.name):
-                return function(*args, **kwargs)
-
-        return timed
+                _stack[-1][1] += elapsed
 
 
 @contextlib.contextmanager

@@ -14,13 +14,11 @@ from ...metrics import Metrics
 from .backbones import Backbone
 from .config import TrainConfig
 from .evaluate import Diverged, Evaluator, Models
-from .exchange import Exchange
+from .exchange import TASKS, Exchange
 from .method import Method, Skip
 from .policy import Round, Selection
-from .tasks import TASKS
 
 OnRound = Callable[[int, dict[str, float]], None]
-OnBest = Callable[[Evaluator, Models], None]
 
 
 class Outcome(Metrics):
@@ -52,7 +50,7 @@ def train(
     *,
     cohort_size: int | None = None,
     on_round: OnRound | None = None,
-    on_best: OnBest | None = None,
+    on_best: Callable[[Evaluator, Models], None] | None = None,
 ) -> Outcome:
     """Train a method on a federation and score it.
 
@@ -72,9 +70,19 @@ def train(
     arrangement = method.arrange(federation)
     exchange = Exchange(method, arrangement, backbones, config, seed, cohort_size)
     evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, exchange.cohorts)
-    model = _scored_model(method, config, exchange)
-    selection = Selection(config)
-    for phase in method.phases(config):
+    model = _scored_model(exchange)
+    selection = _rounds(exchange, evaluator, model, on_round)
+    outcome = _outcome(selection, model, evaluator, exchange)
+    outcome.total_seconds = time.perf_counter() - begin
+    if on_best is not None:
+        on_best(evaluator, selection.best.models)
+    return outcome
+
+
+def _rounds(exchange: Exchange, evaluator: Evaluator, model: str, on_round: OnRound | None) -> Selection:
+    """All rounds of all phases; a scored phase ends early where patience does."""
+    selection = Selection(exchange.config)
+    for phase in exchange.method.phases(exchange.config):
         for number in range(1, phase.length(exchange.server) + 1):
             exchange.round(phase, number)
             if not phase.scored:
@@ -85,16 +93,13 @@ def train(
                 on_round(seen.number, seen.figures)
             if selection.stops:
                 break
-    outcome = _outcome(selection, model, evaluator, exchange)
-    outcome.total_seconds = time.perf_counter() - begin
-    if on_best is not None:
-        on_best(evaluator, selection.best.models)
-    return outcome
+    return selection
 
 
-def _scored_model(method: Method, config: TrainConfig, exchange: Exchange) -> str:
+def _scored_model(exchange: Exchange) -> str:
     """Whose model is scored, "global" or "personal": without a global one, the clients' own."""
-    model = method.delivers if config.score_model == "auto" else config.score_model
+    asked = exchange.config.score_model
+    model = exchange.method.delivers if asked == "auto" else asked
     return "personal" if model == "global" and exchange.models().server is None else model
 
 
@@ -145,7 +150,6 @@ def _outcome(selection: Selection, model: str, evaluator: Evaluator, exchange: E
         upload_bytes_best=int(best.figures["upload_bytes"]),
         download_bytes_best=int(best.figures["download_bytes"]),
         train_seconds=exchange.seconds,
-        total_seconds=0.0,
         history=selection.history,
         per_client={"val": scored.val.tolist(), "score": scored.test.tolist(), **local},
         notes=evaluator.original.notes,

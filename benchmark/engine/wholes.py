@@ -22,14 +22,13 @@ def union_client(federation: Federation) -> NodeClient:
     assert isinstance(data, NodeData)
     kept = torch.zeros(data.graph.num_edges(), dtype=torch.bool)
     source, target = data.graph.edges(order="eid")
-    held = torch.zeros(data.graph.num_nodes(), dtype=torch.bool)
-    for client in federation.clients:
+    held = [client.graph.ndata["global_id"] for client in federation.clients if isinstance(client, NodeClient)]
+    for own in held:
         mine = torch.zeros(data.graph.num_nodes(), dtype=torch.bool)
-        mine[client.graph.ndata["global_id"]] = True  # type: ignore[union-attr]
+        mine[own] = True
         kept |= mine[source] & mine[target]
-        held |= mine
-    ids = held.nonzero().squeeze(1)
-    place = torch.full((len(held),), -1)
+    ids = torch.unique(torch.cat(held))
+    place = torch.full((data.graph.num_nodes(),), -1)
     place[ids] = torch.arange(len(ids))
     graph = dgl.graph((place[source[kept]], place[target[kept]]), num_nodes=len(ids))
     masks = {part: mask[ids] for part, mask in federation.masks.items()}

@@ -18,9 +18,8 @@ from ...methods import METHODS
 from ..engine import Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
-from ..engine.exchange import Exchange
+from ..engine.exchange import TASKS, Exchange
 from ..engine.network import initial
-from ..engine.tasks import TASKS
 from ..engine.timing import measure
 from ..engine.wholes import whole_client
 from ..runner.execute import peak_memory, reset_peak_memory

@@ -12,10 +12,9 @@ from scipy.optimize import linear_sum_assignment
 
 from ....datasets.federation import GraphSetData
 from ..backbones import Params
-from ..evaluate import Diverged, Evaluator, Models, Scored, beside
+from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside
 from ..network import Network
 from ..random import stream
-from ..targets import Target
 from .graphmethod import GraphMethod
 from .graphsets import GraphStack
 
@@ -40,13 +39,6 @@ class ClusteringEvaluator(Evaluator):
         assert isinstance(data, GraphSetData)
         return data
 
-    @cached_property
-    def _target(self) -> Target:
-        """All graphs as the test part of one scored client, none as validation."""
-        rows = {"val": torch.empty(0, dtype=torch.long), "test": torch.arange(len(self._data.label))}
-        owner = {part: torch.zeros_like(own) for part, own in rows.items()}
-        return Target(rows, owner, {part: self._data.label[own] for part, own in rows.items()}, 1)
-
     def describe(self, model: str, data: str) -> str:
         return f"clustering accuracy, {model} model, k-means on all graphs, best matching"
 
@@ -62,9 +54,10 @@ class ClusteringEvaluator(Evaluator):
             raise Diverged("the model's embeddings are not finite")
         seed = int(stream(self.original.seed, "k-means").integers(2**31))
         cluster = k_means(embedding, self._data.num_classes, seed)
-        predicted = torch.from_numpy(matched(cluster, self._data.label.numpy(), self._data.num_classes))
-        target = self._target
-        return Scored(target.accuracy(predicted, "val"), target.accuracy(predicted, "test"), None, predicted, target)
+        label, every = self._data.label, torch.ones(len(cluster), dtype=torch.bool)
+        predicted = torch.from_numpy(matched(cluster, label.numpy(), self._data.num_classes))
+        # All graphs are the test part of one scored client, none is validation.
+        return Scored.of(predicted, Target.of([label], [{"val": ~every, "test": every}], [len(label)]))
 
     @torch.no_grad()
     def embeddings(self, params: Params, network: Network) -> torch.Tensor:

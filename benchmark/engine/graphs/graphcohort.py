@@ -9,11 +9,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from ..backbones import Params
-from ..cohort import Cohort, sum_squares
+from ..cohort import Cohort
 from .graphsets import GraphBatch, GraphStack
-
-STATISTICS = ("running_mean", "running_var")
 
 
 class GraphCohort(Cohort):
@@ -55,15 +52,6 @@ class GraphCohort(Cohort):
             active = [k for k, own in enumerate(chunks) if step < len(own)]
             self.minibatch = self.stack.batch([own[step] if step < len(own) else nobody for own in chunks])
             yield None if len(active) == len(self) else active
-
-    def sq_distance(self, other: Params) -> torch.Tensor:
-        """(K,) squared 2-norm between what each client trains and `other`: running statistics have no part in it."""
-        return sum_squares({n: v - other[n].detach() for n, v in self.params.items() if not is_statistic(n)})
-
-
-def is_statistic(name: str) -> bool:
-    """Whether a parameter is a running statistic of BatchNorm: averaged and shipped, but not trained."""
-    return name.endswith(STATISTICS)
 
 
 def cut(order: np.ndarray, size: int | None) -> list[np.ndarray]:

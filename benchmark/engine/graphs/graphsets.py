@@ -8,7 +8,7 @@ diffusion) alike; nothing is batched anew at each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import dgl
@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ..ops import SparseMatrix, owners, segment_sum
+from ..ops import SparseMatrix, adjacency, owners, segment_sum
 from ..timing import section
 
 # From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to
@@ -47,9 +47,7 @@ class GraphStack:
         self.lengths: np.ndarray = self.graph.batch_num_nodes().numpy()
         self.starts: np.ndarray = np.concatenate([[0], np.cumsum(self.lengths)])
         self.feat: torch.Tensor = self.graph.ndata["feat"].float()
-        indptr, indices, _ = (part.numpy() for part in self.graph.adj_tensors("csc"))
-        shape = (self.graph.num_nodes(), self.graph.num_nodes())
-        self._adjacency = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=shape)
+        self._adjacency = adjacency(self.graph).scipy()
         self._operators: dict[Operator, sp.csr_matrix] = {}
 
     def operator(self, kind: Operator) -> sp.csr_matrix:
@@ -73,10 +71,7 @@ class GraphBatch:
     stack: GraphStack
     picks: np.ndarray
     counts: tuple[int, ...]
-
-    @property
-    def clients(self) -> int:
-        return len(self.counts)
+    _views: dict[Operator, SparseMatrix] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -86,8 +81,7 @@ class GraphBatch:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Nodes of each client."""
-        ends = np.concatenate([[0], np.cumsum(self.lengths)])[np.cumsum((0, *self.counts))]
-        return tuple(np.diff(ends).tolist())
+        return tuple(int(own.sum()) for own in self.lengths_per_client)
 
     @cached_property
     def lengths_per_client(self) -> list[torch.Tensor]:
@@ -97,21 +91,18 @@ class GraphBatch:
     @cached_property
     def x(self) -> torch.Tensor:
         """(N, d) input features."""
-        return self.stack.feat[torch.from_numpy(_runs(self.stack.starts[self.picks], self.lengths))]
+        return self.stack.feat[torch.from_numpy(np.arange(len(self._moved)) - self._moved)]
+
+    @cached_property
+    def _moved(self) -> np.ndarray:
+        """(N,) how far each row has moved from its place in the stack to that in the batch."""
+        begin = np.cumsum(self.lengths) - self.lengths
+        return np.repeat(begin - self.stack.starts[self.picks], self.lengths)
 
     @cached_property
     def membership(self) -> torch.Tensor:
         """(N,) the graph of each node, by its place in the batch."""
         return torch.repeat_interleave(torch.arange(len(self.picks)), torch.from_numpy(self.lengths))
-
-    @cached_property
-    def owner(self) -> torch.Tensor:
-        """(B,) the client of each graph, by its position."""
-        return owners(self.counts)
-
-    @cached_property
-    def _views(self) -> dict[Operator, SparseMatrix]:
-        return {}
 
     def view(self, kind: Operator) -> SparseMatrix:
         """An operator restricted to the graphs of the batch, (N, N)."""
@@ -121,15 +112,10 @@ class GraphBatch:
         return self._views[kind]
 
     def _cut(self, matrix: sp.csr_matrix) -> SparseMatrix:
-        first, length = self.stack.starts[self.picks], self.lengths
-        begin, end = matrix.indptr[first].astype(np.int64), matrix.indptr[first + length].astype(np.int64)
-        entries = _runs(begin, end - begin)
-        moved = np.cumsum(length) - length - first  # from a graph's first row in the stack to that in the batch
-        columns = matrix.indices[entries] + np.repeat(moved, end - begin)
-        filled = np.diff(matrix.indptr)[_runs(first, length)]
-        indptr = np.concatenate([[0], np.cumsum(filled)])
-        rows = len(filled)
-        return SparseMatrix(sp.csr_matrix((matrix.data[entries], columns, indptr), shape=(rows, rows)), symmetric=True)
+        size = len(self._moved)
+        rows = matrix[np.arange(size) - self._moved]
+        columns = rows.indices + np.repeat(self._moved, np.diff(rows.indptr))
+        return SparseMatrix(sp.csr_matrix((rows.data, columns, rows.indptr), shape=(size, size)), symmetric=True)
 
     @section("pooling")
     def pool(self, rows: torch.Tensor) -> torch.Tensor:
@@ -138,18 +124,13 @@ class GraphBatch:
 
     def mean_over_graphs(self, values: torch.Tensor) -> torch.Tensor:
         """(B,) a value a graph -> (K,) each client's mean; 0 for a client without a graph."""
-        return segment_sum(values, self.owner, self.clients) / _at_least_one(self.counts)
+        return _means(values, self.counts)
 
     def mean_over_nodes(self, values: torch.Tensor) -> torch.Tensor:
         """(N,) a value a node -> (K,) each client's mean; 0 for a client without a graph."""
-        return segment_sum(values, owners(self.sizes), self.clients) / _at_least_one(self.sizes)
+        return _means(values, self.sizes)
 
 
-def _at_least_one(counts: Sequence[int]) -> torch.Tensor:
-    return torch.tensor(counts).clamp(min=1)
-
-
-def _runs(first: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """The numbers first[i], first[i] + 1, ..., first[i] + length[i] - 1 for every i, one run after the other."""
-    shift = first - (np.cumsum(length) - length)
-    return np.asarray(np.arange(int(length.sum()), dtype=np.int64) + np.repeat(shift, length))
+def _means(values: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
+    """(n,) so many values of each client in turn -> (K,) their means; 0 for a client without one."""
+    return segment_sum(values, owners(counts), len(counts)) / torch.tensor(counts).clamp(min=1)

@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 
 from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.targets import Target
+from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.wholes import union_client
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
 from fglbench.methods import METHODS

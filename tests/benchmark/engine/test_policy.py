@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.evaluate import Models, Scored
+from fglbench.benchmark.engine.evaluate import Models, Scored, Target
 from fglbench.benchmark.engine.policy import Round, Selection
-from fglbench.benchmark.engine.targets import Target
 
 NOBODY = Target({}, {}, {}, 0)
 
