@@ -35,7 +35,8 @@ cache (counted in bytes, at the copy bandwidth measured here); peak is the whole
 libraries included.
 
 """
-ALTERNATION = """Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran.
+ALTERNATION = """\
+Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran.
 
 """
 TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Memory", FLOOR))  # of measure_case
@@ -59,11 +60,11 @@ def profile(
     for dataset, clients in wanted:
         typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
         found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs))
-    parts = [_table(title, lines, about) for (title, about), lines in zip(TABLES, zip(*found, strict=True), strict=False)]
+    parts = [_table(*table, lines) for table, lines in zip(TABLES, zip(*found, strict=True), strict=False)]
     if all_methods:
         typer.echo("measuring all methods on cora with 10 clients ...", err=True)
         lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs)
-        parts.append(_table("Every method, Cora, 10 clients", lines, ALTERNATION))
+        parts.append(_table("Every method, Cora, 10 clients", ALTERNATION, lines))
     here = environment(threads)[1]
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
@@ -94,7 +95,7 @@ def _apart(work: Callable[..., T], *args: object) -> T:
         return pool.submit(work, *args).result()
 
 
-def _table(title: str, lines: Iterable[Line], about: str = "") -> str:
+def _table(title: str, about: str, lines: Iterable[Line]) -> str:
     """A section with one table; parts of a round that some case has not are 0 there, and the rest comes last."""
     import pandas as pd
 

@@ -151,11 +151,16 @@ def _incomplete(outcome: Outcome, task: str) -> Iterator[str]:
         yield f"no {', '.join(missing)}"
     if set(outcome.matrix.values()) == {None}:
         yield f"matrix = {outcome.matrix}"
-    if not 1 <= (outcome.best_round or 0) <= (outcome.rounds or 0):
-        yield f"best round {outcome.best_round} of {outcome.rounds}"
     lengths = {name: len(column) for name, column in outcome.history.items()}
     if set(lengths.values()) != {outcome.rounds} or not lengths.keys() >= set(CURVES):
         yield f"history columns {lengths} for {outcome.rounds} rounds"
+    yield from _impossible(outcome)
+
+
+def _impossible(outcome: Outcome) -> Iterator[str]:
+    """What cannot be in a complete outcome."""
+    if not 1 <= (outcome.best_round or 0) <= (outcome.rounds or 0):
+        yield f"best round {outcome.best_round} of {outcome.rounds}"
     for sent in ("upload_bytes", "download_bytes"):
         best, total = getattr(outcome, f"{sent}_best"), getattr(outcome, sent)
         if not 0 <= best <= total == outcome.history[sent][-1]:

@@ -23,9 +23,10 @@ from ..engine.network import initial
 from ..engine.tasks import TASKS
 from ..engine.timing import measure
 from ..engine.wholes import whole_client
-from ..runner.execute import peak_memory, reset_peak_memory
+from ..runner.memory import peak_memory, reset_peak_memory
 
 Line = dict[str, Any]  # of a table: what stands under each heading
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -258,7 +259,7 @@ def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epoch
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
         phases = [(phase, _timing(seconds), own.parts_before[phase]) for phase, seconds in own.before.items()]
         for phase, timing, parts in [*phases, (own.phase.name, timings["own"], shares(own, 5))]:
-            relative = f"{timing.median / timings['fedavg'].median:.2f}x"
-            line = {"method": name, "phase": phase, "ms a round": f"{timing.median:.1f}", "relative to FedAvg": relative}
+            line: Line = {"method": name, "phase": phase, "ms a round": f"{timing.median:.1f}"}
+            line["relative to FedAvg"] = f"{timing.median / timings['fedavg'].median:.2f}x"
             found.append({**line, "largest parts": _largest(parts)})
     return found
