@@ -61,13 +61,11 @@ def tell(found: Validation, base: str | None) -> None:
         typer.echo(plain(finding, 1000))
     if len(every) > SHOWN:
         typer.echo(f"... and {len(every) - SHOWN} more")
-    kind, new = ("submission", "") if found.folder.submission else ("results folder", f", {len(found.fresh)} new")
-    if base is None:
-        new = ""
-    else:
-        kind += f" against {base}"
+    kind = "submission" if found.folder.submission else "results folder"
+    against = "" if base is None else f" against {base}"
+    new = f", {len(found.fresh)} new" if against and not found.folder.submission else ""
     rows = Counter(line.row.suite for line in found.fresh)
     where = f" ({', '.join(f'{plain(suite)} {number}' for suite, number in sorted(rows.items()))})" if rows else ""
     verdict = "valid" if found.ok else "NOT valid: " + count(len(errors), "problem")
     warned = f", {count(len(warnings), 'warning')}" if warnings else ""
-    typer.echo(f"{found.folder.name}: {kind}: {count(len(found.lines), 'row')}{new}{where}: {verdict}{warned}")
+    typer.echo(f"{found.folder.name}: {kind}{against}: {count(len(found.lines), 'row')}{new}{where}: {verdict}{warned}")

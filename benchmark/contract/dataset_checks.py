@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 import dgl
@@ -11,7 +11,7 @@ import torch
 
 from ...datasets import PARTITIONS, SPLITS, DatasetSpec, build_federation
 from ...datasets.federation import Data, NodeData
-from .method_checks import Inapplicable, Judgement, demand, judged, says_what_it_is
+from .method_checks import Inapplicable, Judgement, demand, judged, named, says_what_it_is
 
 CLIENTS = 3
 
@@ -111,12 +111,9 @@ def cuts_into_clients(spec: DatasetSpec) -> None:
         demand(sum(held) == len(data.label), f"clients hold {sum(held)} of {len(data.label)} nodes")
 
 
-CHECKS: dict[str, Callable[[DatasetSpec], None]] = {
-    check.__name__: check
-    for check in (
-        documented, loads, holds_sound_graphs, splits_apart, repeats_itself, is_registered, cuts_into_clients,
-    )
-}  # fmt: skip
+CHECKS = named(
+    documented, loads, holds_sound_graphs, splits_apart, repeats_itself, is_registered, cuts_into_clients,
+)  # fmt: skip
 
 
 def results(spec: DatasetSpec) -> Iterator[tuple[str, Judgement, str]]:

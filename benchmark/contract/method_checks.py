@@ -47,6 +47,10 @@ def demand(holds: object, complaint: str) -> None:
         raise ContractError(complaint)
 
 
+def named(*checks: Callable[[T], None]) -> dict[str, Callable[[T], None]]:
+    return {check.__name__: check for check in checks}
+
+
 def _refusal(method: Method, trial: Trial) -> str | None:
     return method.skip(trial.federation, method.architecture(trial.backbones))
 
@@ -236,13 +240,10 @@ def sees_no_hidden_label(method: Method) -> None:
         _compare(_plain(method, trial), run, trial, "changes with labels that no client may know", exact=True)
 
 
-CHECKS: dict[str, Callable[[Method], None]] = {
-    check.__name__: check
-    for check in (
-        documented, skips_with_a_reason, learns, reports_all_figures, uploads_finite_numbers, repeats_itself,
-        ignores_the_cohort, copies_what_it_keeps, stays_local, sees_no_hidden_label,
-    )
-}  # fmt: skip
+CHECKS = named(
+    documented, skips_with_a_reason, learns, reports_all_figures, uploads_finite_numbers, repeats_itself,
+    ignores_the_cohort, copies_what_it_keeps, stays_local, sees_no_hidden_label,
+)  # fmt: skip
 
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:

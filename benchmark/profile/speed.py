@@ -85,8 +85,8 @@ def _timing(seconds: Sequence[float]) -> Timing:
 class RoundOf:
     """A round of a method's last phase with the protocol's own evaluation, to be called again and again.
 
-    before: seconds of each round of the phases before it, which run in full at the start: what they leave is needed.
-    parts_before: seconds of each part of each of these phases.
+    before: name, milliseconds a round and seconds of each part of the phases before it, which run in full at the start:
+    what they leave is needed.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class RoundOf:
         self.exchange = Exchange(method, arrangement, method.architecture(backbones), config, 0, cohort_size)
         self.evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, self.exchange.cohorts)
         *earlier, self.phase = method.phases(config)
-        self.before: dict[str, list[float]] = {}
-        self.parts_before: dict[str, dict[str, float]] = {}
+        self.before: list[tuple[str, Timing, dict[str, float]]] = []
         for phase in earlier:
+            seconds = []
             with measure() as table:
                 for number in range(1, phase.length(self.exchange.server) + 1):
                     start = self.exchange.seconds
                     self.exchange.round(phase, number)
-                    self.before.setdefault(phase.name, []).append(self.exchange.seconds - start)
-            self.parts_before[phase.name] = _with_other(table, sum(self.before[phase.name]))
+                    seconds.append(self.exchange.seconds - start)
+            self.before.append((phase.name, _timing(seconds), _with_other(table, sum(seconds))))
         self.evaluates = evaluate and self.phase.scored
         self.data, self.number = config.score_on, 0
 
@@ -257,8 +257,7 @@ def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epoch
             continue
         own, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
-        phases = [(phase, _timing(seconds), own.parts_before[phase]) for phase, seconds in own.before.items()]
-        for phase, timing, parts in [*phases, (own.phase.name, timings["own"], shares(own, 5))]:
+        for phase, timing, parts in [*own.before, (own.phase.name, timings["own"], shares(own, 5))]:
             line: Line = {"method": name, "phase": phase, "ms a round": f"{timing.median:.1f}"}
             line["relative to FedAvg"] = f"{timing.median / timings['fedavg'].median:.2f}x"
             found.append({**line, "largest parts": _largest(parts)})

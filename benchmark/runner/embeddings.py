@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from ...datasets.federation import NodeData
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch, collate
+from ..engine.cohort import Cohort
 from ..engine.evaluate import Evaluator, Models
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.network import Network
@@ -49,15 +51,19 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     elif not evaluator.method.travels:
         notes.append("clients' models are bound to their own graphs")
     else:
-        clients = 0
-        for own, cohort in zip(models.personal, evaluator.cohorts, strict=True):
-            for position in range(min(len(cohort), CLIENTS - clients)):
-                rows = embed(cohort.network.take(own, [position]), cohort.network.select([position]))
-                name = "global" if one and "global" not in found else f"client_{clients:03d}"
-                notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
-                clients += 1
+        for client, model in enumerate(islice(_apart(models.personal, evaluator.cohorts), CLIENTS)):
+            rows = embed(*model)
+            name = "global" if one and "global" not in found else f"client_{client:03d}"
+            notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
     found["note"] = np.array("; ".join(dict.fromkeys(notes)))
     return found
+
+
+def _apart(personal: Sequence[Params], cohorts: Sequence[Cohort]) -> Iterator[tuple[Params, Network]]:
+    """The model of each client by itself."""
+    for own, cohort in zip(personal, cohorts, strict=True):
+        for position in range(len(cohort)):
+            yield cohort.network.take(own, [position]), cohort.network.select([position])
 
 
 def _add(found: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:
