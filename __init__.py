@@ -10,6 +10,7 @@ Importing the package is cheap; torch and DGL are loaded when they are needed.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,17 +21,12 @@ os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL writes a file in
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "load_results", "register", "run"]
+_HOMES = {"load_results": ".benchmark.store", "register": ".benchmark.api", "run": ".benchmark.api"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load_results":
-        from .benchmark.store import load_results
-
-        return load_results
-    if name in ("register", "run"):
-        from .benchmark import api
-
-        return getattr(api, name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -61,20 +61,21 @@ def run(
     cannot be had gets a row that says so. memory_limit: GiB a worker. plugins: Python files or modules that register
     methods or datasets; workers import them too. embeddings: keep those of the best round; a finished cell without them
     runs again. One line a cell, in the order of the plan; a cell that failed has its row too. Warns of each dataset
-    that cannot be had, and runs the other cells. Raises UserError for anything unknown, when nothing can be run, and
-    for a results folder that cannot be written.
+    that cannot be had, and runs the others. UserError for anything unknown, nothing to run, a folder not to be written.
     """
-    import pandas as pd
-
-    files = load_plugins(plugins)
     request = Request(
         suites=tuple(suites), all_suites=all_suites, quick=quick, methods=tuple(methods), datasets=tuple(datasets),
         partitions=tuple(partitions), clients=tuple(clients), splits=tuple(splits), backbones=tuple(backbones),
         seeds=tuple(seeds), settings=tuple(settings),
     )  # fmt: skip
-    options = Options(jobs, threads, timeout, memory_limit, submitter, files, embeddings)
-    job = Job(request, Store(results), options, tuple(rerun), missing_rows)
+    options = Options(jobs, threads, timeout, memory_limit, submitter, load_plugins(plugins), embeddings)
+    return _frame(Job(request, Store(results), options, tuple(rerun), missing_rows), observer)
+
+
+def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
+    """Carry a job out; its rows."""
+    import pandas as pd
+
     plan = job.plan()
-    job.run(job.load(plan, partial(warnings.warn, stacklevel=3)), observer)
-    frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in job.rows(plan)], columns=COLUMNS)
-    return frame
+    job.run(job.load(plan, partial(warnings.warn, stacklevel=4)), observer)
+    return pd.DataFrame([row.model_dump() for row in job.rows(plan)], columns=COLUMNS)

@@ -29,17 +29,10 @@ def options(
         typer.echo(context.get_help())
 
 
-app.command()(run.run)
-app.command()(reproduce.reproduce)
-app.command()(status.status)
-app.command("list")(catalogue.list_names)
-app.command()(catalogue.show)
-app.command()(report.report)
-app.command()(report.compare)
-app.command()(profile.profile)
+for command in (
+    run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
+    profile.profile, check.check, submit.submit, validate.validate, verify.verify,
+):  # fmt: skip
+    app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(new.app, name="new")
-app.command()(check.check)
-app.command()(submit.submit)
-app.command()(validate.validate)
-app.command()(verify.verify)
 app.add_typer(data.app, name="data")

@@ -18,7 +18,7 @@ KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
 Kind = Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS))]
 
 
-def list_names(kind: Kind, plugin: Plugins = None) -> None:
+def list_(kind: Kind, plugin: Plugins = None) -> None:
     """List the methods, datasets, partitions, splits, backbones or suites there are."""
     if kind not in KINDS:
         raise did_you_mean(kind, KINDS, "kind of thing to list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,12 +72,11 @@ def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters 
     table.columns[1].overflow = "fold"
     rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
     rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
-    rows |= {"citation": spec.about.citation, "licence": spec.about.licence, "home": spec.about.home}
-    rows |= {"note": spec.about.note, "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
+    rows |= {**asdict(spec.about), "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
     rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
     for key, value in rows.items():
         if value != "":
-            table.add_row(key, _figure(value))
+            table.add_row(key, f"{value:.4g}" if isinstance(value, float) else str(value))
     plain_console().print(table)
 
 
@@ -110,20 +110,18 @@ def partition(
 
 
 def _print(description: Description) -> None:
-    labels = description.labels
     table = plain_table("client", *description.clients.columns, "labels (class:count)", numeric=True)
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
-    for (client, row), counts in zip(description.clients.iterrows(), labels, strict=True):
+    for (client, row), counts in zip(description.clients.iterrows(), description.labels, strict=True):
         held = " ".join(f"{c}:{count}" for c, count in enumerate(counts) if count)
         table.add_row(str(client), *(f"{v:.4f}" if key == "emd" else str(int(v)) for key, v in row.items()), held)
     plain_console().print(table)
-    lines = [f"EMD {description.emd:.4f} (label skew, weighted by size; 0 = as the whole)"]
-    if description.lost_edges is not None and description.total_edges:
-        share = description.lost_edges / description.total_edges
-        lines.append(f"lost edges {description.lost_edges} of {description.total_edges} ({share:.1%})")
-    lines.append(f"coverage {description.coverage:.1%} of all; held by every client {description.in_all:.1%}")
-    lines.append(f"overlap of two clients {description.pairwise:.1%} (mean of |A and B| / |A or B|)")
-    typer.echo("\n" + "\n".join(lines))
+    typer.echo(f"\nEMD {description.emd:.4f} (label skew, weighted by size; 0 = as the whole)")
+    lost, edges = description.lost_edges, description.total_edges
+    if lost is not None and edges:
+        typer.echo(f"lost edges {lost} of {edges} ({lost / edges:.1%})")
+    typer.echo(f"coverage {description.coverage:.1%} of all; held by every client {description.in_all:.1%}")
+    typer.echo(f"overlap of two clients {description.pairwise:.1%} (mean of |A and B| / |A or B|)")
 
 
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -155,7 +153,3 @@ def _trust(spec: DatasetSpec) -> str:
     if spec.unverified:
         return f"all but {', '.join(spec.unverified)}, for which no fingerprint could be registered"
     return "against the registered fingerprint"
-
-
-def _figure(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

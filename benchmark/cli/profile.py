@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -16,7 +16,7 @@ from ...registry import UserError
 from ..store.provenance import environment, now
 
 if TYPE_CHECKING:
-    from ..profile.speed import Case, MethodTiming, Timing
+    from ..profile.speed import Line
 
 T = TypeVar("T")
 CASES = ("cora:10", "cora:20", "cora:100", "pubmed:10")
@@ -29,6 +29,17 @@ a centralised GCN-64 on the uncut graph in plain PyTorch (CSR features and adjac
 evaluation). All columns of a row were measured in alternation in one process: medians of {rounds} rounds, quartiles in
 brackets. The ratios are what counts; the milliseconds belong to the machine.
 """
+FLOOR = """\
+The floor is what parameters, gradients and Adam's moments of all clients must move in a round if nothing stays in the
+cache (counted in bytes, at the copy bandwidth measured here); peak is the whole process, data and
+libraries included.
+
+"""
+ALTERNATION = """\
+Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran.
+
+"""
+TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Memory", FLOOR))  # of measure_case
 
 
 def profile(
@@ -45,14 +56,15 @@ def profile(
     from ..profile.speed import measure_case, measure_methods
 
     wanted = [_parse(text) for text in (case or (() if all_methods else CASES))]
-    found: list[Case] = []
+    found = []
     for dataset, clients in wanted:
         typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
         found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs))
-    parts = [_ratios(found), _parts(found), _memory(found)] if found else []
+    parts = [_table(*table, lines) for table, lines in zip(TABLES, zip(*found, strict=True), strict=False)]
     if all_methods:
         typer.echo("measuring all methods on cora with 10 clients ...", err=True)
-        parts.append(_methods(_apart(measure_methods, "cora", 10, rounds, threads, epochs)))
+        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs)
+        parts.append(_table("Every method, Cora, 10 clients", ALTERNATION, lines))
     here = environment(threads)[1]
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
@@ -83,61 +95,12 @@ def _apart(work: Callable[..., T], *args: object) -> T:
         return pool.submit(work, *args).result()
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    return tabulate(rows, headers, tablefmt="github", disable_numparse=True) + "\n"
+def _table(title: str, about: str, lines: Iterable[Line]) -> str:
+    """A section with one table; parts of a round that some case has not are 0 there, and the rest comes last."""
+    import pandas as pd
 
-
-def _ratios(cases: list[Case]) -> str:
-    rows = []
-    for c in cases:
-        base = c.timings["centralised"].median
-        cohort, ones = c.timings["cohort"], c.timings["cohorts of one"]
-        uncut = c.timings.get("one uncut cohort")
-        cut = "1 cohort" if len(c.cohort_sizes) == 1 else f"{len(c.cohort_sizes)} cohorts of {max(c.cohort_sizes)}"
-        rows.append([
-            c.dataset, c.clients, cut, _ms(cohort), _ms(c.timings["centralised"]), f"{cohort.median / base:.2f}x",
-            _ms(ones), f"{ones.median / cohort.median:.1f}x", _ms(uncut) if uncut else "",
-            _ms(c.timings["global, same engine"]),
-        ])  # fmt: skip
-    headers = ["dataset", "clients", "cut into", "round, ms", "centralised E epochs, ms", "round / centralised",
-               "cohorts of one, ms", "one by one / cohort", "uncut, ms", "centralised in our engine, ms"]  # fmt: skip
-    return "## A round\n\n" + _table(headers, rows)
-
-
-def _ms(t: Timing) -> str:
-    return f"{t.median:.1f} [{t.low:.1f}, {t.high:.1f}]"
-
-
-def _parts(cases: list[Case]) -> str:
-    names = [*dict.fromkeys(name for c in cases for name in c.shares if name != "other"), "other"]
-    rows = []
-    for c in cases:
-        total, shares = sum(c.shares.values()), [c.shares.get(name, 0) for name in names]
-        rows.append([c.dataset, c.clients, *(f"{share:.2f} ({share / total:.0%})" for share in shares)])
-    return "## Where the time goes, ms a round (share)\n\n" + _table(["dataset", "clients", *names], rows)
-
-
-def _memory(cases: list[Case]) -> str:
-    rows = [
-        [c.dataset, c.clients, f"{c.floor[0] / 2**20:.0f}", f"{c.floor[1]:.1f}",
-         f"{c.timings['cohort'].median / c.floor[1]:.1f}x", "" if c.peak is None else f"{c.peak:.0f}"]
-        for c in cases
-    ]  # fmt: skip
-    text = (
-        "## Memory\n\nThe floor is what parameters, gradients and Adam's moments of all clients must move in a round "
-        "if nothing stays in the\ncache (counted in bytes, at the copy bandwidth measured here); peak is "
-        "the whole process, data and\nlibraries included.\n\n"
-    )
-    return text + _table(["dataset", "clients", "floor, MiB a round", "floor, ms", "round / floor", "peak, MiB"], rows)
-
-
-def _methods(timings: list[MethodTiming]) -> str:
-    rows = [
-        [t.method, t.phase, f"{t.timing.median:.1f}", f"{t.timing.median / t.fedavg.median:.2f}x", t.largest]
-        for t in timings
-    ]
-    text = (
-        "## Every method, Cora, 10 clients\n\nEach method alternates with FedAvg in the same process; phases that "
-        "prepare another were timed as they ran.\n\n"
-    )
-    return text + _table(["method", "phase", "ms a round", "relative to FedAvg", "largest parts"], rows)
+    frame = pd.DataFrame(lines).fillna("0.00 (0%)")
+    if "other" in frame:
+        frame["other"] = frame.pop("other")
+    text = tabulate(frame, "keys", tablefmt="github", disable_numparse=True, showindex=False)
+    return f"## {title}\n\n{about}{text}\n"

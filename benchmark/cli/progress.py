@@ -21,7 +21,7 @@ class Display(Observer):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.cells, self.count = 0, Counter[str]()
-        self.rounds: dict[str, int] = {}
+        self.rounds: dict[tuple[str, str], int] = {}
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=12, table_column=Column(min_width=12)),
@@ -43,24 +43,22 @@ class Display(Observer):
         self.progress.stop()
 
     def started(self, item: Item) -> None:
-        self.rounds[item.cell.key] = 0
         self.progress.update(self.bar, now=str(item.cell))
 
     def round(self, item: Item, number: int, figures: dict[str, Any]) -> None:
-        key, total = item.cell.key, item.cell.training.rounds
-        step = min(number, total) - self.rounds.get(key, 0)
-        if step > 0:
-            self.rounds[key] = min(number, total)
-            self.progress.update(self.bar, advance=step, now=f"{item.cell}{_score(figures.get('score'))}")
+        self._advance(item, number, now=f"{item.cell}{_score(figures.get('score'))}")
 
     def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None:
-        rest = item.cell.training.rounds - self.rounds.pop(item.cell.key, 0)
         self.count[row.status] += 1
-        self.progress.update(self.bar, advance=rest, description=self._description())
+        self._advance(item, item.cell.training.rounds, description=self._description())
         what = f"{row.score:.4f}" if row.status == "ok" and row.score is not None else f"{row.status}: {row.error}"
         seconds = "elsewhere" if elsewhere else f"{row.total_seconds:.1f} s" if row.total_seconds is not None else ""
         line = f"[{sum(self.count.values())}/{self.cells}] {item.cell}  {what}  {seconds}"
         self.console.print(line.rstrip(), soft_wrap=True)
+
+    def _advance(self, item: Item, number: int, **shown: Any) -> None:
+        self.rounds[item.suite, item.cell.key] = min(number, item.cell.training.rounds)
+        self.progress.update(self.bar, completed=sum(self.rounds.values()), **shown)
 
     def _description(self) -> str:
         bad = sum(count for status, count in self.count.items() if status not in ("ok", "skipped"))

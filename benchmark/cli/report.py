@@ -79,16 +79,16 @@ def compare(
     from ...report.build import load_boards
     from ...report.compare import compare as duel, shown
 
-    found = load_boards(results)
-    boards = [board for board in found if suite in (None, board.suite)]
-    if suite is not None and not boards:
-        raise did_you_mean(suite, [board.suite for board in found], "suite with results")
-    known = {entrant for board in boards for entrant in board.entrants}
+    boards = {board.suite: board for board in load_boards(results)}
+    if suite is not None and suite not in boards:
+        raise did_you_mean(suite, boards, "suite with results")
+    chosen = [board for name, board in boards.items() if suite in (None, name)]
+    known = set().union(*(board.entrants for board in chosen))
     for name in (first, second):
         if name not in known:
             raise did_you_mean(name, known, "method with results")
-    met = [duel(board, first, second) for board in boards if {first, second} <= set(board.entrants)]
-    duels = [each for each in met if each is not None]
+    met = (duel(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
+    duels = list(filter(None, met))
     if not duels:
         raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
     typer.echo("\n\n".join(map(shown, duels)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,6 @@ from .run import carry_out
 
 if TYPE_CHECKING:
     from ..runner.job import Job
-    from ..suites.suite import Suite
 
 
 def reproduce(
@@ -42,19 +42,14 @@ def reproduce(
 
     Cells that another suite has run already are taken over from there, with their rows.
     """
-    from ...report.papers import tables
-
     if table is None:
         _list_tables()
         return 0
-    if table not in tables():
-        raise did_you_mean(table, tables(), "table")
     from ..runner.job import Job, Options, Request, Store
-    from ..suites.suitefile import load_suite
 
-    wanted = _narrowed(table, load_suite(table), given.names(only))
+    wanted = _narrowed(table, given.names(only))
     request = Request(
-        suites=(table,), datasets=wanted["datasets"], methods=wanted["methods"],
+        suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
     options = Options(jobs, threads, timeout, memory_limit, submitter)
@@ -73,32 +68,36 @@ def _list_tables() -> None:
     plain_console().print(listing)
 
 
-def _narrowed(table: str, suite: Suite, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The datasets and methods that the words of --only stand for; none for "all"."""
-    own = {axis: {e.name for block in suite.cross for e in getattr(block, axis)} for axis in ("datasets", "methods")}
-    words: dict[str, set[tuple[str, str]]] = {}
-    for word, axis, name in _printed(table):  # the paper's words first: ours stand for themselves below
-        if name in own[axis]:
-            words.setdefault(word.lower(), set()).add((axis, name))
-    words |= {name: {(axis, name)} for axis, known in own.items() for name in known}
+def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The datasets and methods that the words of --only stand for; none for "all". UserError for an unknown table."""
+    from ...report.papers import tables
+
+    if table not in tables():
+        raise did_you_mean(table, tables(), "table")
+    words, found = _words(table), set[tuple[str, str]]()
     for word in only:
         if word.lower() not in words:
             raise did_you_mean(word, words, f"dataset or method of {table}")
-    found = sorted(set().union(*(words[word.lower()] for word in only)))
-    return {axis: tuple(name for where, name in found if where == axis) for axis in own}
+        found |= words[word.lower()]
+    return {axis: tuple(sorted(name for where, name in found if where == axis)) for axis in ("dataset", "method")}
 
 
-def _printed(table: str) -> Iterator[tuple[str, str, str]]:
-    """(word, axis, our name) for every dataset and method that the paper's table prints."""
+def _words(table: str) -> dict[str, set[tuple[str, str]]]:
+    """The (axis, our name) that each word for a dataset or method stands for: the paper's words, and ours."""
     from ...report.papers import printed, tables
+    from ..suites.suitefile import load_suite
 
+    axes = ("dataset", "method")
+    blocks = load_suite(table).cross
+    own = {(axis, entry.name) for block in blocks for axis in axes for entry in getattr(block, f"{axis}s")}
+    words = defaultdict[str, set[tuple[str, str]]](set)
     paper, spec = tables()[table]
-    for figure in paper.rows(spec, printed()):
-        for part in paper.components(spec, figure):
-            where = paper.where(spec, part)
-            for axis in ("dataset", "method"):
-                if isinstance(name := where.get(axis), str):
-                    yield getattr(part, axis), f"{axis}s", name
+    for part in (part for figure in paper.rows(spec, printed()) for part in paper.components(spec, figure)):
+        for axis in axes:
+            name = paper.where(spec, part).get(axis)
+            if isinstance(name, str) and (axis, name) in own:
+                words[getattr(part, axis).lower()].add((axis, name))
+    return words | {name: {(axis, name)} for axis, name in own}
 
 
 def _reuse(job: Job, table: str, dry_run: bool) -> None:
@@ -111,6 +110,6 @@ def _reuse(job: Job, table: str, dry_run: bool) -> None:
     if not dry_run:
         job.store.prepare([table])
         take_over(found, job.store)
-    sources = ", ".join(sorted({source.suite for _, source in found}))
+    sources = ", ".join(sorted({row.suite for _, row in found}))
     what = "of these would be taken over" if dry_run else "taken over"
     plain_console().print(f"{len(found)} {what} from {sources}")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -82,7 +82,11 @@ def carry_out(job: Job, dry_run: bool) -> int:
     begun = time.monotonic()
     with _terminated_as_interrupted():
         summary = job.run(left, Display(console))
-    _tell_end(summary.counts(), time.monotonic() - begun, sorted({i.suite for i in left.todo}), job.store.root, console)
+    minutes, seconds = divmod(round(time.monotonic() - begun), 60)
+    parts = ", ".join(f"{number} {status}" for status, number in summary.counts().most_common())
+    places = ", ".join(str(job.store.root / suite) for suite in sorted({item.suite for item in left.todo}))
+    end = f"{parts} in {minutes}:{seconds:02d}; rows in {places}; next: fglbench report"
+    console.print(end, soft_wrap=True)
     complete = summary.ok and len(left.items) == len(plan.items)
     return 0 if complete and not plan.counts()["failed"] else 1
 
@@ -90,11 +94,7 @@ def carry_out(job: Job, dry_run: bool) -> int:
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM stops a run as Ctrl-C does: workers end, what is finished is kept."""
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
@@ -102,26 +102,16 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def _tell_plan(plan: Plan, console: Console) -> None:
-    count, stale = plan.counts(), plan.stale()
+    count, stale, total = plan.counts(), plan.stale(), len(plan.items)
     words = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}
-    total = len(plan.items)
-    console.print(
-        f"{total} cell{'s' * (total != 1)}: {', '.join(f'{count[state]} {word}' for state, word in words.items())}"
-    )
+    states = ", ".join(f"{count[state]} {word}" for state, word in words.items())
+    console.print(f"{total} cell{'s' * (total != 1)}: {states}")
     for line in why(plan):
         console.print(f"  {line}", soft_wrap=True)
     if count["failed"]:
         console.print("  failed cells are run again with --rerun failed")
     if stale:
         console.print(f"  {stale} done with other source code of the method than now: run again with --rerun stale")
-
-
-def _tell_end(count: Counter[str], seconds: float, suites: list[str], results: Path, console: Console) -> None:
-    parts = [f"{number} {status}" for status, number in count.most_common()]
-    minutes, rest = divmod(round(seconds), 60)
-    places = ", ".join(str(results / suite) for suite in suites)
-    what = f"{', '.join(parts)} in {minutes}:{rest:02d}"
-    console.print(f"{what}; rows in {places}; next: fglbench report", soft_wrap=True)
 
 
 def outline(items: list[Item]) -> list[str]:

@@ -13,8 +13,6 @@ from .output import plain_console, plain_table
 if TYPE_CHECKING:
     from ..runner.plan import Plan
 
-COLUMNS = ("suite", "cells", "done", "failed", "skipped", "to do", "stale")
-
 
 def status(suite: Suites = None, results: Results = Path("results"), plugin: Plugins = None) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons) and still to do."""
@@ -23,7 +21,7 @@ def status(suite: Suites = None, results: Results = Path("results"), plugin: Plu
     from ..suites.suitefile import load_suite, suite_names
 
     store = Store(results)
-    table = plain_table(*COLUMNS, numeric=True)
+    table = plain_table("suite", "cells", "done", "failed", "skipped", "to do", "stale", numeric=True)
     plans = {}
     for found in map(load_suite, names(suite) or suite_names()):
         plans[found.name] = plan = make_plan([(found.name, cell) for cell in found.cells()], store)

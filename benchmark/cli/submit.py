@@ -11,27 +11,26 @@ from .options import Plugins, Results, Suites, names
 from .validate import tell
 
 Text = str | None
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")]
+Meta = Annotated[Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")]
+Base = Annotated[
+    Path | None, typer.Option("--base", metavar="DIR", help="the results that it adds to [results, if there]")
+]
 
 
 def submit(
     name: Annotated[str, typer.Argument(metavar="METHOD", help="the method whose rows are packed")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")
-    ] = None,
+    out: Out = None,
     suite: Suites = None,
     results: Results = Path("results"),
-    meta: Annotated[
-        Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")
-    ] = None,
+    meta: Meta = None,
     paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
     code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
     licence: Annotated[Text, typer.Option(metavar="TEXT", help="of the code: MIT, Apache-2.0, ...")] = None,
     hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
     contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
     notes: Annotated[Text, typer.Option(metavar="TEXT", help="anything else")] = None,
-    base: Annotated[
-        Path | None, typer.Option("--base", metavar="DIR", help="the results that it adds to [results, if there]")
-    ] = None,
+    base: Base = None,
     plugin: Plugins = None,
 ) -> None:
     """Pack a method's rows, their curves and environments and the metadata; only what validates is written.

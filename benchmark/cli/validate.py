@@ -55,16 +55,17 @@ def tell(found: Validation, base: str | None) -> None:
     """Every problem on a line of its own, then what was looked at."""
     from ...report.text import count, plain
 
-    every = [*found.findings.errors, *found.findings.warnings]
+    errors, warnings = found.findings.errors, found.findings.warnings
+    every = [*errors, *warnings]
     for finding in every[:SHOWN]:
         typer.echo(plain(finding, 1000))
     if len(every) > SHOWN:
         typer.echo(f"... and {len(every) - SHOWN} more")
-    submission, rows = found.folder.submission, Counter(line.row.suite for line in found.lines if line in found.fresh)
-    kind = ("submission" if submission else "results folder") + (f" against {base}" if base is not None else "")
-    new = f", {rows.total()} new" if base is not None and not submission else ""
-    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(rows.items()))
-    about = f"{count(len(found.lines), 'row')}{new}{f' ({where})' if where else ''}"
-    verdict = "valid" if found.ok else "NOT valid: " + count(len(found.findings.errors), "problem")
-    warned = f", {count(len(found.findings.warnings), 'warning')}" if found.findings.warnings else ""
-    typer.echo(f"{found.folder.name}: {kind}: {about}: {verdict}{warned}")
+    kind = "submission" if found.folder.submission else "results folder"
+    against = "" if base is None else f" against {base}"
+    new = f", {len(found.fresh)} new" if against and not found.folder.submission else ""
+    rows = Counter(line.row.suite for line in found.fresh)
+    where = f" ({', '.join(f'{plain(suite)} {number}' for suite, number in sorted(rows.items()))})" if rows else ""
+    verdict = "valid" if found.ok else "NOT valid: " + count(len(errors), "problem")
+    warned = f", {count(len(warnings), 'warning')}" if warnings else ""
+    typer.echo(f"{found.folder.name}: {kind}{against}: {count(len(found.lines), 'row')}{new}{where}: {verdict}{warned}")

@@ -7,10 +7,10 @@ wrong. `CHECKS` has them all by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, TypeVar
 
 import torch
 
@@ -30,6 +30,7 @@ LEARNING = {
 RTOL, ATOL = 1e-5, 1e-6  # rounding of float32 over a few rounds
 
 Judgement = Literal["ok", "failed", "skipped"]
+T = TypeVar("T")
 
 
 class ContractError(Exception):
@@ -40,12 +41,25 @@ class Inapplicable(Exception):
     """A check has nothing to look at; the message is the reason."""
 
 
+def demand(holds: object, complaint: str) -> None:
+    """ContractError with the complaint unless something holds."""
+    if not holds:
+        raise ContractError(complaint)
+
+
+def named(*checks: Callable[[T], None]) -> dict[str, Callable[[T], None]]:
+    return {check.__name__: check for check in checks}
+
+
+def _refusal(method: Method, trial: Trial) -> str | None:
+    return method.skip(trial.federation, method.architecture(trial.backbones))
+
+
 def fitting(method: Method) -> list[Trial]:
-    """The trials that the method does not skip. ContractError when it skips all."""
-    reasons = {trial.name: method.skip(trial.federation, method.architecture(trial.backbones)) for trial in trials()}
-    found = [trial for trial in trials() if reasons[trial.name] is None]
+    """The trials that the method does not skip. Inapplicable when it skips all."""
+    found = [trial for trial in trials() if _refusal(method, trial) is None]
     if not found:
-        raise ContractError(f"skips every trial: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}")
+        raise Inapplicable("it skips every federation that there is to try it on")
     return found
 
 
@@ -71,28 +85,27 @@ def documented(method: Method) -> None:
 
 def says_what_it_is(cls: type[Spec], what: str) -> None:
     """ContractError unless a class has a docstring (`what`: what belongs there), and its parameters descriptions."""
-    if not (cls.__dict__.get("__doc__") or "").strip():
-        raise ContractError(f"has no docstring: {what}")
+    demand((cls.__dict__.get("__doc__") or "").strip(), f"has no docstring: {what}")
     bare = [name for name, info in cls.model_fields.items() if not (info.description or "").strip()]
-    if bare:
-        raise ContractError(f"does not describe its parameters {', '.join(bare)}: Field(default, description=...)")
+    demand(not bare, f"does not describe its parameters {', '.join(bare)}: Field(default, description=...)")
 
 
 def skips_with_a_reason(method: Method) -> None:
     """A federation of another task is refused in one line, by `skip` and before anything is trained."""
-    for trial in trials():
+    reasons = {trial: _refusal(method, trial) for trial in trials()}
+    for trial, reason in reasons.items():
         if trial.federation.task == method.task:
             continue
-        reason = method.skip(trial.federation, method.architecture(trial.backbones))
-        if not reason or "\n" in reason:
-            raise ContractError(f"skip gives no one-line reason for {trial.name}, which are not its task: {reason!r}")
+        complaint = f"skip gives no one-line reason for {trial.name}, which are not its task: {reason!r}"
+        demand(reason and "\n" not in reason, complaint)
         try:
             train(trial.federation, method, trial.backbones, trial.config, 0)
         except Skip as refused:
             if str(refused) == reason:
                 continue
         raise ContractError(f"trains on {trial.name} although it skips them")
-    fitting(method)
+    every = "; ".join(f"{trial.name}: {reason}" for trial, reason in reasons.items())
+    demand(None in reasons.values(), f"skips every trial: {every}")
 
 
 def learns(method: Method) -> None:
@@ -107,8 +120,7 @@ def learns(method: Method) -> None:
     else:
         what, floor = "does not learn", _guessing(federation)
         needed = floor + (1 - floor) / 3
-    if not score > needed:
-        raise ContractError(f"{what}: score {score:.3f}, untrained or guessing {floor:.3f}, needed {needed:.3f}")
+    demand(score > needed, f"{what}: score {score:.3f}, untrained or guessing {floor:.3f}, needed {needed:.3f}")
 
 
 def _guessing(federation: Federation) -> float:
@@ -132,41 +144,40 @@ def reports_all_figures(method: Method) -> None:
     """The outcome of a run is complete and consistent."""
     for trial in fitting(method):
         outcome = train(trial.federation, method, trial.backbones, trial.config, 0)
-        wrong = _incomplete(outcome, trial)
-        if wrong:
-            raise ContractError(f"on {trial.name}: outcome with {wrong}")
+        wrong = next(_incomplete(outcome, trial.federation.task), None)
+        demand(wrong is None, f"on {trial.name}: outcome with {wrong}")
 
 
-def _incomplete(outcome: Outcome, trial: Trial) -> str | None:
-    """What is missing or impossible in an outcome."""
-    task = trial.federation.task
+def _incomplete(outcome: Outcome, task: str) -> Iterator[str]:
+    """What is missing or impossible in an outcome, the most basic first."""
     always = [name for name, column in METRICS.items() if task in column.always]
-    missing = [name for name in always if getattr(outcome, name) in (None, "")]
-    if missing:
-        return f"no {', '.join(missing)}"
-    if all(value is None for value in outcome.matrix.values()):
-        return f"matrix = {outcome.matrix}"
-    if not 1 <= (outcome.best_round or 0) <= (outcome.rounds or 0):
-        return f"best round {outcome.best_round} of {outcome.rounds}"
+    if missing := [name for name in always if getattr(outcome, name) in (None, "")]:
+        yield f"no {', '.join(missing)}"
+    if set(outcome.matrix.values()) == {None}:
+        yield f"matrix = {outcome.matrix}"
     lengths = {name: len(column) for name, column in outcome.history.items()}
-    if set(lengths.values()) != {outcome.rounds} or not set(CURVES) <= set(lengths):
-        return f"history columns {lengths} for {outcome.rounds} rounds"
-    for direction in ("upload", "download"):
-        best, total = getattr(outcome, f"{direction}_bytes_best"), getattr(outcome, f"{direction}_bytes")
-        if not 0 <= best <= total or outcome.history[f"{direction}_bytes"][-1] != total:
-            return f"{direction} bytes {best} at the best round and {total} in the end"
+    if set(lengths.values()) != {outcome.rounds} or not lengths.keys() >= set(CURVES):
+        yield f"history columns {lengths} for {outcome.rounds} rounds"
+    yield from _impossible(outcome)
+
+
+def _impossible(outcome: Outcome) -> Iterator[str]:
+    """What cannot be in a complete outcome."""
+    if not 1 <= (outcome.best_round or 0) <= (outcome.rounds or 0):
+        yield f"best round {outcome.best_round} of {outcome.rounds}"
+    for sent in ("upload_bytes", "download_bytes"):
+        best, total = getattr(outcome, f"{sent}_best"), getattr(outcome, sent)
+        if not 0 <= best <= total == outcome.history[sent][-1]:
+            yield f"{sent.replace('_', ' ')} {best} at the best round and {total} in the end"
     if not 0 < (outcome.train_seconds or 0) <= (outcome.total_seconds or 0):
-        return f"{outcome.train_seconds} s of training in {outcome.total_seconds} s"
-    return None
+        yield f"{outcome.train_seconds} s of training in {outcome.total_seconds} s"
 
 
 def uploads_finite_numbers(method: Method) -> None:
     """Every upload and every final model is finite, also of a client without a training node."""
     for trial in fitting(method):
-        run = _plain(method, trial)
-        for what, client, value in run.values:
-            if not torch.isfinite(value).all():
-                raise ContractError(f"on {trial.name}: {_whose(client)} {what} is not finite")
+        for what, client, value in _plain(method, trial).values:
+            demand(torch.isfinite(value).all(), f"on {trial.name}: {_whose(client)} {what} is not finite")
 
 
 def repeats_itself(method: Method) -> None:
@@ -175,8 +186,7 @@ def repeats_itself(method: Method) -> None:
         run = _plain(method, trial)
         _compare(run, _guarded(method, trial), trial, "differs between two runs with the same seed", exact=True)
         other = _guarded(method, trial, seed=1)
-        if _difference(run.values, other.values, exact=True) is None:
-            raise ContractError(f"on {trial.name}: another seed changes nothing")
+        demand(_difference(run.values, other.values, exact=True), f"on {trial.name}: another seed changes nothing")
 
 
 def ignores_the_cohort(method: Method) -> None:
@@ -203,17 +213,18 @@ def stays_local(method: Method) -> None:
 
     The clients get the messages of the first run again, so that nothing reaches them through the server either.
     """
-    for trial in fitting(method):
-        if _pools(method, trial):
-            continue
+    apart = [trial for trial in fitting(method) if not _pools(method, trial)]
+    if not apart:
+        raise Inapplicable("it pools the data of all clients, as a reference may")
+    for trial in apart:
         run, clients = _plain(method, trial), range(len(trial.federation.clients))
         for victim in (clients[0], clients[-1]):
             moved = replace(trial, federation=perturbed(trial.federation, victim))
             other, others = _guarded(method, moved, replay=run), {*clients} - {victim}
-            if found := _difference(run.of(others), other.of(others)):
-                raise ContractError(f"on {trial.name}: {found} with the private data of client {victim}")
-            if run.of({victim}) and _difference(run.of({victim}), other.of({victim})) is None:
-                raise ContractError(f"on {trial.name}: client {victim}'s data changes nothing, not even its uploads")
+            found = _difference(run.of(others), other.of(others))
+            demand(not found, f"on {trial.name}: {found} with the private data of client {victim}")
+            moves = not run.of({victim}) or _difference(run.of({victim}), other.of({victim}))
+            demand(moves, f"on {trial.name}: client {victim}'s data changes nothing, not even its uploads")
 
 
 def _pools(method: Method, trial: Trial) -> bool:
@@ -229,13 +240,10 @@ def sees_no_hidden_label(method: Method) -> None:
         _compare(_plain(method, trial), run, trial, "changes with labels that no client may know", exact=True)
 
 
-CHECKS: dict[str, Callable[[Method], None]] = {
-    check.__name__: check
-    for check in (
-        documented, skips_with_a_reason, learns, reports_all_figures, uploads_finite_numbers, repeats_itself,
-        ignores_the_cohort, copies_what_it_keeps, stays_local, sees_no_hidden_label,
-    )
-}  # fmt: skip
+CHECKS = named(
+    documented, skips_with_a_reason, learns, reports_all_figures, uploads_finite_numbers, repeats_itself,
+    ignores_the_cohort, copies_what_it_keeps, stays_local, sees_no_hidden_label,
+)  # fmt: skip
 
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
@@ -245,35 +253,22 @@ def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
 
 def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Judgement, str]]:
     """(check, verdict, reason) one by one. A check that fails in another way than it expects has failed too."""
-    for name in names:
-        reason = _untried(method, name)
-        yield (name, "skipped", reason) if reason else (name, *judge(partial(CHECKS[name], method)))
+    return judged({name: CHECKS[name] for name in names}, method)
 
 
-def judge(attempt: Callable[[], None]) -> tuple[Judgement, str]:
-    """Judgement and reason of one check: what it raises is what is wrong."""
-    try:
-        attempt()
-    except Inapplicable as reason:
-        return "skipped", str(reason)
-    except ContractError as error:
-        return "failed", str(error)
-    except Exception as error:
-        return "failed", explain(error)
-    return "ok", ""
-
-
-def _untried(method: Method, name: str) -> str | None:
-    """Why a check would try nothing on a method, or None."""
-    if name in ("documented", "skips_with_a_reason"):
-        return None
-    try:
-        pooled = [_pools(method, trial) for trial in fitting(method)]
-    except ContractError:
-        return "it skips every federation that there is to try it on"
-    except Exception:
-        return None  # the check meets the same error, and tells it
-    return "it pools the data of all clients, as a reference may" if name == "stays_local" and all(pooled) else None
+def judged(checks: Mapping[str, Callable[[T], None]], subject: T) -> Iterator[tuple[str, Judgement, str]]:
+    """(check, verdict, reason) of each check on a method or dataset: what it raises is what is wrong."""
+    for name, check in checks.items():
+        try:
+            check(subject)
+        except Inapplicable as reason:
+            yield name, "skipped", str(reason)
+        except ContractError as error:
+            yield name, "failed", str(error)
+        except Exception as error:
+            yield name, "failed", explain(error)
+        else:
+            yield name, "ok", ""
 
 
 def _whose(client: int) -> str:
@@ -282,8 +277,7 @@ def _whose(client: int) -> str:
 
 def _compare(a: Record, b: Record, trial: Trial, complaint: str, *, exact: bool = False) -> None:
     found = _difference(a.values, b.values, exact=exact)
-    if found:
-        raise ContractError(f"on {trial.name}: {found} {complaint}")
+    demand(not found, f"on {trial.name}: {found} {complaint}")
 
 
 def _difference(a: Sequence[Logged], b: Sequence[Logged], *, exact: bool = False) -> str | None:

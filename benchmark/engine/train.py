@@ -19,6 +19,7 @@ from .method import Method, Skip
 from .policy import Round, Selection
 
 OnRound = Callable[[int, dict[str, float]], None]
+OnBest = Callable[[Evaluator, Models], None]
 
 
 class Outcome(Metrics):
@@ -50,7 +51,7 @@ def train(
     *,
     cohort_size: int | None = None,
     on_round: OnRound | None = None,
-    on_best: Callable[[Evaluator, Models], None] | None = None,
+    on_best: OnBest | None = None,
 ) -> Outcome:
     """Train a method on a federation and score it.
 

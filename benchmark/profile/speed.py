@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -22,35 +22,21 @@ from ..engine.exchange import TASKS, Exchange
 from ..engine.network import initial
 from ..engine.timing import measure
 from ..engine.wholes import whole_client
-from ..runner.execute import peak_memory, reset_peak_memory
+from ..runner.memory import peak_memory, reset_peak_memory
+
+Line = dict[str, Any]  # of a table: what stands under each heading
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one kind of round: median, quartiles, and how many were measured."""
+    """Milliseconds of one kind of round: median and quartiles."""
 
     median: float
     low: float
     high: float
-    rounds: int
 
-
-@dataclass(frozen=True)
-class Case:
-    """What was measured on one federation.
-
-    timings: "cohort", "cohorts of one", "centralised", ..., milliseconds a round.
-    shares: milliseconds a round by part, of "cohort". floor: bytes that must move a round, and the milliseconds that
-    takes at this machine's copy bandwidth. peak: MiB of the process while only the cohort trained.
-    """
-
-    dataset: str
-    clients: int
-    timings: dict[str, Timing]
-    shares: dict[str, float]
-    floor: tuple[float, float]
-    peak: float | None
-    cohort_sizes: tuple[int, ...]
+    def __str__(self) -> str:
+        return f"{self.median:.1f} [{self.low:.1f}, {self.high:.1f}]"
 
 
 class Setting(NamedTuple):
@@ -91,16 +77,15 @@ def alternate(cases: Mapping[str, Callable[[], object]], rounds: int, warmup: in
 
 
 def _timing(seconds: Sequence[float]) -> Timing:
-    values = list(seconds) if len(seconds) > 1 else [*seconds] * 2  # quartiles want two
-    low, median, high = (1e3 * q for q in statistics.quantiles(values, n=4))
-    return Timing(median, low, high, len(seconds))
+    low, median, high = 1e3 * np.quantile(seconds, (0.25, 0.5, 0.75), method="weibull")
+    return Timing(median, low, high)
 
 
 class RoundOf:
     """A round of a method's last phase with the protocol's own evaluation, to be called again and again.
 
-    before: seconds of each round of the phases before it, which run in full at the start: what they leave is needed.
-    parts_before: seconds of each part of each of these phases.
+    before: name, milliseconds a round and seconds of each part of the phases before it, which run in full at the start:
+    what they leave is needed.
     """
 
     def __init__(
@@ -113,15 +98,15 @@ class RoundOf:
         self.exchange = Exchange(method, arrangement, method.architecture(backbones), config, 0, cohort_size)
         self.evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, self.exchange.cohorts)
         *earlier, self.phase = method.phases(config)
-        self.before: dict[str, list[float]] = {}
-        self.parts_before: dict[str, dict[str, float]] = {}
+        self.before: list[tuple[str, Timing, dict[str, float]]] = []
         for phase in earlier:
+            seconds = []
             with measure() as table:
                 for number in range(1, phase.length(self.exchange.server) + 1):
                     start = self.exchange.seconds
                     self.exchange.round(phase, number)
-                    self.before.setdefault(phase.name, []).append(self.exchange.seconds - start)
-            self.parts_before[phase.name] = _with_other(table, sum(self.before[phase.name]))
+                    seconds.append(self.exchange.seconds - start)
+            self.before.append((phase.name, _timing(seconds), _with_other(table, sum(seconds))))
         self.evaluates = evaluate and self.phase.scored
         self.data, self.number = config.score_on, 0
 
@@ -211,8 +196,11 @@ def memory_floor(federation: Federation, backbone: Backbone, config: TrainConfig
     return moved, moved / (2 * source.numel() * 4) * copy
 
 
-def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> Case:
-    """FedAvg with GCN-64 on one federation: all that `fglbench profile` shows of it. Meant for a process of its own."""
+def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> tuple[Line, Line, Line]:
+    """FedAvg with GCN-64 on one federation, as lines of three tables: the round, its parts, its memory.
+
+    Meant for a process of its own: the peak is that of the process while only the cohort trained.
+    """
     federation, (backbone,), config = given = setting(dataset, clients, threads, epochs)
     method = METHODS.build("fedavg")
     reset_peak_memory()
@@ -221,32 +209,46 @@ def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: 
         cohort()
     peak = peak_memory()
     cases: dict[str, Callable[[], None]] = {"cohort": cohort, "centralised": centralised(federation, config)}
-    cases["cohorts of one"] = RoundOf(given, method, cohort_size=1)
-    sizes = tuple(len(c) for c in cohort.exchange.cohorts)
+    cases["ones"] = RoundOf(given, method, cohort_size=1)
+    sizes = [len(c) for c in cohort.exchange.cohorts]
     if len(sizes) > 1:
-        cases["one uncut cohort"] = RoundOf(given, method, cohort_size=clients)
-    cases["global, same engine"] = RoundOf(given, METHODS.build("global"), evaluate=False)
+        cases["uncut"] = RoundOf(given, method, cohort_size=clients)
+    cases["global"] = RoundOf(given, METHODS.build("global"), evaluate=False)
     timings = alternate(cases, rounds)
-    floor = memory_floor(federation, backbone, config)
-    return Case(dataset, clients, timings, shares(cohort, rounds), floor, peak, sizes)
+    moved, floor = memory_floor(federation, backbone, config)
+    memory = {
+        "floor, MiB a round": f"{moved / 2**20:.0f}",
+        "floor, ms": f"{floor:.1f}",
+        "round / floor": f"{timings['cohort'].median / floor:.1f}x",
+        "peak, MiB": "" if peak is None else f"{peak:.0f}",
+    }
+    parts = shares(cohort, rounds)
+    total = sum(parts.values())
+    percent = {name: f"{ms:.2f} ({ms / total:.0%})" for name, ms in parts.items()}
+    about = {"dataset": dataset, "clients": clients}
+    return about | _round(timings, sizes), about | percent, about | memory
 
 
-@dataclass(frozen=True)
-class MethodTiming:
-    """A method's round beside FedAvg's. largest: the parts that take most of it.
+def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
+    """The milliseconds of every kind of round beside each other. sizes: clients in each cohort."""
+    whole, ones, base = (timings[name] for name in ("cohort", "ones", "centralised"))
+    return {
+        "cut into": "1 cohort" if len(sizes) == 1 else f"{len(sizes)} cohorts of {max(sizes)}",
+        "round, ms": whole,
+        "centralised E epochs, ms": base,
+        "round / centralised": f"{whole.median / base.median:.2f}x",
+        "cohorts of one, ms": ones,
+        "one by one / cohort": f"{ones.median / whole.median:.1f}x",
+        "uncut, ms": timings.get("uncut", ""),
+        "centralised in our engine, ms": timings["global"],
+    }
 
-    phase: of a method with several; those before the last were timed as they ran, not in alternation.
+
+def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> list[Line]:
+    """Every registered method that applies, phase by phase, in alternation with FedAvg.
+
+    Phases before a method's last were timed as they ran, not in alternation.
     """
-
-    method: str
-    phase: str
-    timing: Timing
-    fedavg: Timing
-    largest: str
-
-
-def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> list[MethodTiming]:
-    """Every registered method that applies, phase by phase, in alternation with FedAvg."""
     given, found = setting(dataset, clients, threads, epochs), []
     for name in METHODS.names():
         method = METHODS.build(name)
@@ -254,7 +256,8 @@ def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epoch
             continue
         own, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
-        phases = [(phase, _timing(seconds), own.parts_before[phase]) for phase, seconds in own.before.items()]
-        for phase, timing, parts in [*phases, (own.phase.name, timings["own"], shares(own, 5))]:
-            found.append(MethodTiming(name, phase, timing, timings["fedavg"], _largest(parts)))
+        for phase, timing, parts in [*own.before, (own.phase.name, timings["own"], shares(own, 5))]:
+            line: Line = {"method": name, "phase": phase, "ms a round": f"{timing.median:.1f}"}
+            line["relative to FedAvg"] = f"{timing.median / timings['fedavg'].median:.2f}x"
+            found.append({**line, "largest parts": _largest(parts)})
     return found

@@ -72,10 +72,8 @@ def make_plan(
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
     versions = store.versions()
-    items = [_item(suite, cell, known[suite].get(cell.key), rerun, versions) for suite, cell in wanted]
-    if embeddings:
-        items = [_with_embeddings(item, store) for item in items]
-    return Plan(tuple(items))
+    items = (_item(suite, cell, known[suite].get(cell.key), rerun, versions) for suite, cell in wanted)
+    return Plan(tuple(_with_embeddings(item, store) if embeddings else item for item in items))
 
 
 def _with_embeddings(item: Item, store: Store) -> Item:

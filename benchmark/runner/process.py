@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,6 +17,7 @@ from filelock import FileLock
 from ..store import Store
 from ..store.provenance import now
 from . import worker
+from .memory import oom_kills
 from .plan import Item
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -46,11 +46,8 @@ class WorkerProcess:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.log = store.log_file(f"worker-{os.getpid()}-{number}")
-        self.process = context.Process(
-            target=worker.main,
-            args=(theirs, str(store.root), str(self.log), options, stamp),
-            daemon=True,
-        )
+        arguments = theirs, str(store.root), str(self.log), options, stamp
+        self.process = context.Process(target=worker.main, args=arguments, daemon=True)
         with _thread_limit(options.threads):
             self.process.start()
         theirs.close()
@@ -59,7 +56,7 @@ class WorkerProcess:
         self.last_federation = ""
 
     def give(self, item: Item, claim: FileLock) -> None:
-        self.task = Assignment(item, claim, now(), time.monotonic(), _oom_kills())
+        self.task = Assignment(item, claim, now(), time.monotonic(), oom_kills())
         self.last_federation = item.cell.federation_key
         self.pipe.send((item.suite, item.cell))
 
@@ -80,7 +77,7 @@ class WorkerProcess:
         """(status, reason) of a process that ended by itself while it had a task or was starting."""
         self.process.join()
         code = self.process.exitcode or 0
-        before, after = (self.task.oom_kills if self.task else None), _oom_kills()
+        before, after = (self.task.oom_kills if self.task else None), oom_kills()
         if code == -signal.SIGKILL and before is not None and after is not None and after > before:
             return "oom", "the worker was killed by the system for lack of memory; try fewer --jobs"
         if code < 0:
@@ -107,12 +104,3 @@ def _thread_limit(threads: int) -> Iterator[None]:
         for name in THREAD_VARIABLES:
             os.environ.pop(name, None)
         os.environ.update(before)
-
-
-def _oom_kills() -> int | None:
-    """How many processes the kernel has killed for lack of memory since boot; None where it does not say."""
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return None

@@ -6,31 +6,31 @@ from collections.abc import Iterable
 
 from ...methods import METHODS
 from ..store import Store
+from ..store.schema import Row
 from .plan import Item
 
 
-def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Item]]:
-    """(item, finished one) for items that another suite has run with today's source code; the newest run of each."""
+def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
+    """(item, row) for items that another suite has run with today's source code; the newest row of each."""
     wanted = {item.cell.key: item for item in items}
-    found, versions = dict[str, Item](), store.versions()
+    found, versions = dict[str, Row](), store.versions()
     for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
         item = wanted.get(row.key)
         if item is None or row.suite == item.suite or row.status != "ok":
             continue
         if not versions.stale(row, METHODS.cls(row.method)):
-            found[row.key] = Item(row.suite, item.cell, "done", row)
+            found[row.key] = row
     return [(item, found[key]) for key, item in wanted.items() if key in found]
 
 
-def take_over(found: Iterable[tuple[Item, Item]], store: Store) -> None:
+def take_over(found: Iterable[tuple[Item, Row]], store: Store) -> None:
     """File the rows of other suites, with their curves, under the items' own suite too. found: as `elsewhere` says it.
 
     The copy says where it comes from; start, commit, machine and figures are those of the run.
     """
-    for item, source in found:
-        assert source.row is not None
-        history = store.history(source.suite, item.cell.key)
+    for item, row in found:
+        history = store.history(row.suite, row.key)
         if history is not None:
-            store.write_history(item.suite, item.cell.key, history)
-        notes = "; ".join(filter(None, [source.row.notes, f"run for suite {source.suite}"]))
-        store.append(source.row.model_copy(update={"suite": item.suite, "notes": notes}))
+            store.write_history(item.suite, row.key, history)
+        notes = "; ".join(filter(None, [row.notes, f"run for suite {row.suite}"]))
+        store.append(row.model_copy(update={"suite": item.suite, "notes": notes}))

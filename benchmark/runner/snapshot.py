@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from ...datasets.federation import NodeData
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch, collate
+from ..engine.cohort import Cohort
 from ..engine.evaluate import Evaluator, Models
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.network import Network
@@ -21,6 +23,8 @@ NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more tak
 SHARED = 500  # of these, the first that every client's own model embeds
 CLIENTS = 20  # clients whose models are kept, the first ones
 
+Embed = Callable[[Params, Network], torch.Tensor | None]  # of one model (1, ...), the rows of everything there is
+
 
 def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.ndarray]:
     """The embeddings of `models`: what enters a backbone's last layer, without dropout, on the whole graph.
@@ -30,14 +34,15 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     each client's own model on the first m of these nodes. Embeddings are float16, scaled to a largest magnitude of 1
     (t-SNE and CKA do not see a scale). "note": text, why anything of this is missing; "" if nothing is.
     """
-    source = _graphs(evaluator) if isinstance(evaluator, ClusteringEvaluator) else _nodes(evaluator)
-    node = stream(seed, "embeddings").permutation(source.candidates)[:NODES]
-    found: dict[str, np.ndarray] = {"node": node, "label": source.label[node]}
+    look = _graphs if isinstance(evaluator, ClusteringEvaluator) else _nodes
+    label, candidates, embed = look(evaluator)
+    node = stream(seed, "embeddings").permutation(candidates)[:NODES]
+    found: dict[str, np.ndarray] = {"node": node, "label": label[node]}
     notes = []
     one = sum(map(len, evaluator.cohorts)) == 1
     if models.server is not None:
         shared = {name: value.unsqueeze(0) for name, value in models.server.items()}
-        whole = source.embed(shared, evaluator.cohorts[0].network.select([0]))
+        whole = embed(shared, evaluator.cohorts[0].network.select([0]))
         notes += _add(found, "global", whole, node)
     elif not one:
         notes.append("there is no global model")
@@ -46,15 +51,19 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     elif not evaluator.method.travels:
         notes.append("clients' models are bound to their own graphs")
     else:
-        clients = 0
-        for own, cohort in zip(models.personal, evaluator.cohorts, strict=True):
-            for position in range(min(len(cohort), CLIENTS - clients)):
-                rows = source.embed(cohort.network.take(own, [position]), cohort.network.select([position]))
-                name = "global" if one and "global" not in found else f"client_{clients:03d}"
-                notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
-                clients += 1
+        for client, model in enumerate(islice(_apart(models.personal, evaluator.cohorts), CLIENTS)):
+            rows = embed(*model)
+            name = "global" if one and "global" not in found else f"client_{client:03d}"
+            notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
     found["note"] = np.array("; ".join(dict.fromkeys(notes)))
     return found
+
+
+def _apart(personal: Sequence[Params], cohorts: Sequence[Cohort]) -> Iterator[tuple[Params, Network]]:
+    """The model of each client by itself."""
+    for own, cohort in zip(personal, cohorts, strict=True):
+        for position in range(len(cohort)):
+            yield cohort.network.take(own, [position]), cohort.network.select([position])
 
 
 def _add(found: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:
@@ -76,31 +85,26 @@ class _Watched(Network):
         return self.seen
 
 
-class _nodes:
-    """A node task: the test nodes, embedded one model at a time."""
+def _nodes(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
+    """A node task: all labels, the test nodes, and (N, h) of all nodes, one model at a time.
 
-    def __init__(self, evaluator: Evaluator) -> None:
-        federation = evaluator.original
-        assert isinstance(federation.whole, NodeData)
-        self.method, self.label = evaluator.method, federation.whole.label.numpy()
-        self.candidates = federation.masks["test"].nonzero().squeeze(1).numpy()
-        self.batch = collate([whole_client(federation)])
+    None instead where the method has another way to a prediction.
+    """
+    federation = evaluator.original
+    assert isinstance(federation.whole, NodeData)
+    batch = collate([whole_client(federation)])
 
     @torch.no_grad()
-    def embed(self, params: Params, network: Network) -> torch.Tensor | None:
-        """(N, h) of one model (1, ...), all nodes; None where its method has another way to a prediction."""
+    def embed(params: Params, network: Network) -> torch.Tensor | None:
         watched = _Watched(network.backbones, network.clients)
-        self.method.predict(params, watched, (self.batch,))
+        evaluator.method.predict(params, watched, (batch,))
         return None if watched.seen is None else watched.seen.embedding
 
+    return federation.whole.label.numpy(), federation.masks["test"].nonzero().squeeze(1).numpy(), embed
 
-class _graphs:
-    """A set of graphs: all of them, as they are clustered."""
 
-    def __init__(self, evaluator: ClusteringEvaluator) -> None:
-        self.evaluator, self.label = evaluator, evaluator.original.whole.label.numpy()
-        self.candidates = np.arange(len(self.label))
-
-    def embed(self, params: Params, network: Network) -> torch.Tensor | None:
-        """(graphs, c) of one model (1, ...)."""
-        return self.evaluator.embeddings(params, network)
+def _graphs(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
+    """A set of graphs: all labels, all graphs, and (graphs, c) as they are clustered."""
+    assert isinstance(evaluator, ClusteringEvaluator)
+    label = evaluator.original.whole.label.numpy()
+    return label, np.arange(len(label)), evaluator.embeddings

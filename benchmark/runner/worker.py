@@ -57,9 +57,6 @@ def main(pipe: Connection, results: str, log: str, options: Options, stamp: dict
     load_plugins(options.plugins)
     store, federations = Store(results), FederationCache()
 
-    def tell(number: int, figures: dict[str, Any]) -> None:
-        pipe.send((ROUND, number, figures))
-
     pipe.send((READY,))
     while True:
         try:
@@ -67,7 +64,8 @@ def main(pipe: Connection, results: str, log: str, options: Options, stamp: dict
         except EOFError:
             return
         try:
-            pipe.send((DONE, execute(cell, suite, store, federations, stamp, tell, options.embeddings)))
+            row = execute(cell, suite, store, federations, stamp, lambda *r: pipe.send((ROUND, *r)), options.embeddings)
+            pipe.send((DONE, row))
         except UserError as error:
             pipe.send((BROKEN, str(error)))
 

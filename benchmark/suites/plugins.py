@@ -13,6 +13,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,11 @@ def refused(registry: Registry[Any]) -> list[str]:
 
 
 def _announced(registry: Registry[Any]) -> dict[str, list[EntryPoint]]:
-    found: dict[str, list[EntryPoint]] = {}
     points = entry_points(group=f"fglbench.{registry.kind}s") if registry in OPEN else ()
-    for point in sorted(points, key=lambda point: (point.name, _owner(point), point.value)):
-        if all((point.value, _owner(point)) != (other.value, _owner(other)) for other in found.get(point.name, ())):
-            found.setdefault(point.name, []).append(point)
+    several = {(point.name, _owner(point), point.value): point for point in points}
+    found: dict[str, list[EntryPoint]] = {}
+    for place in sorted(several):
+        found.setdefault(place[0], []).append(several[place])
     return found
 
 
@@ -80,28 +81,25 @@ def _built_in(registry: Registry[Any], name: str) -> bool:
     return name in registry.names() and registry.cls(name).__module__.startswith(f"{PACKAGE}.")
 
 
-def _resolver(registry: Registry[Any]) -> Any:
-    def resolve(name: str) -> type[Any] | None:
-        announced = _announced(registry)
-        if name not in announced:
-            if announced:  # suggest from what is installed too
-                raise did_you_mean(name, {*registry.names(), *announced}, registry.kind)
-            return None
-        point, *others = announced[name]
-        if others:
-            raise UserError(next(line for line in refused(registry) if f" {name!r} " in line))
-        what = f"{registry.kind} {name!r} of {_owner(point)}"
-        with _guarded(what):
-            point.load()
-        if name not in registry.names():
-            raise UserError(f"{what}: {point.value} registers no {registry.kind} under the name of its entry point")
-        return registry.cls(name)
-
-    return resolve
+def _resolve(registry: Registry[Any], name: str) -> type[Any] | None:
+    announced = _announced(registry)
+    if name not in announced:
+        if announced:  # suggest from what is installed too
+            raise did_you_mean(name, {*registry.names(), *announced}, registry.kind)
+        return None
+    point, *others = announced[name]
+    if others:
+        raise UserError(next(line for line in refused(registry) if f" {name!r} " in line))
+    what = f"{registry.kind} {name!r} of {_owner(point)}"
+    with _guarded(what):
+        point.load()
+    if name not in registry.names():
+        raise UserError(f"{what}: {point.value} registers no {registry.kind} under the name of its entry point")
+    return registry.cls(name)
 
 
 for _registry in OPEN:
-    _registry.resolver(_resolver(_registry))
+    _registry.resolver(partial(_resolve, _registry))
 
 
 @contextmanager
@@ -135,8 +133,8 @@ def _load_file(path: Path) -> None:
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"plug-in {str(path)!r} is not a Python file")
+    assert spec is not None  # nor its loader: the path ends with .py
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -11,7 +11,7 @@ from fglbench.benchmark.contract.trial import trials
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models
-from fglbench.benchmark.runner import embeddings
+from fglbench.benchmark.runner import snapshot
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.runner.snapshot import collect
 from fglbench.benchmark.store import Store
@@ -80,9 +80,9 @@ def test_the_global_and_the_clients_models_on_the_whole_graph():
 
 
 def test_bounds_and_the_seed_decide_the_nodes(monkeypatch):
-    monkeypatch.setattr(embeddings, "NODES", 20)
-    monkeypatch.setattr(embeddings, "SHARED", 12)
-    monkeypatch.setattr(embeddings, "CLIENTS", 3)
+    monkeypatch.setattr(snapshot, "NODES", 20)
+    monkeypatch.setattr(snapshot, "SHARED", 12)
+    monkeypatch.setattr(snapshot, "CLIENTS", 3)
     found, _, _ = kept("fedavg")
     assert len(found["node"]) == len(found["global"]) == len(set(found["node"])) == 20
     assert [name for name in found if name.startswith("client")] == ["client_000", "client_001", "client_002"]
