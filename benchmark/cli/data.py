@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Parameters
+from .options import Parameters, Results
 from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
@@ -122,6 +122,20 @@ def _print(description: Description) -> None:
         typer.echo(f"lost edges {lost} of {edges} ({lost / edges:.1%})")
     typer.echo(f"coverage {description.coverage:.1%} of all; held by every client {description.in_all:.1%}")
     typer.echo(f"overlap of two clients {description.pairwise:.1%} (mean of |A and B| / |A or B|)")
+
+
+@app.command()
+def register(results: Results = Path("results")) -> None:
+    """Enter what new rows of a results folder fix for ever into the package: their names' parameters, their clients."""
+    from ...registry import UserError
+    from ..store import Store
+    from ..suites import registered
+
+    try:
+        new = registered.register(Store(results).existing().rows())
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot register the rows of {str(results)!r}: {error}") from None
+    typer.echo("\n".join(f"registered: {what}" for what in new) or "nothing new: all names and clients are registered")
 
 
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:

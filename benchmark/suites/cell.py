@@ -79,6 +79,10 @@ class Cell(Part):
         found[TRAINING] = identity(TrainConfig, TRAINING, "", found[TRAINING])
         return found
 
+    def choices(self) -> list[tuple[str, Choice]]:
+        """(kind, choice) of all that has a name."""
+        return [*((kind, getattr(self, kind)) for kind in SINGLE), *(("backbone", own) for own in self.backbones)]
+
     @cached_property
     def key(self) -> str:
         """First 16 hex digits of the sha256 of the canonical JSON of the cell's identity."""

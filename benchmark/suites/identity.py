@@ -3,8 +3,8 @@
 A key must not depend on which options the code happens to have. `founding.json` lists, for each kind of spec and each
 name, the parameters that stand in the rows made first. A parameter that is not listed was added later: at its default
 it changes nothing, so it is part of no key and of no row; at another value it is part of both. A name that is not
-listed yet has all of its parameters in its rows; it is listed when its first rows come into results/, which a test asks
-for. A later parameter keeps its default for ever, since rows without it mean that value.
+listed yet has all of its parameters in its rows; it is listed when its first rows come into results/ (`fglbench data
+register`; a test asks for it). A later parameter keeps its default for ever, since rows without it mean that value.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from ...files import write_atomically
 from ...registry import Spec
 
 FILE = Path(__file__).parent / "founding.json"
@@ -28,6 +29,16 @@ def founding() -> dict[str, dict[str, list[str]]]:
     """Kind -> name -> parameters; the training configuration has no name."""
     found: dict[str, dict[str, list[str]]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
+
+
+def write_founding(table: Mapping[str, Mapping[str, list[str]]]) -> None:
+    """Replace the table: one name a line."""
+    kinds = [
+        f' "{kind}": {{\n' + ",\n".join(f'  "{name}": {json.dumps(own)}' for name, own in names.items()) + "\n }"
+        for kind, names in table.items()
+    ]
+    write_atomically(FILE, ("{\n" + ",\n".join(kinds) + "\n}\n").encode())
+    founding.cache_clear()
 
 
 def identity(cls: type[Spec] | None, kind: str, name: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,28 +1,37 @@
-"""The clients of the committed rows, registered: whoever runs such a cell must meet the same ones."""
+"""What the committed rows fix for ever: which clients a cell has, and which parameters a name's first rows have."""
 
 from __future__ import annotations
 
+import copy
 import csv
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from ...files import write_atomically
 from ...registry import UserError
+from ..store.schema import Row
 from .cell import Cell
+from .identity import founding, write_founding
 
-FILE = Path(__file__).parent / "federations.csv"
+CLIENTS = Path(__file__).parent / "federations.csv"
 DIGITS = 16  # hex digits that are kept of both hashes
 
 
 @cache
 def _registered() -> dict[str, str]:
-    with FILE.open(newline="", encoding="utf-8") as stream:
+    with CLIENTS.open(newline="", encoding="utf-8") as stream:
         return {row["federation"]: row["partition_hash"] for row in csv.DictReader(stream)}
 
 
 def registered_hash(cell: Cell) -> str | None:
     """How the partition hash of a cell's federation begins, or None where it is not registered."""
-    return _registered().get(hashlib.sha256(cell.federation_key.encode()).hexdigest()[:DIGITS])
+    return _registered().get(_federation(cell))
+
+
+def _federation(cell: Cell) -> str:
+    return hashlib.sha256(cell.federation_key.encode()).hexdigest()[:DIGITS]
 
 
 def check_clients(cell: Cell, partition_hash: str) -> None:
@@ -32,8 +41,36 @@ def check_clients(cell: Cell, partition_hash: str) -> None:
         fix = "use the versions of NumPy and scikit-network that results/environments names"
         if cell.partition.name == "louvain":
             fix += ", or --set partition.ordering=size, which is the same everywhere"
-        where = f"{cell.dataset.name} {cell.partition.name} x{cell.clients} seed {cell.seed}"
         raise UserError(
-            f"{where} gives other clients here (partition hash {partition_hash[:DIGITS]}) than the rows of the boards "
-            f"have ({wanted}): {fix}"
+            f"{_what(cell)} gives other clients here (partition hash {partition_hash[:DIGITS]}) than the rows of the "
+            f"boards have ({wanted}): {fix}"
         )
+
+
+def _what(cell: Cell) -> str:
+    return f"{cell.dataset.name} {cell.partition.name} x{cell.clients} {cell.split.name} seed {cell.seed}"
+
+
+def register(rows: Iterable[Row]) -> list[str]:
+    """Enter what rows name and nobody has entered: names in founding.json, clients in federations.csv. What is new.
+
+    An entry that is there is never changed. Raises OSError where the package cannot be written.
+    """
+    names, clients, new = copy.deepcopy(founding()), dict(_registered()), dict[str, None]()
+    lines = CLIENTS.read_text(encoding="utf-8").splitlines()
+    for row in rows:
+        cell = Cell.of(row)
+        for kind, choice in cell.choices():
+            name = choice.name.split(":")[0]
+            if name not in names[kind]:
+                names[kind][name] = list(choice.params)
+                new[f"{kind} {name}"] = None
+        if row.partition_hash and _federation(cell) not in clients:
+            clients[_federation(cell)] = row.partition_hash[:DIGITS]
+            lines.append(f"{_federation(cell)},{row.partition_hash[:DIGITS]},{_what(cell)}")
+            new[f"clients of {_what(cell)}"] = None
+    if new:
+        write_founding(names)
+        write_atomically(CLIENTS, ("\n".join(lines) + "\n").encode())
+        _registered.cache_clear()
+    return list(new)

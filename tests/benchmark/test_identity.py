@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites import identity as identities, registered
 from fglbench.benchmark.suites.cell import Cell, Choice
 from fglbench.benchmark.suites.identity import founding, identity
 from fglbench.benchmark.suites.registered import check_clients, registered_hash
@@ -40,6 +43,7 @@ PLAN = """
 import json, sys
 from pydantic import Field, create_model
 import fglbench.benchmark.engine.config as config
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS
 from fglbench.methods import METHODS
@@ -115,12 +119,11 @@ def test_what_has_rows_in_the_repository_is_listed() -> None:
     lacking: dict[tuple[str, str], list[str]] = {}
     for row in Store(RESULTS).rows():
         cell = Cell.of(row)
-        for kind, choice in (("dataset", cell.dataset), ("partition", cell.partition), ("split", cell.split),
-                             ("method", cell.method), *(("backbone", own) for own in cell.backbones)):  # fmt: skip
+        for kind, choice in cell.choices():
             name = choice.name.split(":")[0]
             if name not in founding()[kind]:
                 lacking[kind, name] = sorted(choice.params)
-    assert lacking == {}, "add these to benchmark/suites/founding.json"
+    assert lacking == {}, "run `fglbench data register`"
 
 
 def test_what_is_listed_exists() -> None:
@@ -135,7 +138,7 @@ def test_the_clients_of_the_committed_rows_are_registered() -> None:
     for row in Store(RESULTS).rows():
         if row.partition_hash:
             wanted = registered_hash(Cell.of(row))
-            assert wanted is not None and row.partition_hash.startswith(wanted), f"add {row.key} to federations.csv"
+            assert wanted is not None and row.partition_hash.startswith(wanted), "run `fglbench data register`"
 
 
 def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -> None:
@@ -147,3 +150,37 @@ def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -
         check_clients(cell, 64 * "f")
     other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "clients": 7})
     check_clients(other, 64 * "f")  # nobody has run this: nothing to compare with
+
+
+def test_rows_are_registered_once_and_no_entry_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module, name in ((registered, "CLIENTS"), (identities, "FILE")):
+        copy = shutil.copy(getattr(module, name), tmp_path)
+        monkeypatch.setattr(module, name, Path(copy))
+    before = [path.read_text() for path in sorted(tmp_path.iterdir())]
+    assert main(["data", "register", "--results", str(RESULTS)]) == 0
+    assert capsys.readouterr().out == "nothing new: all names and clients are registered\n"
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == before
+    cell = load_suite("leaderboard").cells()[0]
+    parts = {name: getattr(cell, name) for name in Cell.model_fields}
+    new = Cell(**{**parts, "clients": 7, "method": Choice(name="of-my-own", params={"mu": 0.5})})
+    values = {"status": "ok", "started": "now", "environment": "here", "partition_hash": 64 * "e"}
+    row = cell.row("mine", **values).model_copy(
+        update={"clients": 7, "method": "of-my-own", "method_params": '{"mu":0.5}', "key": new.key}
+    )
+    Store(tmp_path / "results").append(row)
+    assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "registered: method of-my-own", f"registered: clients of {cell.dataset.name} louvain x7 ratio seed {cell.seed}",
+    ]  # fmt: skip
+    assert founding()["method"]["of-my-own"] == ["mu"]
+    assert registered_hash(new) == 16 * "e"
+    assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
+    assert "nothing new" in capsys.readouterr().out
+    federations, names = (tmp_path / name for name in ("federations.csv", "founding.json"))
+    assert federations.read_text().startswith(before[0])
+    old, now = json.loads(before[1]), json.loads(names.read_text())
+    assert now == {**old, "method": {**old["method"], "of-my-own": ["mu"]}}
+    founding.cache_clear()
+    registered._registered.cache_clear()
