@@ -118,7 +118,7 @@ class Block(Part):
     splits: Several[Split]
     backbones: Several[Backbones]
     methods: Several[Method]
-    seeds: Annotated[list[Seed], BeforeValidator(_as_seeds)] = Field([0], min_length=1)
+    seeds: Annotated[list[Seed], BeforeValidator(_as_seeds), Field(min_length=1)] = Field([0])
     training: Training = Field({})
 
     def cells(self, training: dict[str, Any]) -> Iterator[Cell]:

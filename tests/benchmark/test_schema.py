@@ -168,19 +168,17 @@ NEW_METRIC = """
     metrics.Metrics, metrics.METRICS = Metrics, metrics.columns(Metrics)
     metrics.CURVES = [*metrics.CURVES, "auc"]
 
-    from types import SimpleNamespace
     from fglbench.benchmark.contract import method_checks
     from fglbench.benchmark.engine import Outcome
     from fglbench.benchmark.runner import execute
     from fglbench.benchmark.store import rowfile, schema
     from fglbench.benchmark.submission import cells, rerun, sidefiles
-    from fglbench.report import board, task_page
+    from fglbench.report import board, tables
 
     assert schema.SCHEMA_VERSION == 3 and schema.COLUMNS[-1] == "auc" and rowfile.header().endswith(b",origin,auc\\n")
     assert execute._figures(Outcome(auc=0.5))["auc"] == 0.5
-    assert "auc" in board.MEASURES and "auc" in task_page.MEASURES and rerun.FLOORS["auc"] == 0.02
-    trial = SimpleNamespace(federation=SimpleNamespace(task="node"))
-    assert "auc" in method_checks._incomplete(Outcome(), trial)
+    assert "auc" in board.MEASURES and "auc" in tables.MEASURES and rerun.FLOORS["auc"] == 0.02
+    assert "auc" in next(method_checks._incomplete(Outcome(), "node"))
     old = dict(key="k", suite="s", task="node", dataset="d", dataset_params="{}", partition="p", partition_params="{}",
         clients=1, split="s", split_params="{}", backbone="gcn", backbone_params="{}", method="m", method_version="v",
         method_params="{}", training="{}", seed=0, status="ok", started="", environment="e", rounds=1, best_round=1)
