@@ -103,9 +103,10 @@ def _side_files(folder: Folder, base: Path, renewed: set[tuple[str, str]], findi
                 what = "changed, but its cell has no new row" if kind in ("curves", "embeddings") else "changed"
                 fix = "look at what it says now" if kind == "metadata" else "take the file of the base"
                 findings.add(folder.place(path), what, fix, warning=kind == "metadata")
-    if _content(folder.root / "verified.csv") != _content(base / "verified.csv"):
-        fix = "take the file of the base: the maintainers alone write it, with `fglbench verify --record`"
-        findings.add(folder.place("verified.csv"), "changed", fix)
+    for file, how in (("verified.csv", "with `fglbench verify --record`"), ("versions.csv", "with its proof")):
+        if _content(folder.root / file) != _content(base / file):
+            fix = f"take the file of the base: the maintainers alone write it, {how}"
+            findings.add(folder.place(file), "changed", fix)
 
 
 def _content(path: Path) -> bytes:
