@@ -50,7 +50,16 @@ class Unavailable(Exception):
 
 def cache_dir() -> Path:
     """The cache folder: FGLBENCH_CACHE, or the platform's user cache. It need not exist."""
-    return Path(os.environ.get("FGLBENCH_CACHE") or platformdirs.user_cache_dir("fglbench")).expanduser()
+    return _folder("FGLBENCH_CACHE") or Path(platformdirs.user_cache_dir("fglbench"))
+
+
+def _folder(variable: str) -> Path | None:
+    """The folder that an environment variable names, None where it names none; UserError for an unknown home."""
+    value = os.environ.get(variable)
+    try:
+        return Path(value).expanduser() if value else None
+    except RuntimeError:
+        raise UserError(f"{variable}: {value!r:.200} is in the home of nobody here; give a whole path") from None
 
 
 def cache_file(dataset: str) -> Path:
@@ -81,10 +90,10 @@ class Mirror(Route):
     kind: ClassVar[str] = "mirror"
 
     def fetch(self, work: Path) -> Files:
-        folder = os.environ.get("FGLBENCH_MIRROR")
-        if not folder:
+        folder = _folder("FGLBENCH_MIRROR")
+        if folder is None:
             raise Unavailable("FGLBENCH_MIRROR is not set")
-        paths = {name: Path(folder).expanduser() / path for name, path in self.files.items()}
+        paths = {name: folder / path for name, path in self.files.items()}
         missing = next((path for path in paths.values() if not path.is_file()), None)
         if missing is not None:
             raise Unavailable(f"{missing} does not exist")

@@ -10,6 +10,7 @@ from typing import Any, Optional
 __all__ = ["main"]
 
 INTERRUPTED = 130
+EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # of what a user gave: too large, too deep, no such file
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - must run on any Python, to say so
@@ -42,14 +43,18 @@ def _command(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         return 0
-    except Exception:
+    except Exception as error:
         from ..store.provenance import check_packages
 
         try:
             check_packages()
-        except UserError as error:
-            return _complain(str(error))
-        raise
+        except UserError as unfit:
+            return _complain(str(unfit))
+        if not isinstance(error, EXTREME):
+            raise
+        name = f" ({error.filename!r:.200})" if isinstance(error, OSError) and error.filename else ""
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return _complain(f"this cannot be done: {reason:.200}{name}; give a smaller number or another path")
     if code == INTERRUPTED:  # typer may have caught the interrupt and made it this code
         return _complain("stopped; the same command goes on from here", INTERRUPTED)
     return code if isinstance(code, int) else 0

@@ -64,18 +64,21 @@ def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:
     """`3` is the first three seeds (0, 1, 2); `4,7` and `4-7` are these seeds."""
+    from ..suites.suite import MOST_SEEDS, SEED_BOUND, seed_range
+
     if text is None:
         return ()
     try:
         if text.isdigit():
-            found = list(range(int(text)))
+            found = seed_range(0, int(text) - 1)
         elif "-" in text:
             first, last = text.split("-")
-            found = list(range(int(first), int(last) + 1))
+            found = seed_range(int(first), int(last))
         else:
             found = [int(part) for part in text.split(",") if part]
     except ValueError:
         found = []
-    if not found or min(found) < 0:
-        raise UserError(f"--seeds is a count (3), a list (0,4) or a range (3-5), got {text!r}")
+    if not found or not 0 <= min(found) <= max(found) < SEED_BOUND:
+        most = f"at most {MOST_SEEDS}, each below {SEED_BOUND}"
+        raise UserError(f"--seeds is a count (3), a list (0,4) or a range (3-5), got {text!r:.60} ({most})")
     return tuple(found)

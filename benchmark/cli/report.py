@@ -87,6 +87,8 @@ def compare(
     for name in (first, second):
         if name not in known:
             raise did_you_mean(name, known, "method with results")
+    if first == second:
+        raise UserError(f"{first!r} cannot be compared with itself; name two methods")
     met = (duel(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
     duels = list(filter(None, met))
     if not duels:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -18,6 +17,7 @@ from ..store.versions import Versions
 from ..suites.cell import Cell
 from ..suites.suite import settled
 from .inbox import RERUN
+from .limits import LARGE
 
 COMMIT = "commit the code, then run the cells again with --rerun all"
 FIXES = {"git_sha": COMMIT}  # of columns that another run alone does not mend
@@ -55,7 +55,7 @@ def _columns(row: Row) -> Iterator[Problem]:
         value = getattr(row, name)
         if isinstance(value, str):
             yield from _text(name, value, rule)
-        elif isinstance(value, int | float) and not rule.least <= value < math.inf:
+        elif isinstance(value, int | float) and not rule.least <= value < LARGE:
             yield f"column {name!r}: {value!r} is out of range", RERUN
 
 

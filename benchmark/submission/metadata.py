@@ -11,7 +11,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ...registry import UserError, did_you_mean, first_error
-from .limits import METADATA_BYTES
+from .limits import METADATA_BYTES, NESTED
 
 FILE = "submission.yaml"
 FOLDER = "submissions"  # where a results folder keeps them, one file a method
@@ -76,6 +76,8 @@ def read_fields(path: Path) -> dict[str, Any]:
         if path.stat().st_size > METADATA_BYTES:
             raise UserError(f"{path}: larger than {METADATA_BYTES >> 10} KiB; metadata are a few lines")
         text = path.read_text(encoding="utf-8")
+        if text.count("[") + text.count("{") > NESTED:
+            raise UserError(f"{path}: more than {NESTED} brackets; metadata are keys with values")
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
             raise UserError(f"{path}: YAML aliases (*name) are not allowed; write the value out")
         values = yaml.safe_load(text)

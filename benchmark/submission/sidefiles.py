@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
@@ -16,6 +15,7 @@ from ..store.provenance import canonical
 from ..store.schema import Row
 from . import metadata
 from .inbox import Findings, Folder, Line, standing
+from .limits import LARGE
 
 PARTS = {"history", "per_client", "label_counts"}
 RERUN = "run the cell again; `fglbench submit` packs the curves"
@@ -84,7 +84,7 @@ def _numbers(part: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE)
 
 
 def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:

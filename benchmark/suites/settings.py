@@ -37,8 +37,8 @@ def parse_setting(text: str) -> Setting:
         name = FORMER.get(name, name)
     try:
         return Setting(section or None, name, yaml.safe_load(value))
-    except yaml.YAMLError:
-        raise UserError(f"--set {text}: {value!r} is not a value") from None
+    except (yaml.YAMLError, ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list
+        raise UserError(f"--set {key:.60}: {value!r:.60} is not a value") from None
 
 
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:

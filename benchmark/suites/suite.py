@@ -35,6 +35,8 @@ from .cell import Cell, Choice, Part
 
 T = TypeVar("T")
 
+MOST_SEEDS = 10_000
+SEED_BOUND = 2**31
 
 def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
@@ -50,8 +52,15 @@ def _as_backbones(value: Any) -> Any:
     return [_as_entry(entry) for entry in _as_list(value)]
 
 
+def seed_range(first: int, last: int) -> list[int]:
+    """The seeds from first to last. ValueError for more than anybody can run."""
+    if last - first >= MOST_SEEDS:
+        raise ValueError(f"more than {MOST_SEEDS} seeds")
+    return list(range(first, last + 1))
+
+
 def _as_seeds(value: Any) -> Any:
-    return list(range(value)) if isinstance(value, int) else value
+    return seed_range(0, value - 1) if isinstance(value, int) else value
 
 
 def _first(*axes: list[T] | None) -> list[T]:
@@ -88,7 +97,7 @@ Partition = Annotated[Choice, BeforeValidator(_as_entry), _known(PARTITIONS)]
 Split = Annotated[Choice, BeforeValidator(_as_entry), _known(SPLITS)]
 Backbones = Annotated[list[Annotated[Choice, _known(BACKBONES)]], BeforeValidator(_as_backbones), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
-Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=SEED_BOUND, strict=True)]
 Training = Annotated[dict[str, Any], _checked(train_config)]
 
 

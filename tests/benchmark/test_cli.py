@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -227,3 +228,47 @@ def test_the_public_face():
         fglbench.rum  # noqa: B018
     with pytest.raises(UserError, match="say what to run"):
         fglbench.run()
+
+
+DEEP, LONG = "[" * 3000, "a" * 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--quick", "--dry-run", "--seeds", "9" * 30], "--seeds is a count"),
+        (["run", "--quick", "--dry-run", "--seeds", "0-999999999999"], "--seeds is a count"),
+        (["run", "--quick", "--dry-run", "--seeds", "2147483648,1"], "--seeds is a count"),
+        (["run", "--quick", "--dry-run", "--set", f"training.rounds={'9' * 5000}"], "--set training.rounds: '999"),
+        (["run", "--quick", "--dry-run", "--set", f"x={DEEP}"], "--set x: '[[["),
+        (["run", "--quick", "--dry-run", "--results", LONG], "this cannot be done: File name too long"),
+        (["status", "--results", LONG], "this cannot be done: File name too long"),
+        (["status", "--results", "folder"], "this cannot be done: Is a directory ("),
+        (["run", "-s", "many.yaml", "--dry-run"], "many.yaml:3: cross.seeds: more than 10000 seeds"),
+    ],
+    ids=lambda value: value[-1][:20] if isinstance(value, list) else value[:20],
+)
+def test_what_is_too_large_too_deep_or_no_file_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder" / "quick" / "fedavg.csv").mkdir(parents=True)
+    axes = "datasets: cora, partitions: louvain, clients: 3, splits: ratio, backbones: gcn, methods: fedavg"
+    suite = f"description: x\ntraining: {{rounds: 1}}\ncross: {{{axes}, seeds: 1000000000}}\n"
+    (tmp_path / "many.yaml").write_text(suite)
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"fglbench: {said}")
+    assert told.count("\n") == 1
+    assert len(told) < 400
+
+
+@pytest.mark.parametrize("variable", ["FGLBENCH_CACHE", "FGLBENCH_MIRROR"])
+def test_an_unknown_home_is_one_line(variable, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path))
+    monkeypatch.setenv(variable, "~nosuchuser/data")
+    assert main(["data", "fetch", "acm"]) == 2
+    assert f"{variable}: '~nosuchuser/data' is in the home of nobody here" in capsys.readouterr().err
+
+
+def test_a_method_is_not_compared_with_itself(capsys):
+    assert main(["compare", "fedavg", "fedavg", "--results", str(Path(__file__).resolve().parents[2] / "results")]) == 2
+    assert "'fedavg' cannot be compared with itself" in capsys.readouterr().err
