@@ -10,7 +10,7 @@ from typing import Any, Optional
 __all__ = ["main"]
 
 INTERRUPTED = 130
-EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # of what a user gave: too large, too deep, no such file
+EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # what a user gave is too large, too deep, no such file
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - must run on any Python, to say so

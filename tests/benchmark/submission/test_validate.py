@@ -164,6 +164,14 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"].update(note=["<b>", 1])),
         [r"\.json\.gz: holds something else than lists of numbers"],
     ),
+    "a curve with a number of 4001 digits": (
+        lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["seconds"].__setitem__(0, 10**4000)),
+        [r"\.json\.gz: holds something else than lists of numbers"],
+    ),
+    "seconds that no axis can show": (
+        lambda f, t: t.edit(f / ROWS, 2, train_seconds="1e+308", total_seconds="1e+308"),
+        [r"fedprox\.csv:2: column 'train_seconds': 1e\+308 is out of range"],
+    ),
     "curves that fill the memory": (
         lambda f, t: write(curves(f), gzip.compress(b"[" + b"1," * (stores.HISTORY_BYTES // 2) + b"1]")),
         [r"\.json\.gz: cannot be read: more than 32 MiB unpacked"],
@@ -210,6 +218,10 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     "metadata that run code": (
         lambda f, t: write(f / "submission.yaml", "!!python/object/apply:os.system ['touch ran']"),
         [r"packed/submission\.yaml: not valid YAML"],
+    ),
+    "metadata that take minutes to parse": (
+        lambda f, t: write(f / "submission.yaml", "method: " + 4000 * "["),
+        [r"packed/submission\.yaml: more than 20 brackets"],
     ),
     "metadata that explode": (
         lambda f, t: write(f / "submission.yaml", "a: &a [x]\n" + "".join(f"b{i}: [*a, *a]\n" for i in range(9))),
