@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...registry import UserError
 from .cell import Cell, Choice
@@ -19,6 +19,7 @@ from .settings import apply_settings, parse_setting
 from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import leaderboard_suites, load_suite
 
+B = TypeVar("B", bound=BaseModel)
 CUSTOM = "custom"
 PROTOCOL = ("partitions", "clients", "splits", "backbones")
 AXES: dict[str, Any] = {
@@ -122,7 +123,7 @@ def _labels(blocks: Iterable[Block], axis: str) -> set[Any]:
 def _with_axis(block: Block, axis: str, labels: Container[Any], new: list[Any]) -> Block:
     """The block with only the labelled values on an axis, and the new ones; an axis may end up empty."""
 
-    def keep(owner: Any) -> Any:
+    def keep(owner: B) -> B:
         values = getattr(owner, axis, None)
         if values is None:
             return owner
