@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from .sheet import Column, Sheet, Span
+from .sheet import Sheet, SheetColumn, Span
 from .text import literal, table
 
 STYLES = {"": "{}", "strong": "**{}**", "em": "*{}*", "break": "{}<br>"}
@@ -30,7 +30,7 @@ def _set(span: Span) -> str:
     return STYLES[span.style].format(literal(span.text))
 
 
-def _heading(column: Column) -> str:
+def _heading(column: SheetColumn) -> str:
     text = column.brief or column.title
     text = text if column.kind == "place" else literal(text)  # a lone # is no markup
     return (f"[{text}]({quote(column.link)})" if column.link else text) + (f", {column.note}" if column.note else "")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from .board import Board
 from .labels import parse
-from .sheet import Column, Sheet, SheetCell, SheetLine, Span
+from .sheet import Sheet, SheetCell, SheetColumn, SheetLine, Span
 from .text import count, md, plain, slug, spans
 
 # What is said of an environment; its packages come second.
@@ -75,7 +75,8 @@ def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
 
 def versions(board: Board) -> Sheet:
     """The source hashes of each method."""
-    columns = [Column("Method", lambda own: SheetCell(plain(own[0])), "text"), Column("Version", _hashes, "text")]
+    name = SheetColumn("Method", lambda own: SheetCell(plain(own[0])), "text")
+    columns = [name, SheetColumn("Version", _hashes, "text")]
     found = board.rows.groupby("method", sort=True)["method_version"].unique().items()
     lines = [SheetLine([column.cell(own) for column in columns]) for own in found]
     return Sheet(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, lines)

@@ -39,7 +39,7 @@ class SheetCell:
 
 
 @dataclass(frozen=True)
-class Column:
+class SheetColumn:
     """What stands in a column: `cell` makes it from what a line is about.
 
     falling: the first click sorts the highest up. best: the best of the ranked lines is marked. brief: the title in
@@ -72,7 +72,7 @@ class SheetLine:
 class Sheet:
     id: str
     caption: str
-    columns: Sequence[Column]
+    columns: Sequence[SheetColumn]
     lines: list[SheetLine]
     tagged: bool = False  # whether incomplete methods say so
 

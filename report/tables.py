@@ -10,7 +10,7 @@ import pandas as pd
 
 from .board import MEASURES, Board
 from .gaps import missing
-from .sheet import Column, Interval, Sheet, SheetCell, SheetLine, Span
+from .sheet import Interval, Sheet, SheetCell, SheetColumn, SheetLine, Span
 from .standings import Standings
 from .statistics import DECIMALS
 from .text import ABSENT, csv_text, data_size, finite, mean_std, number, percent, plain, slug
@@ -123,33 +123,33 @@ def legend(board: Board) -> str:
     return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}"
 
 
-METHOD = Column("Method", _name, "method")
+METHOD = SheetColumn("Method", _name, "method")
 RANKING = [
-    Column("#", partial(_figure, "position", _whole), "place"),
-    Column("Method", _marked, "method"),
-    Column("Mean rank (95% interval)", _rank, best=True),
-    Column("Mean score, %", partial(_figure, "score", percent), falling=True, best=True),
-    Column("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
-    Column(GROUP, partial(_figure, "group", _group), centred=True),
-    Column("Tasks", _coverage),
-    Column("Traffic", partial(_figure, "traffic", data_size)),
-    Column("Train, s", partial(_figure, "seconds", partial(number, digits=1))),
+    SheetColumn("#", partial(_figure, "position", _whole), "place"),
+    SheetColumn("Method", _marked, "method"),
+    SheetColumn("Mean rank (95% interval)", _rank, best=True),
+    SheetColumn("Mean score, %", partial(_figure, "score", percent), falling=True, best=True),
+    SheetColumn("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
+    SheetColumn(GROUP, partial(_figure, "group", _group), centred=True),
+    SheetColumn("Tasks", _coverage),
+    SheetColumn("Traffic", partial(_figure, "traffic", data_size)),
+    SheetColumn("Train, s", partial(_figure, "seconds", partial(number, digits=1))),
 ]
 UNRANKED = [
     METHOD,
-    Column("Tasks", _tasks, falling=True),
-    Column("Runs", _runs, falling=True),
-    Column("What is missing", _missing, "text"),
+    SheetColumn("Tasks", _tasks, falling=True),
+    SheetColumn("Runs", _runs, falling=True),
+    SheetColumn("What is missing", _missing, "text"),
 ]
 # Beside the score, for one task.
 MEASURED = [
-    Column("n", partial(_figure, "n", _whole), falling=True),
-    Column("Validation", partial(_figure, "val", percent), falling=True),
-    Column("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
-    Column("Best round", partial(_figure, "best_round", partial(number, digits=1))),
-    Column("Traffic", partial(_figure, "traffic", data_size)),
-    Column("Train, s", partial(_figure, "train_seconds", partial(number, digits=1))),
-    Column("Peak, MiB", partial(_figure, "peak_memory_mb", partial(number, digits=0))),
+    SheetColumn("n", partial(_figure, "n", _whole), falling=True),
+    SheetColumn("Validation", partial(_figure, "val", percent), falling=True),
+    SheetColumn("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
+    SheetColumn("Best round", partial(_figure, "best_round", partial(number, digits=1))),
+    SheetColumn("Traffic", partial(_figure, "traffic", data_size)),
+    SheetColumn("Train, s", partial(_figure, "train_seconds", partial(number, digits=1))),
+    SheetColumn("Peak, MiB", partial(_figure, "peak_memory_mb", partial(number, digits=0))),
 ]
 
 
@@ -177,7 +177,7 @@ def per_dataset(standings: Standings) -> Sheet:
     board, columns = standings.board, [METHOD]
     for task in board.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
-        columns.append(Column(plain(task), partial(score, task), falling=True, note=seeds, link=link))
+        columns.append(SheetColumn(plain(task), partial(score, task), falling=True, note=seeds, link=link))
     lines = [Entrant(standings, name) for name in standings.order]
     caption = f"Scores on every task of board {board.suite}, %"
     return replace(_sheet(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)
@@ -186,12 +186,12 @@ def per_dataset(standings: Standings) -> Sheet:
 def one_task(standings: Standings, task: str) -> Sheet:
     """Every entrant with a score on a task: its mean ± std over seeds, and what it cost."""
     board = standings.board
-    columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
+    columns = [METHOD, SheetColumn("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
     lines = [Entrant(standings, name, board.measures(task, name)) for name in order(board, task)]
     return _sheet(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, lines)
 
 
-def _sheet(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[Entrant]) -> Sheet:
+def _sheet(id: str, caption: str, columns: Sequence[SheetColumn], entrants: Iterable[Entrant]) -> Sheet:
     lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
     racing = [line.cells for line in lines if line.standing == "ranked"]
     for place, column in enumerate(columns):

@@ -39,7 +39,7 @@ class Timing:
         return f"{self.median:.1f} [{self.low:.1f}, {self.high:.1f}]"
 
 
-class Setting(NamedTuple):
+class Conditions(NamedTuple):
     """What all rounds of a table have in common."""
 
     federation: Federation
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
     config: TrainConfig
 
 
-def setting(dataset: str, clients: int, threads: int, epochs: int) -> Setting:
+def conditions(dataset: str, clients: int, threads: int, epochs: int) -> Conditions:
     """GCN-64 on the leaderboard's cut: Louvain, 20/40/40 a client, features as published where there is the choice.
 
     Sets the threads of this process, which is to be one of its own.
@@ -56,7 +56,7 @@ def setting(dataset: str, clients: int, threads: int, epochs: int) -> Setting:
     data = DATASETS.build(dataset, {"features": "raw"} if dataset in ("cora", "citeseer", "pubmed") else {}).load()
     split = SPLITS.build("ratio", {"train": 0.2, "val": 0.4, "test": 0.4})
     federation = build_federation(data, PARTITIONS.build("louvain"), split, clients, 0)
-    return Setting(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=epochs))
+    return Conditions(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=epochs))
 
 
 def alternate(cases: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 3) -> dict[str, Timing]:
@@ -89,10 +89,10 @@ class RoundOf:
     """
 
     def __init__(
-        self, setting: Setting, method: Method, *, cohort_size: int | None = None, evaluate: bool = True
+        self, conditions: Conditions, method: Method, *, cohort_size: int | None = None, evaluate: bool = True
     ) -> None:
         """Raises what training would raise."""
-        federation, backbones, config = setting
+        federation, backbones, config = conditions
         config = method.protocol(config)
         arrangement = method.arrange(federation)
         self.exchange = Exchange(method, arrangement, method.architecture(backbones), config, 0, cohort_size)
@@ -201,7 +201,7 @@ def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: 
 
     Meant for a process of its own: the peak is that of the process while only the cohort trained.
     """
-    federation, (backbone,), config = given = setting(dataset, clients, threads, epochs)
+    federation, (backbone,), config = given = conditions(dataset, clients, threads, epochs)
     method = METHODS.build("fedavg")
     reset_peak_memory()
     cohort = RoundOf(given, method)
@@ -249,7 +249,7 @@ def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epoch
 
     Phases before a method's last were timed as they ran, not in alternation.
     """
-    given, found = setting(dataset, clients, threads, epochs), []
+    given, found = conditions(dataset, clients, threads, epochs), []
     for name in METHODS.names():
         method = METHODS.build(name)
         if method.skip(given.federation, method.architecture(given.backbones)):

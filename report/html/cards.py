@@ -10,7 +10,7 @@ from ...registry import Parameter
 from .. import tables
 from ..gaps import missing, reasons
 from ..labels import parse
-from ..sheet import Column, SheetCell
+from ..sheet import SheetCell, SheetColumn
 from ..standings import Standings
 from ..text import plain
 
@@ -50,7 +50,7 @@ class Appearance:
         return {task: cell for task, cell in self.scores.items() if cell.mark == mark}
 
 
-def columns() -> list[Column]:
+def columns() -> list[SheetColumn]:
     """What of a ranking is said of each board. The place is told with how many there are, who leads below the table."""
     return [column for column in tables.RANKING if column.title not in ("#", "Method", "Wins", tables.GROUP)]
 

@@ -11,7 +11,7 @@ from ..papers import Paper, Printed, Table
 from ..statistics import Difference, paired_difference
 from .match import Ours
 
-Judgement = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
+Ruling = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
 MIN_SEEDS = 3
 
 
@@ -20,18 +20,18 @@ class Judged:
     """A claim in one column. figures: what the paper prints for A and B. difference: ours, in [0, 1]; n seeds."""
 
     figures: tuple[Printed, Printed]
-    verdict: Judgement
+    verdict: Ruling
     difference: Difference | None = None
     n: int = 0
 
 
-def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Judgement, Difference | None, int]:
+def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruling, Difference | None, int]:
     """The verdict on "first beats second", the paired difference and the number of pairs, from scores by seed."""
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return "not run", None, 0
     difference = paired_difference([first[s] for s in seeds], [second[s] for s in seeds])
-    told: Judgement = "holds" if difference.low > 0 else "does not hold" if difference.high <= 0 else "cannot be told"
+    told: Ruling = "holds" if difference.low > 0 else "does not hold" if difference.high <= 0 else "cannot be told"
     return told if len(seeds) >= MIN_SEEDS else "cannot be told", difference, len(seeds)
 
 

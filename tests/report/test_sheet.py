@@ -9,7 +9,7 @@ import pytest
 from fglbench.report import build, leaderboard, readme, tables
 from fglbench.report.html.markup import pixels, shown
 from fglbench.report.markdown import markdown
-from fglbench.report.sheet import Column, Interval, Sheet, SheetCell, SheetLine, Span
+from fglbench.report.sheet import Interval, Sheet, SheetCell, SheetColumn, SheetLine, Span
 from fglbench.report.statistics import ranks
 
 HOSTILE = "a|b <b> *c* & 'd' `e` www.f @g"
@@ -25,7 +25,7 @@ def median_rank(entrant: tables.Entrant) -> SheetCell:
 def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = results.parent / "README.md"
     page.write_text(readme.BEGIN + readme.END)
-    monkeypatch.setattr(tables, "RANKING", [*tables.RANKING, Column("Median rank", median_rank, best=True)])
+    monkeypatch.setattr(tables, "RANKING", [*tables.RANKING, SheetColumn("Median rank", median_rank, best=True)])
     report = build.make(results, page, figures=False)
     build.write_page(report, results / "page.html", {})
     monkeypatch.setattr(leaderboard, "README", [*leaderboard.README, "Median rank"])
@@ -43,7 +43,8 @@ def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.
 
 
 def test_a_column_of_the_tasks_is_one_edit(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, Column("Twice", lambda own: SheetCell(f"2x{own['n']}"))])
+    twice = SheetColumn("Twice", lambda own: SheetCell(f"2x{own['n']}"))
+    monkeypatch.setattr(tables, "MEASURED", [*tables.MEASURED, twice])
     report = build.make(results, None, figures=False)
     build.write_page(report, results / "page.html", {})
     assert "2x2.0 |" in report.texts[results / "demo" / "tables" / "cora.md"]
@@ -52,7 +53,7 @@ def test_a_column_of_the_tasks_is_one_edit(results: Path, monkeypatch: pytest.Mo
 
 def test_each_writer_escapes_for_itself() -> None:
     cell = SheetCell((Span(HOSTILE, "strong"), Span(" ", ""), Span("x`*y", "code"), Span("", "break"), Span("<z>")))
-    column = Column("head|ing", lambda _: cell, "text", note="n=2", link="a b.md")
+    column = SheetColumn("head|ing", lambda _: cell, "text", note="n=2", link="a b.md")
     sheet = Sheet("id", "caption", [column], [SheetLine([cell])])
     head, _, line = markdown(sheet).splitlines()
     assert head.strip("| ") == "[head\\|ing](a%20b.md), n=2"
@@ -64,7 +65,8 @@ def test_each_writer_escapes_for_itself() -> None:
 
 def test_references_are_set_apart_in_markdown_only_where_they_are_named() -> None:
     cells = [SheetCell((Span("global"), Span(" ✓1"))), SheetCell("50.00", 0.5)]
-    columns = [Column("Method", lambda _: cells[0], "method"), Column("Score", lambda _: cells[1], centred=True)]
+    score = SheetColumn("Score", lambda _: cells[1], centred=True)
+    columns = [SheetColumn("Method", lambda _: cells[0], "method"), score]
     sheet = Sheet("id", "", columns, [SheetLine(cells, "global", "global", "reference")])
     assert markdown(sheet).splitlines()[1:] == ["|:------------|:-------:|", "| *global* ✓1 |  50.00  |"]
     assert [line.cells for line in sheet.only(["Score", "Method"]).lines] == [cells[::-1]]
