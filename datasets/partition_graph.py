@@ -114,8 +114,11 @@ class Metis(PartitionSpec):
         if clients == 1:
             return [np.arange(len(data.label))]
         place = rng.permutation(len(data.label))  # node v is shown to METIS as place[v]
-        source, target = (torch.from_numpy(place[ends.numpy()]) for ends in data.graph.edges())
-        shuffled = dgl.graph((source, target), num_nodes=len(place))
+        source, target = (place[ends.numpy()] for ends in data.graph.edges())
+        # METIS sees neighbours in the order of the edges, which DGL's threads would otherwise decide.
+        order = np.lexsort((target, source))
+        ends = torch.from_numpy(source[order]), torch.from_numpy(target[order])
+        shuffled = dgl.graph(ends, num_nodes=len(place), row_sorted=True, col_sorted=True)
         with _silent():
             owner = dgl.metis_partition_assignment(shuffled, clients).numpy()[place]
         return [np.flatnonzero(owner == client) for client in range(clients)]

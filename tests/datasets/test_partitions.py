@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import dgl
 import networkx as nx
 import numpy as np
 import pytest
@@ -61,6 +63,17 @@ CASES = [
     ("random-overlap", {}, 6),
     ("random-overlap", {"overlap": 0.1}, 6),
 ]
+
+
+def test_metis_does_not_depend_on_the_order_of_edges(csbm: NodeData) -> None:
+    """DGL's threads may order them as they like: the same graph with its edges shuffled has the same parts."""
+    spec, found = PARTITIONS.build("metis"), set()
+    for seed in range(5):
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(csbm.graph.num_edges()))
+        source, target = csbm.graph.edges(order="eid")
+        other = replace(csbm, graph=dgl.graph((source[order], target[order]), num_nodes=csbm.graph.num_nodes()))
+        found.add(b"|".join(part.tobytes() for part in spec(other, 5, 0)))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("dealing", ["balanced", "whole"])
