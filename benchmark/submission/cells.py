@@ -116,7 +116,10 @@ def _checkout(row: Row) -> Iterator[Problem]:
     elif row.code != code_version():
         what = f"made by an installed package whose code is {row.code}; here it is {code_version()}"
         yield what, "validate with the version of fglbench that made it, or run the cells again with this one"
-    if row.origin and _canonical(row.origin) and json.loads(row.origin).get("dirty"):
+    about = json.loads(row.origin) if row.origin and _canonical(row.origin) else {}
+    if not isinstance(about, dict):
+        yield f"column 'origin': {row.origin!r:.80} is no JSON object", RERUN
+    elif about.get("dirty"):
         yield "the method comes from a repository with uncommitted changes (origin)", COMMIT
 
 

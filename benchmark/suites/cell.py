@@ -19,7 +19,7 @@ from ..store.versions import source_version
 from .identity import TRAINING, identity
 from .plugins import REGISTRIES
 
-SINGLE = tuple(REGISTRIES.keys() - {"backbone"})  # kinds of which a cell has one; of backbones it may have several
+SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each; backbones may be several
 FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation
 
 

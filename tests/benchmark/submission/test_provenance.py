@@ -74,6 +74,9 @@ def test_a_method_of_a_changed_repository_is_refused(
     tools.edit(submission / ROWS, 2, origin='{"commit":"c","dirty":true,"source":"s"}')
     assert main(["validate", "packed"]) == 1
     assert "the method comes from a repository with uncommitted changes (origin)" in said(capsys)
+    tools.edit(submission / ROWS, 2, origin="[1]")
+    assert main(["validate", "packed"]) == 1
+    assert "column 'origin': '[1]' is no JSON object" in said(capsys)
 
 
 def test_commits_are_looked_up_in_the_repository_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
