@@ -1,7 +1,13 @@
 """fglbench: the benchmark suite for federated graph learning.
 
+    fglbench.list_methods()                                 # what there is, with families
+    fglbench.show("fedprox")                                # what a method, dataset, partition or suite is
     fglbench.run(suites=["quick"], methods=["fedavg"])      # run cells, get their rows as a data frame
-    fglbench.load_results("results")                        # the rows that count, as a data frame
+    fglbench.load_results("results", expand=True)           # the rows that count, a column for each setting
+    fglbench.compare("fedprox", "fedavg")                   # paired differences on every board
+    fglbench.write_report("results")                        # leaderboard, tables, figures
+    fglbench.federation("cora", suite="quick")              # the clients that a suite's cells have
+    fglbench.evaluate(predictions, federation)              # predictions made elsewhere, scored as runs are
     @fglbench.register("mymethod")                          # file a method under a name
 
 Importing the package is cheap; torch and DGL are loaded when they are needed.
@@ -13,15 +19,25 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .foundations import keep_graphbolt_out
+
 if TYPE_CHECKING:
-    from .benchmark.api import register, run
+    from .benchmark.api import compare, list_methods, register, run, show, write_report
+    from .benchmark.scores import evaluate, federation
     from .benchmark.store import load_results
+    from .registry import UserError
 
 os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL writes a file into the home folder on first import
+keep_graphbolt_out()
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load_results", "register", "run"]
-_HOMES = {"load_results": ".benchmark.store", "register": ".benchmark.api", "run": ".benchmark.api"}
+__all__ = [
+    "UserError", "__version__", "compare", "evaluate", "federation", "list_methods", "load_results", "register", "run",
+    "show", "write_report",
+]  # fmt: skip
+_HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
+_HOMES |= dict.fromkeys(("evaluate", "federation"), ".benchmark.scores")
+_HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "write_report"), ".benchmark.api")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,25 @@
 """Files that are written whole or not at all, whatever crashes in between.
 
-Unfinished files are called `.*.tmp` and lie beside the file that they were to become.
+Unfinished files are called `.*.tmp` and lie beside the file that they were to become. Where there are such locks
+(POSIX), a writer holds one on its unfinished file, which ends with the writer: `sweep` removes what nobody holds.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+try:
+    import fcntl
+except ImportError:  # Windows, which lets nobody remove an open file
+    fcntl = None  # type: ignore[assignment]
+
+LEFT = re.compile(r"\..+\.tmp|\.[0-9a-f]{16}\.json\.gz\.\w+|.+\.npz\.\d+\.part")  # the latter two by older versions
 
 
 @contextmanager
@@ -20,7 +29,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     A reader, a crash or a power cut sees the old content or the new one, nothing else. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    handle, temporary = _unfinished(path)
+    held = os.dup(handle) if fcntl else None  # the lock lasts until the file has its name
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -31,7 +41,36 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
     _sync_folder(path.parent)
+
+
+def _unfinished(path: Path) -> tuple[int, str]:
+    """(handle, name) of a new file beside `path`, locked: one that a sweep got hold of first is given up."""
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        if fcntl:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.lexists(temporary):
+            return handle, temporary
+        os.close(handle)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what dead writers left unfinished in a folder and below it; what a living one holds stays."""
+    for path in (Path(place, name) for place, _, names in os.walk(folder) for name in names if LEFT.fullmatch(name)):
+        with suppress(OSError):  # gone meanwhile, not ours, or (Windows) open
+            if fcntl is None:
+                path.unlink()
+                continue
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(handle)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

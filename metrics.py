@@ -56,7 +56,9 @@ class Metrics(BaseModel):
     val: Annotated[Fraction, Column(always="node", measure="val", floor=0.01, curve="val")] = Field(
         None, description="the validation metric that selected the round"
     )
-    macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = None  # one node of a rare class moves it
+    macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
+        None, description="F1 over classes on a client's test nodes, mean over clients"
+    )
     score_weighted: Annotated[Fraction, Column(always="node", measure="score_weighted")] = Field(
         None, description="the primary metric weighted by test nodes"
     )
@@ -73,21 +75,26 @@ class Metrics(BaseModel):
         None, description="personal models, own graphs, mean over clients"
     )
     best_round: Annotated[Count, Column(needed=True, measure="best_round", exact=True, curve="round")] = Field(
-        None, description="1-based"
+        None, description="the round that validation chose, 1-based; score and val are of it"
     )
     rounds: Annotated[Count, Column(needed=True, exact=True, curve="round", at="last")] = Field(
         None, description="rounds run"
     )
     upload_bytes: Annotated[Count, Column(needed=True, exact=True, curve="upload_bytes", at="last")] = Field(
-        None, description="all clients, all rounds run"
+        None, description="sent by all clients in all rounds run"
     )
-    download_bytes: Annotated[Count, Column(needed=True, exact=True, curve="download_bytes", at="last")] = None
+    download_bytes: Annotated[Count, Column(needed=True, exact=True, curve="download_bytes", at="last")] = Field(
+        None, description="received by all clients in all rounds run"
+    )
     upload_bytes_best: Annotated[Count, Column(needed=True, measure="traffic", exact=True, curve="upload_bytes")] = (
-        Field(None, description="up to and including the best round")
+        Field(None, description="sent up to and including the best round")
     )
     download_bytes_best: Annotated[
         Count, Column(needed=True, measure="traffic", exact=True, curve="download_bytes")
-    ] = None
+    ] = Field(None, description="received up to and including the best round")
+    roc_auc: Annotated[Fraction, Column(since=3, always="", measure="roc_auc", floor=0.03)] = Field(
+        None, description="area under the ROC curve, mean over the clients with both classes; datasets of two classes"
+    )
     train_seconds: Annotated[Seconds, Column(needed=True, measure="train_seconds")] = Field(
         None, description="training and aggregation, evaluation excluded"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -17,6 +18,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 class UserError(Exception):
     """A mistake the user can mend. The message is one line: the value, the choices, the fix. The CLI exits with 2."""
+
+    code: ClassVar[int] = 2
+
+
+def one_line(text: str) -> str:
+    """Text of anybody's on one line: without the sequences that steer a terminal, control and invisible characters."""
+    text = re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?)", "", text)
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
@@ -55,6 +64,32 @@ class Spec(BaseModel):
         return self.model_dump(mode="json")
 
 
+SEARCH = "search"  # where a field keeps its choices
+
+
+def tunable(*choices: Any) -> dict[str, Any]:
+    """The values of a field that `fglbench tune` tries: `Field(0.01, json_schema_extra=tunable(0.001, 0.1, 1.0))`.
+
+    The value that a suite has is tried besides. Choices that are mappings set several fields at once, as an optimiser
+    and its rate. They compute nothing: a method's version does not hang on them.
+    """
+    keys = {tuple(choice) if isinstance(choice, Mapping) else None for choice in choices}
+    if len(keys) != 1:
+        raise ValueError(f"tunable() takes values, or mappings with the same fields, got {choices}")
+    return {SEARCH: list(choices)}
+
+
+def searched(cls: type[Spec]) -> dict[str, list[dict[str, Any]]]:
+    """What is tuned of a spec: field -> the settings to choose among, each a mapping of fields to values."""
+    found = {}
+    for field, info in cls.model_fields.items():
+        extra = info.json_schema_extra
+        if isinstance(extra, dict) and SEARCH in extra:
+            choices: Any = extra[SEARCH]
+            found[field] = [dict(own) if isinstance(own, Mapping) else {field: own} for own in choices]
+    return found
+
+
 class Parameter(NamedTuple):
     """A parameter as people read it: its name, default (JSON, or 'required'), type and meaning."""
 
@@ -65,13 +100,17 @@ class Parameter(NamedTuple):
 
 
 def parameters(cls: type[Spec]) -> list[Parameter]:
-    """The parameters of a spec, in the order of their definition."""
-    found = []
+    """The parameters of a spec, in the order of their definition. What is tuned says among which values."""
+    found, ranges = [], searched(cls)
     for field, info in cls.model_fields.items():
         value = info.get_default(call_default_factory=True)
         default = "required" if info.is_required() else json.dumps(value, default=str)
         kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
-        found.append(Parameter(info.alias or field, default, kind.replace("typing.", ""), info.description or ""))
+        tried = [", ".join(map(str, choice.values())) for choice in ranges.get(field, ())]
+        meaning = [info.description or "", f"tune: {' | '.join(tried)}" if tried else ""]
+        found.append(
+            Parameter(info.alias or field, default, kind.replace("typing.", ""), "; ".join(filter(None, meaning)))
+        )
     return found
 
 
@@ -85,12 +124,15 @@ class Registry(Generic[S]):
         self.kind = kind
         self._classes: dict[str, type[S]] = {}
         self._resolvers: list[Callable[[str], type[S] | None]] = []
+        self._own: frozenset[type[S]] = frozenset()
 
     def register(self, name: str) -> Callable[[type[S]], type[S]]:
         """Class decorator that files a spec under `name`.
 
-        Raises ValueError when another class has the name (a programming mistake, not a user's).
+        Raises ValueError when another class has the name, or files cannot (a programming mistake, not a user's).
         """
+        if not re.fullmatch(r"[A-Za-z0-9_+][\w.+:-]{0,99}", name):
+            raise ValueError(f"{self.kind} {name!r}: a name is of letters, digits, '.', '_', '+', ':' and '-'")
 
         def add(cls: type[S]) -> type[S]:
             known = self._classes.get(name)
@@ -106,6 +148,14 @@ class Registry(Generic[S]):
         """Register a function that makes a class for names outside the table (`tu:NAME`), or returns None."""
         self._resolvers.append(function)
         return function
+
+    def settle(self) -> None:
+        """What is registered by now is the package's own; what comes later is from outside."""
+        self._own = frozenset(self._classes.values())
+
+    def is_own(self, cls: type[S]) -> bool:
+        """Whether a class is itself, and not by a name or an ancestor, one that the package registers."""
+        return cls in self._own
 
     def names(self) -> list[str]:
         return sorted(self._classes)

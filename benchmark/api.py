@@ -1,14 +1,23 @@
-"""The Python face of the benchmark: `fglbench.run` and `fglbench.register`."""
+"""The Python face of the benchmark: what a notebook or a script calls. `fglbench.__all__` has its names.
+
+`fglbench.methods` and `fglbench.report` are packages, so what lists methods is `list_methods`, and what makes a report
+`write_report`.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..methods import METHODS
+from ..report.compare import Duel, duels
+from ..report.families import deed, family
+from .known import Known, look_up
 from .runner.job import Job
 from .runner.supervisor import Observer
 from .runner.worker import Options
@@ -46,29 +55,26 @@ def run(
     rerun: Iterable[str] = (),
     missing_rows: bool = False,
     results: str | os.PathLike[str] = "results",
-    jobs: int | None = None,
-    threads: int = 1,
-    timeout: float | None = 3600.0,
-    memory_limit: float | None = None,
-    submitter: str = "",
-    plugins: Iterable[str] = (),
-    embeddings: bool = False,
-    observer: Observer | None = None,
-) -> pd.DataFrame:
+    jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
+    submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
+    backend: str = "processes", address: str | None = None, observer: Observer | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
     settings: "key=value" strings, as `--set` takes them. seeds: the seeds themselves. missing_rows: a cell whose data
     cannot be had gets a row that says so. memory_limit: GiB a worker. plugins: Python files or modules that register
     methods or datasets; workers import them too. embeddings: keep those of the best round; a finished cell without them
-    runs again. One line a cell, in the order of the plan; a cell that failed has its row too. Warns of each dataset
-    that cannot be had, and runs the others. UserError for anything unknown, nothing to run, a folder not to be written.
+    runs again. backend: "ray" runs them on a Ray cluster, at `address` where it is not this machine's. One line a cell,
+    in the order of the plan; a cell that failed has its row too. Warns of each dataset that cannot be had, and runs the
+    others. UserError for anything unknown, nothing to run, a folder not to be written.
     """
     request = Request(
         suites=tuple(suites), all_suites=all_suites, quick=quick, methods=tuple(methods), datasets=tuple(datasets),
         partitions=tuple(partitions), clients=tuple(clients), splits=tuple(splits), backbones=tuple(backbones),
         seeds=tuple(seeds), settings=tuple(settings),
     )  # fmt: skip
-    options = Options(jobs, threads, timeout, memory_limit, submitter, load_plugins(plugins), embeddings)
+    how = jobs, threads, timeout, memory_limit, submitter
+    options = Options(*how, load_plugins(plugins), embeddings, backend, address)
     return _frame(Job(request, Store(results), options, tuple(rerun), missing_rows), observer)
 
 
@@ -79,3 +85,53 @@ def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
     plan = job.plan()
     job.run(job.load(plan, partial(warnings.warn, stacklevel=4)), observer)
     return pd.DataFrame([row.model_dump() for row in job.rows(plan)], columns=COLUMNS)
+
+
+def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:
+    """Every method there is, by name: its family, what it does, its task (node or graph), whether it is a reference."""
+    import pandas as pd
+
+    load_plugins(plugins)
+    found = {name: METHODS.cls(name) for name in METHODS.names()}
+    lines = [
+        {"method": name, "family": family(name), "what": _deed(name), "task": cls.task, "reference": cls.reference}
+        for name, cls in found.items()
+    ]
+    return pd.DataFrame(lines).set_index("method")
+
+
+def _deed(name: str) -> str:
+    return deed(name) or (inspect.getdoc(METHODS.cls(name)) or "").partition("\n")[0]
+
+
+def show(name: str, plugins: Iterable[str] = ()) -> Known:
+    """What a method, dataset, partition, split, backbone or suite is: text, facts and parameters; `print` it.
+
+    Raises UserError for a name that nothing has.
+    """
+    load_plugins(plugins)
+    return look_up(name)
+
+
+def compare(
+    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] = "results"
+) -> list[Duel]:
+    """Two methods side by side on every board of a results folder where both have rows, or on one of them.
+
+    A duel has `tasks`, a data frame with a line a task (scores, difference, its 95% interval, p; fractions), and the
+    mean over datasets with its interval and a verdict. Raises UserError for an unknown name, and where they never met.
+    """
+    return duels(first, second, suite, Path(results))
+
+
+def write_report(
+    results: str | os.PathLike[str] = "results", *, readme: str | os.PathLike[str] | None = None, figures: bool = True
+) -> list[Path]:
+    """Make leaderboard, tables and figures of a results folder anew; the files that changed.
+
+    readme: a README whose block is renewed as well; the command `fglbench report` finds it by itself. Raises UserError
+    where there are no rows, and for a file that cannot be written.
+    """
+    from ..report import build
+
+    return build.write(build.make(Path(results), None if readme is None else Path(readme), figures=figures))

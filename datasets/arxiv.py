@@ -1,4 +1,4 @@
-"""ogbn-arxiv through the `ogb` package, and its structure alone for timing."""
+"""ogbn-arxiv through the `ogb` package, and its structure alone: under random features, and under those it yields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from . import content as contents
 from .content import Content, node_content, open_npz
+from .embedding import cached
 from .sources import Files, Unavailable
 from .spec import AnyNodeSpec
 
@@ -84,3 +86,22 @@ class ArxivStructureSpec(AnyNodeSpec):
         shape = len(content["label"]), self.width
         feat = np.random.default_rng(self.seed).standard_normal(shape, dtype=np.float32)
         return {**content, "feat": feat}, source
+
+
+class ArxivStructureFeaturesSpec(AnyNodeSpec):
+    """The graph under features that are computed from it: see `embedding.structural`.
+
+    Results show a fingerprint over all but the bits of the features, which depend on the machine: the edges, labels and
+    split, the options, and the singular values to 3 decimals, which are the lengths that the columns have as computed.
+    """
+
+    dimension: int = Field(128, ge=1, le=1024, description="number of features, the leading singular vectors")
+    seed: int = Field(0, ge=0, description="seed of the randomised decomposition")
+
+    def content(self) -> tuple[Content, str]:
+        content, source = super().content()
+        return content | cached(self.name, content["edges"], len(content["label"]), self.dimension, self.seed), source
+
+    def digest(self, content: Content) -> str:
+        options = np.array([self.dimension, self.seed], dtype=np.int64)
+        return contents.fingerprint(content | {"feat_options": options}, without=("feat",))

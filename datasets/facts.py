@@ -33,6 +33,7 @@ def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:
         "routes": tuple(_route({**facts, **route}) for route in facts["routes"]),
         "fingerprint": facts.get("fingerprint"),
         "unverified": tuple(facts.get("unverified", ())),
+        "scored_by": facts.get("scored_by", "accuracy"),
     }
     if "features" in facts:
         namespace |= {"features": preprocessing(facts["features"]), "__annotations__": {"features": Preprocessing}}

@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.preprocessing import normalize
 
 Preprocessing = Literal["row", "unit", "binary", "raw"]
 
@@ -24,7 +23,7 @@ def preprocess(feat: np.ndarray | sp.csr_matrix, how: Preprocessing) -> np.ndarr
     if how == "raw":
         return feat
     if how == "unit":
-        return normalize(feat, norm="l2").astype(np.float32)
+        return _unit(feat)
     if how == "binary":
         return (feat != 0).astype(np.float32)
     total = np.asarray(feat.sum(axis=1, dtype=np.float64)).ravel()
@@ -32,6 +31,23 @@ def preprocess(feat: np.ndarray | sp.csr_matrix, how: Preprocessing) -> np.ndarr
     if isinstance(feat, np.ndarray):
         return (feat * scale[:, None]).astype(np.float32)
     return sp.csr_matrix(sp.diags(scale) @ feat, dtype=np.float32)
+
+
+def _unit(feat: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
+    """Rows divided by their Euclidean lengths, to the bit as scikit-learn's `normalize` does, whose import takes longer
+    than most commands: sparse rows are summed in double precision, one value after the other, dense ones in their own.
+    """
+    feat = feat if np.issubdtype(feat.dtype, np.floating) else feat.astype(np.float64)
+    if isinstance(feat, np.ndarray):
+        length = np.sqrt(np.einsum("ij,ij->i", feat, feat))
+        length[length < 10 * np.finfo(length.dtype).eps] = 1
+        return (feat / length[:, None]).astype(np.float32)
+    unit = sp.csr_matrix(feat, copy=True)
+    squares = sp.csr_matrix(((unit.data**2).astype(np.float64), unit.indices, unit.indptr), shape=unit.shape)
+    length = np.sqrt(squares @ np.ones(unit.shape[1]))
+    length[length == 0] = 1
+    unit.data = (unit.data / np.repeat(length, np.diff(unit.indptr))).astype(feat.dtype)
+    return unit.astype(np.float32)
 
 
 def to_tensor(feat: np.ndarray | sp.csr_matrix) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 
 Task = Literal["node", "graph"]
 Part = Literal["train", "val", "test"]
+Measure = Literal["accuracy", "roc_auc"]  # what a dataset's source scores it by
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
 
 
@@ -26,8 +27,9 @@ class NodeData:
     graph: DGLGraph, N nodes, bidirected. feat: (N, d) dense or sparse CSR. label: int64 (N,), -1 = no label.
     fixed_split: the split that comes with the dataset (Planetoid public, OGB official) as int64 node ids, if any.
     source: where the bytes came from ("cache", "mirror", "package index", "upstream", "generated").
+    owner: the client of each node, int64 (N,), where the dataset comes with clients.
     fingerprint: sha256 over canonical edges, raw features, labels and the published split. options: the loader's
-    recorded parameters.
+    recorded parameters. scored_by: what validation values and scores are; "roc_auc" is for two classes.
     """
 
     name: str
@@ -40,6 +42,9 @@ class NodeData:
     fixed_split: dict[Part, torch.Tensor] | None = None
     synthetic: bool = False
     options: dict[str, object] = field(default_factory=dict)
+
+    scored_by: Measure = "accuracy"
+    owner: torch.Tensor | None = None
 
     task: Literal["node"] = "node"
 
@@ -104,6 +109,10 @@ class Federation:
     @property
     def task(self) -> Task:
         return self.whole.task
+
+    @property
+    def scored_by(self) -> Measure:
+        return self.whole.scored_by if isinstance(self.whole, NodeData) else "accuracy"
 
     @property
     def num_classes(self) -> int:

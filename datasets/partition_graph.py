@@ -11,7 +11,6 @@ import dgl
 import numpy as np
 import torch
 from pydantic import Field
-from sknetwork.clustering import Louvain as SknetLouvain
 
 from ..registry import UserError
 from .federation import Data, NodeData, Task
@@ -52,6 +51,8 @@ class Louvain(PartitionSpec):
 
     def communities(self, data: NodeData, rng: np.random.Generator) -> list[np.ndarray]:
         """Node ids of each community, ascending; the communities in the order in which they are dealt."""
+        from sknetwork.clustering import Louvain as SknetLouvain  # half a second: only where it is needed
+
         louvain = SknetLouvain(
             resolution=self.resolution,
             modularity="newman",

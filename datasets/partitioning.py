@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,13 +11,16 @@ from pydantic import Field
 from ..registry import Registry, Spec, UserError
 from .federation import Data, NodeData, Task
 
+if TYPE_CHECKING:
+    from .spec import DatasetSpec
+
 
 class CuttingSpec(Spec):
     """A way to cut some kinds of dataset. `tasks`: which kinds."""
 
     tasks: ClassVar[tuple[Task, ...]]
 
-    def check_task(self, data: Data, applies_to: str, registry: Registry[Any]) -> None:
+    def check_task(self, data: Data | type[DatasetSpec], applies_to: str, registry: Registry[Any]) -> None:
         """Raises UserError when this is for another kind of dataset. applies_to: the verb of the message."""
         if data.task not in self.tasks:
             fitting = [name for name in registry.names() if data.task in registry.cls(name).tasks]

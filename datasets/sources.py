@@ -30,6 +30,7 @@ import platformdirs
 import pooch
 import requests
 
+from ..files import sweep
 from ..registry import UserError
 from . import content as contents
 from .content import Content
@@ -161,7 +162,7 @@ class Download(Route):
 
 
 @contextlib.contextmanager
-def _exclusive(path: Path) -> Iterator[bool]:
+def exclusive(path: Path) -> Iterator[bool]:
     """Hold the dataset's lock, so that two processes do not fetch it twice; yields whether the cache is writable."""
     lock = filelock.FileLock(f"{path}.lock")
     try:
@@ -206,7 +207,7 @@ def obtain(
 
     if path.is_file():
         return read_from(f"the cache file {path}", lambda: contents.read(path)), "cache"
-    with _exclusive(path) as writable:
+    with exclusive(path) as writable:
         if path.is_file():  # another process fetched it while this one waited
             return read_from(f"the cache file {path}", lambda: contents.read(path)), "cache"
         tried = [f"cache: no copy in {path.parent}"]
@@ -218,7 +219,7 @@ def obtain(
                     tried.append(f"{route.kind}: {reason}")
                     continue
             if writable:
-                _store(content, path)
+                keep(content, path)
             return content, route.kind
     raise UserError(
         f"dataset {dataset!r} cannot be had ({'; '.join(tried)}); connect to the internet, or set FGLBENCH_MIRROR to a "
@@ -226,7 +227,9 @@ def obtain(
     )
 
 
-def _store(content: Content, path: Path) -> None:
+def keep(content: Content, path: Path) -> None:
+    """Write a file of the cache; where that cannot be done, say so and go on."""
+    sweep(path.parent)
     try:
         contents.write(content, path)
     except OSError as error:

@@ -15,7 +15,7 @@ from ..registry import Registry, Spec, UserError
 from . import content as contents
 from .content import Content
 from .features import Preprocessing, preprocess, to_tensor
-from .federation import PARTS, Data, GraphSetData, NodeData, Task
+from .federation import PARTS, Data, GraphSetData, Measure, NodeData, Task
 from .sources import Route, obtain
 
 
@@ -34,6 +34,7 @@ class DatasetSpec(Spec):
 
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content but the
     arrays in `unverified`; None where none can be registered. synthetic: results are no accuracies on real data.
+    scored_by: what its source scores it by, for node datasets.
     """
 
     about: ClassVar[About]
@@ -42,6 +43,7 @@ class DatasetSpec(Spec):
     fingerprint: ClassVar[str | None] = None
     unverified: ClassVar[tuple[str, ...]] = ()
     synthetic: ClassVar[bool] = False
+    scored_by: ClassVar[Measure] = "accuracy"
 
     def content(self) -> tuple[Content, str]:
         """The canonical content and its source. Raises UserError when it cannot be had or is not the registered one."""
@@ -62,7 +64,7 @@ class AnyNodeSpec(DatasetSpec):
 
     def load(self) -> NodeData:
         content, source = self.content()
-        digest = contents.fingerprint(content)
+        digest = self.digest(content)
         content = self.select(content)
         label = torch.from_numpy(content["label"])
         split = {part: torch.from_numpy(content[f"split_{part}"]) for part in PARTS if f"split_{part}" in content}
@@ -77,7 +79,12 @@ class AnyNodeSpec(DatasetSpec):
             fixed_split=split or None,
             synthetic=self.synthetic,
             options=self.params(),
+            scored_by=self.scored_by,
         )
+
+    def digest(self, content: Content) -> str:
+        """The fingerprint that results show."""
+        return contents.fingerprint(content)
 
     def select(self, content: Content) -> Content:
         """The part of the dataset that the options ask for: all of it unless a dataset says otherwise."""

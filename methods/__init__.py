@@ -7,5 +7,6 @@ from ..benchmark.engine import METHODS
 
 for _found in iter_modules(__path__):
     import_module(f"{__name__}.{_found.name}")
+METHODS.settle()
 
 __all__ = ["METHODS"]

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree
+from ..registry import tunable
 from .fedavg import FedAvg
 
 
@@ -29,11 +30,24 @@ class FedDC(FedAvg):
     what the clients differ by, D_k - mean D, alternates and grows until curvature or `clip` holds it; "state" takes the
     old correction out and dies down. To first order the server's means see none of it. The sum of all drifts makes the
     server's step one with momentum: rates that suit FedAvg can be too large here.
+
+    With `client_size`, s_k the client's training nodes over their mean number (at least one node): alpha / s_k and
+    v / s_k stand for alpha and v at client k, and its v_k, or the change of it, counts s_k times in the server's mean,
+    as in the released code; the mean number comes down with the model. On clients of equal size nothing changes.
     """
 
-    alpha: float = Field(0.1, ge=0, description="weight of the drift penalty (released code on MNIST, OpenFGL: 0.1)")
+    alpha: float = Field(
+        0.1,
+        ge=0,
+        description="weight of the drift penalty (released code on MNIST, OpenFGL: 0.1)",
+        json_schema_extra=tunable(0.01, 0.1, 0.5),
+    )
     correction: Literal["update", "state", "none"] = Field(
         "update", description="gradient correction: last updates (paper), SCAFFOLD-like states (released code), or none"
+    )
+    client_size: bool = Field(
+        False,
+        description="alpha and the mean update divided by the client's relative size (released code, not the paper)",
     )
     optimiser: Literal["sgd", "adam"] = Field(
         "sgd", description="local optimiser; Adam does not fit the correction, and does best with correction none"
@@ -42,12 +56,14 @@ class FedDC(FedAvg):
         0.1,
         gt=0,
         description="local rate (released code: 0.1; the drift's momentum overshoots at 0.5; 0.01 suits Adam)",
+        json_schema_extra=tunable(0.05, 0.1, 0.2, 0.5),
     )
     clip: float | None = Field(10.0, gt=0, description="bound on each client's gradient 2-norm (released code: 10)")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         own = {"optimiser": self.optimiser, "momentum": 0.0, "lr": self.lr, "grad_clip": self.clip}
-        return config.model_copy(update=own)
+        sizes = {"weighting": "train_nodes"} if self.client_size else {}  # the means are uniform; these are their sizes
+        return config.model_copy(update=own | sizes)
 
     def prepare(self, cohort: Cohort) -> None:
         super().prepare(cohort)
@@ -61,16 +77,18 @@ class FedDC(FedAvg):
     def client(self, cohort: Cohort) -> Tree:
         w, drift, span = cohort.received["model"], cohort.state["drift"], self.lr * cohort.config.local_epochs
         corrects, state = self.correction != "none", self.correction == "state"
-        fixed = {n: (drift[n] - w[n]).mul_(self.alpha) for n in drift}
+        size = self.relative_size(cohort)
+        fixed = {n: _divided((drift[n] - w[n]).mul_(self.alpha), size) for n in drift}
         if corrects:
-            mean = cohort.received["update"]
+            mean = {n: _divided(v, size) for n, v in cohort.received["update"].items()}
             apart = {n: v - mean[n] for n, v in cohort.state["update"].items()}
             for n, value in fixed.items():
                 value.add_(apart[n], alpha=1 / span)
 
         def corrected(cohort: Cohort, grads: Tensors) -> Tensors:
             own = cohort.params
-            return {n: torch.add(g, own[n].detach(), alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
+            pull = {n: _divided(own[n].detach(), size) for n in grads}
+            return {n: torch.add(g, pull[n], alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
 
         cohort.load(w)
         cohort.fit(self.local_loss, adjust=corrected)
@@ -79,7 +97,17 @@ class FedDC(FedAvg):
         if not corrects:
             return {"model": cohort.params}
         cohort.state["update"] = {n: v + apart[n] for n, v in moved.items()} if state else moved
-        return {"model": cohort.params, "update": {n: v - mean[n] for n, v in moved.items()} if state else moved}
+        sent = {n: v - mean[n] for n, v in moved.items()} if state else moved
+        if size is not None:
+            sent = {n: _divided(v, 1 / size) for n, v in sent.items()}
+        return {"model": cohort.params, "update": sent}
+
+    def relative_size(self, cohort: Cohort) -> torch.Tensor | None:
+        """(K,) s_k, where it counts."""
+        if not self.client_size:
+            return None
+        own = torch.tensor(cohort.batch.counts["train"], dtype=torch.float32)
+        return own.clamp(min=1) / cohort.received["mean size"].squeeze(1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         w, drift, v = (server.state[slot] for slot in ("model", "drift", "update"))
@@ -94,7 +122,13 @@ class FedDC(FedAvg):
 
     def _download(self, server: Server) -> Download:
         slots = ("model",) if self.correction == "none" else ("model", "update")
-        return {slot: server.state[slot] for slot in slots}
+        size = {"mean size": server.sizes.mean().clamp(min=1).view(1)} if self.client_size else {}
+        return {slot: server.state[slot] for slot in slots} | size
+
+
+def _divided(value: torch.Tensor, size: torch.Tensor | None) -> torch.Tensor:
+    """(K, ...) each client's by its own size (K,); as it is without one."""
+    return value if size is None else value / size.view(-1, *[1] * (value.dim() - 1))
 
 
 def _zeros(params: Params) -> Params:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
 from ..benchmark.engine import METHODS, Batch, Cohort, Forward, Server, Tree
+from ..registry import tunable
 from .parts.augment import Views
-from .parts.distill import kl, neighbour_kl, rows_of
-from .parts.dual import DualModel
+from .parts.distill import Nodes, kl, mean_of, neighbour_kl
+from .parts.dual import SHARED, DualModel
 from .parts.heads import CommonWidth
 
 LEAST = 1e-6  # a strength below it counts as it: Eq. 10 divides by the sum of strengths, which may be 0 or negative
@@ -35,17 +37,43 @@ class FedGKC(Views, CommonWidth, DualModel):
 
     Without SMKD (`fedgkc-kama`) beta is 0 and the views go: the two models teach each other predictions as in FML on
     all nodes, alpha CE + (1 - alpha) KL. Without KAMA (`fedgkc-smkd`) the configuration's weights (N_k by default)
-    average.
+    average. Without both (smkd and kama false) mutual distillation is left alone: what KAMA adds shows against that,
+    not against Local.
 
-    Choices where the paper is silent: KL, N and MSE are means over all nodes, CE over training nodes; the weak view is
-    a fixed target in KL and not in MSE; Eq. 8's M is the number of classes C; a node without neighbours has cosine 0;
-    P_k below 1e-6 counts as 1e-6 (a uniform prediction of many classes is below 0), which is logged; a client without
-    a training node has nothing to teach and weighs 0.
+    Choices where the paper is silent: both models train at once, where Algorithm 1 has the copilot's line before the
+    private model's (`order`); KL, N and MSE are means over all nodes (`nodes`), CE over training nodes; the views have
+    dropout (`view_dropout`), and the weak one is a fixed target in KL and not in MSE; Eq. 8's M is the number of
+    classes C; a node without neighbours has cosine 0; P_k below 1e-6 counts as 1e-6 (a uniform prediction of many
+    classes is below 0), which is logged; a client without a training node has nothing to teach and weighs 0.
     """
 
-    alpha: float = Field(0.6, ge=0, le=1, description="weight of cross-entropy (paper)")
+    alpha: float = Field(
+        0.6,
+        ge=0,
+        le=1,
+        description="weight of cross-entropy (paper)",
+        json_schema_extra=tunable(
+            {"alpha": 0.4, "beta": 0.3}, {"alpha": 0.6, "beta": 0.2}, {"alpha": 0.8, "beta": 0.1}
+        ),
+    )
     beta: float = Field(0.2, ge=0, le=1, description="weight of the neighbour distillation N (paper)")
-    strength_lambda: float = Field(0.1, ge=0, description="lambda of P_k, weight of the neighbours' agreement (paper)")
+    strength_lambda: float = Field(
+        0.1,
+        ge=0,
+        description="lambda of P_k, weight of the neighbours' agreement (paper)",
+        json_schema_extra=tunable(0.0, 0.1, 1.0),
+    )
+    nodes: Nodes = Field(
+        "all", description="nodes of KL, N and MSE: all (our choice; the paper has N_k), or training nodes as in FML"
+    )
+    order: Literal["together", "copilot first"] = Field(
+        "together",
+        description="both models in one pass, each fixed for the other (our choice), or all local epochs of the "
+        "copilot and then those of the private model (Algorithm 1, lines 7 and 8, read as a sequence)",
+    )
+    view_dropout: bool = Field(
+        True, description="dropout in the two views, besides their augmentation; ours: the paper names none"
+    )
     neighbour_mean: bool = Field(False, description="divide N's inner sum by |N(i)| + 1, which the paper does not")
     smkd: bool = Field(True, description="self-mutual knowledge distillation: N and the two views")
     kama: bool = Field(True, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
@@ -57,17 +85,17 @@ class FedGKC(Views, CommonWidth, DualModel):
         return self
 
     def local_loss(self, cohort: Cohort) -> torch.Tensor:
-        out, rows = self.pair(cohort), rows_of(cohort, "all")
+        out = self.pair(cohort)
         log_l, log_c = out.private.logits.log_softmax(1), out.shared.logits.log_softmax(1)
         task = cohort.cross_entropy(out.private.logits) + cohort.cross_entropy(out.shared.logits)
         predictions = kl(log_c, log_l) + kl(log_l, log_c)
         if not self.smkd:
-            return self.alpha * task + (1 - self.alpha) * cohort.mean_over(predictions, rows)
+            return self.alpha * task + (1 - self.alpha) * mean_of(cohort, predictions, self.nodes)
         z_l, z_c = out.private.embedding.log_softmax(1), out.shared.embedding.log_softmax(1)
         batch, mean = cohort.batch, self.neighbour_mean
         neighbours = neighbour_kl(z_c, z_l, batch, mean=mean) + neighbour_kl(z_l, z_c, batch, mean=mean)
         distilled = self.beta * neighbours + (1 - self.alpha - self.beta) * predictions + self._own_views(cohort)
-        return self.alpha * task + cohort.mean_over(distilled, rows)
+        return self.alpha * task + mean_of(cohort, distilled, self.nodes)
 
     def _own_views(self, cohort: Cohort) -> torch.Tensor:
         """(N,) what the private model's weak view teaches its strong one."""
@@ -75,9 +103,16 @@ class FedGKC(Views, CommonWidth, DualModel):
         near = (weak.embedding - strong.embedding).square().mean(1)
         return near + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
 
-    @staticmethod
-    def _through(cohort: Cohort, data: tuple[Batch, ...]) -> Forward:
-        return cohort.network.forward(cohort.params, data, cohort.streams)
+    def _through(self, cohort: Cohort, data: tuple[Batch, ...]) -> Forward:
+        return cohort.network.forward(cohort.params, data, cohort.streams if self.view_dropout else None)
+
+    def teach(self, cohort: Cohort) -> None:
+        if self.order == "together":
+            return super().teach(cohort)
+        copilot = {name: value for name, value in cohort.params.items() if name.startswith(SHARED)}
+        private = {name: value for name, value in cohort.params.items() if name not in copilot}
+        for name, own in (("copilot", copilot), ("private", private)):
+            cohort.fit(self.local_loss, params=own, name=name)
 
     def client(self, cohort: Cohort) -> Tree:
         upload = super().client(cohort)
@@ -85,7 +120,7 @@ class FedGKC(Views, CommonWidth, DualModel):
             return upload
         with torch.no_grad():
             p = self.shared_forward(cohort, training=False).logits.softmax(1)
-        strength = cohort.mean_over(node_strength(p, cohort.batch, self.strength_lambda), rows_of(cohort, "all"))
+        strength = mean_of(cohort, node_strength(p, cohort.batch, self.strength_lambda), "all")
         return upload | {"nodes": torch.tensor(cohort.batch.sizes, dtype=torch.float32), "strength": strength}
 
     def weights(self, server: Server, uploads: Tree) -> torch.Tensor:

@@ -21,6 +21,7 @@ from ..benchmark.engine import (
     segment_product,
     transform,
 )
+from ..registry import tunable
 from .parts.distill import Nodes, kl, rows_of
 from .parts.dual import DualModel, as_shared, shared_part
 from .parts.heads import CommonWidth
@@ -47,7 +48,13 @@ class FedKD(CommonWidth, DualModel):
     clips gradients at 10, which the training configuration can.
     """
 
-    start: float = Field(0.95, gt=0, le=1, description="energy kept at the start (paper)")
+    start: float = Field(
+        0.95,
+        gt=0,
+        le=1,
+        description="energy kept at the start (paper)",
+        json_schema_extra=tunable({"start": 0.5, "end": 0.9}, {"start": 0.95, "end": 0.98}, {"start": 1.0, "end": 1.0}),
+    )
     end: float = Field(0.98, gt=0, le=1, description="energy kept at the last round (paper)")
     nodes: Nodes = Field("train", description="nodes of the distillation terms: training nodes (our choice), or all")
     uniform: bool = Field(True, description="mean of the updates (HtFLlib), or by the configuration's `weighting`")

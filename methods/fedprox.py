@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Cohort
+from ..registry import tunable
 from .fedavg import FedAvg
 
 
@@ -19,7 +20,12 @@ class FedProx(FedAvg):
     equals FedAvg.
     """
 
-    mu: float = Field(0.01, ge=0, description="proximal weight; 0.01 is our choice (authors: 0.001 to 1)")
+    mu: float = Field(
+        0.01,
+        ge=0,
+        description="proximal weight; 0.01 is our choice (authors: 0.001 to 1)",
+        json_schema_extra=tunable(0.001, 0.01, 0.1, 1.0),
+    )
 
     def local_loss(self, cohort: Cohort) -> torch.Tensor:
         loss = super().local_loss(cohort)

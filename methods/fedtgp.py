@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Download, Server, Tree
+from ..registry import tunable
 from .parts.prototypes import PrototypeExchange
 
 EPS = 1e-12  # under the root of a squared distance, whose gradient is infinite at 0
@@ -25,8 +26,18 @@ class FedTGP(PrototypeExchange):
     class j (delta = tau where fewer than two classes were sent). e, A, a, B, b live on from round to round.
     """
 
-    lam: float = Field(10.0, ge=0, description="lambda, weight of the distance to the prototypes (FedTGP's scripts)")
-    tau: float = Field(100.0, ge=0, description="bound of the margin delta (FedTGP's scripts)")
+    lam: float = Field(
+        10.0,
+        ge=0,
+        description="lambda, weight of the distance to the prototypes (FedTGP's scripts)",
+        json_schema_extra=tunable(0.1, 1.0, 10.0),
+    )
+    tau: float = Field(
+        100.0,
+        ge=0,
+        description="bound of the margin delta (FedTGP's scripts)",
+        json_schema_extra=tunable(1.0, 10.0, 100.0),
+    )
     server_epochs: int = Field(100, ge=1, description="server epochs a round (FedTGP's scripts)")
     server_lr: float = Field(0.01, gt=0, description="server SGD rate (FedTGP's scripts: the local rate)")
     server_batch: int = Field(10, ge=1, description="uploaded prototypes a server batch (FedTGP's code)")

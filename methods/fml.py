@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Cohort, TrainConfig
+from ..registry import tunable
 from .parts.distill import Nodes, kl, rows_of
 from .parts.dual import DualModel
 
@@ -18,13 +19,27 @@ class FML(DualModel):
     L_l = alpha CE_l + (1 - alpha) KL(p_m || p_l),  L_m = beta CE_m + (1 - beta) KL(p_l || p_m),
     each teacher fixed, KL the mean over nodes. Server: mean of the memes. Messages: the meme up and down.
 
-    Departures: the released loop weighs both terms 1 + 1; the paper's weights are used. HtFLlib's KL is a mean over
-    nodes x classes, much weaker, and passes gradients to the teacher.
+    The released loop (Trainer.py) has the same losses: alpha and 1 - alpha, the mean over examples, a fixed teacher.
+    HtFLlib's KL is a mean over nodes x classes, much weaker, and passes gradients to the teacher.
     """
 
-    alpha: float = Field(0.5, ge=0, le=1, description="weight of the private model's cross-entropy (released)")
-    beta: float = Field(0.5, ge=0, le=1, description="weight of the meme's cross-entropy (released)")
-    nodes: Nodes = Field("train", description="nodes of KL: training nodes, as their images were (our choice), or all")
+    alpha: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="weight of the private model's cross-entropy (released)",
+        json_schema_extra=tunable(0.1, 0.5, 0.9),
+    )
+    beta: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="weight of the meme's cross-entropy (released)",
+        json_schema_extra=tunable(0.1, 0.5, 0.9),
+    )
+    nodes: Nodes = Field(
+        "train", description="nodes of KL: training nodes, as their images were (our choice), or all, as FedGKC"
+    )
     uniform: bool = Field(True, description="mean of the memes (paper), or by the training configuration's `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:

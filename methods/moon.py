@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Cohort, Tree
+from ..registry import tunable
 from .fedavg import FedAvg
 from .parts.contrast import model_contrast
 
@@ -24,8 +25,13 @@ class MOON(FedAvg):
     of mu and tau are the defaults.
     """
 
-    mu: float = Field(1.0, ge=0, description="weight of the contrast (OpenFGL: 1; paper: chosen from 0.1, 1, 5, 10)")
-    temperature: float = Field(0.5, gt=0, description="tau (paper: 0.5)")
+    mu: float = Field(
+        1.0,
+        ge=0,
+        description="weight of the contrast (OpenFGL: 1; paper: chosen from 0.1, 1, 5, 10)",
+        json_schema_extra=tunable(0.1, 1.0, 5.0, 10.0),
+    )
+    temperature: float = Field(0.5, gt=0, description="tau (paper: 0.5)", json_schema_extra=tunable(0.1, 0.5, 1.0))
 
     def prepare(self, cohort: Cohort) -> None:
         super().prepare(cohort)

@@ -6,6 +6,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree
+from ..registry import tunable
 from .fedavg import FedAvg
 
 
@@ -21,8 +22,13 @@ class Scaffold(FedAvg):
     rate; weight decay is part of the gradient.
     """
 
-    lr: float = Field(0.5, gt=0, description="local SGD rate, our choice from {0.01, 0.05, 0.1, 0.5} on validation")
-    server_lr: float = Field(1.0, gt=0, description="server rate (paper: 1)")
+    lr: float = Field(
+        0.5,
+        gt=0,
+        description="local SGD rate, our choice from {0.01, 0.05, 0.1, 0.5} on validation",
+        json_schema_extra=tunable(0.05, 0.1, 0.5, 1.0),
+    )
+    server_lr: float = Field(1.0, gt=0, description="server rate (paper: 1)", json_schema_extra=tunable(0.5, 1.0))
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"optimiser": "sgd", "momentum": 0.0, "lr": self.lr, "grad_clip": None})

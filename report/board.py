@@ -8,7 +8,7 @@ seeds before anything is compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..benchmark.store.schema import RULES
+from ..benchmark.store.schema import COLUMNS, RULES, Row
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.headers import board_title
 from . import sweep
@@ -34,9 +34,15 @@ Histories = Callable[[str], dict[str, Any] | None]
 Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/runner/snapshot.py) or None
 
 
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Rows as `Board.build` takes them: their columns, and what follows from them."""
+    told = [row.model_dump() | {"over_budget": row.over_budget, "rising": row.rising} for row in rows]
+    return pd.DataFrame(told, columns=[*COLUMNS, "over_budget", "rising"])
+
+
 @dataclass(frozen=True, eq=False)
 class Board:
-    """rows: one line a cell, sorted, with the columns of schema.Row and `task_label`, `entrant`, `traffic` (bytes of
+    """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `traffic` (bytes of
     all clients, both directions, to the best round). histories and embeddings read the side files of a key.
     verdicts: on rows that the maintainers ran again."""
 
@@ -55,7 +61,7 @@ class Board:
         embeddings: Embeddings = lambda key: None,
         verdicts: Sequence[Verified] = (),
     ) -> Board:
-        """The board of `rows` (schema.Row columns, the standing row of each key), whatever their order."""
+        """The board of `rows` (a `frame` of the standing row of each key), whatever their order."""
         rows = rows.astype({"seed": int, "clients": int})
         for measure, columns in PARTS.items():
             rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
@@ -95,8 +101,15 @@ class Board:
 
     @cached_property
     def references(self) -> set[str]:
-        """Entrants that train on data that no federation has in one place: shown, never ranked."""
-        return set(self.rows.loc[self.rows["reference"].astype(bool), "entrant"])
+        """Entrants that are shown and never ranked: they train on data that no federation has in one place, or not at
+        all, or they took more than the others may."""
+        return {*self.rows.loc[self.rows["reference"].astype(bool), "entrant"], *self.over_budget}
+
+    @cached_property
+    def over_budget(self) -> dict[str, str]:
+        """Entrants with a run that took more than its cell gives: what the first of these took."""
+        took = self.scored[self.scored["over_budget"] != ""].drop_duplicates("entrant")
+        return dict(zip(took["entrant"], took["over_budget"], strict=True))
 
     @cached_property
     def verified(self) -> dict[str, tuple[int, int]]:
@@ -131,19 +144,31 @@ class Board:
         table["score_std"] = grouped["score"].std(ddof=1)
         return table
 
+    @cached_property
+    def clock(self) -> str:
+        """What time is measured by: the CPU seconds of the whole cell where all scored rows have them, which the load
+        of a machine hardly changes; else the wall seconds of training."""
+        return "train_seconds" if self.scored["cpu_seconds"].isna().any() else "cpu_seconds"
+
     def measures(self, task: str, entrant: str) -> dict[str, float]:
         """The line of `summary` for a task and an entrant with a score."""
-        return {str(name): float(value) for name, value in self.summary.loc[[(task, entrant)]].iloc[0].items()}
+        return self._measures[task, entrant]
+
+    @cached_property
+    def _measures(self) -> dict[tuple[str, str], dict[str, float]]:
+        names = [str(name) for name in self.summary.columns]
+        lines = zip(self.summary.index, self.summary.to_numpy(dtype=float).tolist(), strict=True)
+        return {place: dict(zip(names, line, strict=True)) for place, line in lines}
 
     @cached_property
     def counts(self) -> pd.DataFrame:
         """Tasks x entrants: the number of seeds with a score."""
-        return self._grid("n").fillna(0).astype(int)
+        return self.grid("n").fillna(0).astype(int)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
         """Tasks x entrants: mean score over seeds, NaN where any expected seed has none."""
-        return self._grid("score").where(self.full)
+        return self.grid("score").where(self.full)
 
     @cached_property
     def full(self) -> pd.DataFrame:
@@ -164,7 +189,7 @@ class Board:
 
     def standing(self, entrant: str) -> str:
         if entrant in self.references:
-            return "reference"
+            return "over budget" if entrant in self.over_budget else "reference"
         if entrant in self.ranked:
             return "ranked"
         return "complete" if entrant in self.complete else "incomplete"  # complete: a setting of a sweep
@@ -190,9 +215,21 @@ class Board:
 
     @cached_property
     def by_dataset(self) -> pd.DataFrame:
-        """Datasets x ranked entrants: the unit of every comparison. Several tasks of one dataset are averaged."""
+        """Datasets x ranked entrants: the unit of every comparison."""
+        return self.averaged(self.scores[self.ranked])
+
+    def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
+        """Tasks x anything to datasets x anything: several tasks of one dataset are averaged."""
         owner = self.rows.drop_duplicates("task_label").set_index("task_label")["dataset"]
-        return self.scores[self.ranked].groupby(owner.loc[self.tasks].to_numpy()).mean()
+        return grid.groupby(owner.loc[grid.index].to_numpy()).mean()
+
+    def floor(self, task: str, methods: Sequence[str]) -> float:
+        """The highest mean score that an entrant of one of `methods` has on a task; minus infinity without one."""
+        own = [name for name in self.entrants if self.method_of[name] in methods]
+        return float(self.scores.loc[task, own].max(skipna=True)) if own else -np.inf
+
+    def has_floor(self, methods: Sequence[str]) -> bool:
+        return any(self.floor(task, methods) > -np.inf for task in self.tasks)
 
     def rows_of(self, task: str) -> pd.DataFrame:
         return self.rows[self.rows["task_label"] == task]
@@ -214,19 +251,26 @@ class Board:
         """The embeddings of a row; empty where there are none."""
         return (self.embeddings(key) if KEY.fullmatch(key) else None) or {}
 
+    @cached_property
+    def score_curves(self) -> pd.DataFrame:
+        return self.curves("score")
+
     def curves(self, column: str) -> pd.DataFrame:
         """One history column of all scored rows in long form: task_label, entrant, seed, round, value."""
-        parts = []
         place = ["task_label", "entrant", "seed"]
+        owners, lengths, every = list[dict[str, Any]](), list[int](), dict[str, list[Any]](round=[], value=[])
         for row in self.scored[[*place, "key"]].to_dict("records"):
             history = self.stored(str(row.pop("key"))).get("history")
             rounds, values = (history.get(c) for c in ("round", column)) if isinstance(history, dict) else (None, None)
             if isinstance(rounds, list) and isinstance(values, list) and len(rounds) == len(values) > 0:
-                figures = {"round": pd.Series(rounds, dtype=object), "value": pd.Series(values, dtype=object)}
-                numbers = pd.DataFrame(figures).apply(pd.to_numeric, errors="coerce").dropna(subset="round")
-                parts.append(numbers.assign(**row))
-        columns = [*place, "round", "value"]
-        return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+                owners.append(row)
+                lengths.append(len(rounds))
+                every["round"] += rounds
+                every["value"] += values
+        found = pd.DataFrame(owners, columns=place).loc[np.repeat(np.arange(len(owners)), lengths)]
+        for name, figures in every.items():  # of all rows at once: a frame a row takes seconds
+            found[name] = pd.to_numeric(pd.Series(figures, dtype=object), errors="coerce").to_numpy()
+        return found.dropna(subset="round").reset_index(drop=True)
 
-    def _grid(self, measure: str) -> pd.DataFrame:
+    def grid(self, measure: str) -> pd.DataFrame:
         return self.summary[measure].unstack("entrant").reindex(index=self.tasks, columns=self.entrants)

@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..benchmark.store import Store, load_results
+from ..benchmark.store import Store
 from ..benchmark.suites.headers import board_order
 from ..files import write_atomically
 from ..registry import UserError
 from . import readme as readme_file, reproduction
-from .board import Board
+from .board import Board, frame
 from .figures import Plot, found_figures
 from .html import Card, Picture, page
 from .leaderboard import leaderboard, readme_block
@@ -55,7 +55,7 @@ def load_boards(results: Path) -> list[Board]:
     store, boards = Store(results), []
     verdicts, versions = store.verdicts(), store.versions()
     for suite in sorted(store.suites(), key=board_order):
-        rows = load_results(results, suite)
+        rows = frame(store.rows(suite, latest_only=True))
         if len(rows):
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [versions.of(*each) for each in made_with]

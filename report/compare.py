@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ..registry import did_you_mean
+from ..registry import UserError, did_you_mean
+from . import text
 from .board import Board
+from .build import load_boards
 from .statistics import ALPHA, bootstrap_mean, paired_difference, wilcoxon_p, wilcoxon_reach
 from .templating import document
 from .text import ABSENT, p_value, percent, plain, table
@@ -63,12 +68,41 @@ def _verdict(datasets: pd.Series) -> str:
     return f"Paired Wilcoxon test over {n} datasets: {p_value(p)}; {told} at 5%."
 
 
+def duels(first: str, second: str, suite: str | None, results: Path) -> list[Duel]:
+    """The duels of two methods on every board of a results folder where both have rows, or on one of them.
+
+    Raises UserError for an unknown suite or method, one method twice, and two that never met.
+    """
+    boards = {board.suite: board for board in load_boards(results)}
+    if suite is not None and suite not in boards:
+        raise did_you_mean(suite, boards, "suite with results")
+    chosen = [board for name, board in boards.items() if suite in (None, name)]
+    known = set().union(*(board.entrants for board in chosen))
+    for name in (first, second):
+        if name not in known:
+            raise did_you_mean(name, known, "method with results")
+    if first == second:
+        raise UserError(f"{first!r} cannot be compared with itself; name two methods")
+    met = (compare(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
+    found = list(filter(None, met))
+    if not found:
+        raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
+    return found
+
+
+def as_data(duel: Duel) -> dict[str, Any]:
+    """A duel for programs: scores and differences as fractions; None where there is no interval or p."""
+    tasks = duel.tasks.astype(object).where(duel.tasks.notna(), None)
+    interval = [value if math.isfinite(value) else None for value in (duel.low, duel.high)]
+    return {
+        "suite": duel.suite, "first": duel.first, "second": duel.second, "tasks": tasks.to_dict("records"),
+        "datasets": duel.datasets.to_dict(), "mean": duel.mean, "interval": interval, "verdict": duel.verdict,
+    }  # fmt: skip
+
+
 def shown(duel: Duel) -> str:
     """The duel as text for a terminal, differences in percentage points."""
-
-    def points(value: float) -> str:
-        return f"{100 * value:+.2f}" if np.isfinite(value) else ABSENT
-
+    points = partial(text.points, digits=2)
     rows = [
         [
             plain(line["task"], 40), str(line["n"]), percent(line["first"]), percent(line["second"]),

@@ -32,9 +32,13 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     """One label a row: the method, and where it competes with itself on one task, the settings that differ there.
 
     A setting that changes from task to task only (a backbone for graphs, another for nodes) does not split a method.
+    What was tuned is one entrant, whatever was chosen for it.
     """
     labels = pd.Series(rows["method"], dtype=object)
-    for method, own in rows.groupby("method", sort=True):
+    tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
+    both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])
+    labels[both] = labels[both] + " (tuned)"
+    for method, own in rows[~tuned].groupby("method", sort=True):
         differing = [c for c in ENTRANT_COLUMNS if own.groupby(tasks[own.index])[c].nunique().max() > 1]
         if not differing:
             continue

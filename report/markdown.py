@@ -17,7 +17,7 @@ def markdown(sheet: Sheet) -> str:
     for line in sheet.lines:
         cells = [list(cell.spans) for cell in line.cells]
         for column, spans in zip(sheet.columns, cells, strict=True):
-            if column.kind == "method" and line.standing == "reference":
+            if column.kind == "method" and line.standing in ("reference", "over budget"):
                 spans[0] = Span(spans[0].text, "em")
         rows.append(["".join(map(_set, spans)) for spans in cells])
     align = "".join("c" if column.centred else ALIGN[column.kind] for column in sheet.columns)

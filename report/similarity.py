@@ -14,17 +14,19 @@ def linear_cka(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
     ||Y' X||^2 / (||X' X|| ||Y' Y||), Frobenius norms, of X (n, p) and Y (n, q) with centred columns: rows are the same
     n things. 1 for embeddings that differ by a rotation, a scale or a shift; NaN where one of them does not vary.
     """
-    x, y = (np.asarray(rows, dtype=float) - np.mean(rows, axis=0, dtype=float) for rows in (one, other))
-    own = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
-    return float(np.linalg.norm(y.T @ x) ** 2 / own) if own > 0 else float("nan")
+    return float(cka_table([one, other])[0, 1])
 
 
 def cka_table(embeddings: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
     """(K, K) linear CKA of every pair."""
-    table = np.empty((len(embeddings), len(embeddings)))
-    for i, one in enumerate(embeddings):
-        for j in range(i, len(embeddings)):
-            table[i, j] = table[j, i] = linear_cka(one, embeddings[j])
+    centred = [np.asarray(rows, dtype=float) - np.mean(rows, axis=0, dtype=float) for rows in embeddings]
+    norms = [np.linalg.norm(rows.T @ rows) for rows in centred]
+    table = np.full((len(centred), len(centred)), np.nan)
+    for i, x in enumerate(centred):
+        for j in range(i, len(centred)):
+            own = norms[i] * norms[j]
+            if own > 0:
+                table[i, j] = table[j, i] = np.linalg.norm(centred[j].T @ x) ** 2 / own
     return table
 
 

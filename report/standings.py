@@ -1,4 +1,4 @@
-"""The ranking of a board: mean ranks with intervals, groups, wins, and who leads each task."""
+"""The ranking of a board: tiers, mean ranks with intervals, wins, and who leads each task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from functools import cached_property
 import pandas as pd
 
 from .board import Board
-from .statistics import DECIMALS, Separation, bootstrap_mean, indistinguishable, ranks, separate, wins
+from .contest import Contest
+from .orders import Orders
+from .regimes import Regimes
+from .statistics import DECIMALS, bootstrap_mean, indistinguishable, ranks, wins
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,35 +21,41 @@ class Standings:
     board: Board
 
     @cached_property
-    def verdict(self) -> Separation:
-        return separate(self.board.by_dataset)
+    def orders(self) -> Orders:
+        return Orders(self.board, list(self.table.index) if self.board.ranked else [])
+
+    @cached_property
+    def regimes(self) -> Regimes:
+        return Regimes(self.board)
+
+    @cached_property
+    def contest(self) -> Contest:
+        return Contest(self.board)
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Ranked entrants in order of mean rank: position, group, mean_rank, low, high, score, wins, traffic, seconds.
+        """Ranked entrants by tier and mean rank: tier, mean_rank, low, high, score, wins, traffic, seconds.
 
-        group is 0 where no groups are formed. score is the mean over datasets; traffic and seconds are medians over
-        tasks of the mean over seeds.
+        tier is 0 where no tiers are formed. score is the mean over datasets; traffic and seconds are medians over tasks
+        of the mean over seeds; seconds are of the board's clock.
         """
         scores = self.board.by_dataset
         by_dataset = ranks(scores)
         result = pd.DataFrame({"mean_rank": by_dataset.mean().round(12)})
         result[["low", "high"]] = bootstrap_mean(by_dataset)
-        groups = self.verdict.groups()
-        result["group"] = [groups.get(name, 0) for name in result.index]
+        tiers = self.contest.tiers
+        result["tier"] = [tiers.get(name, 0) for name in result.index]
         result["score"] = scores.mean()
         result["wins"] = wins(scores)
         result[["traffic", "seconds"]] = self._cost.reindex(result.index)
-        result["position"] = result["mean_rank"].rank(method="min").astype(int)
-        return result.sort_values("mean_rank", kind="stable")
+        return result.sort_values(["tier", "mean_rank"], kind="stable")
 
     @cached_property
     def references(self) -> pd.DataFrame:
         """Complete entrants that are never ranked: score, traffic, seconds as in `table`."""
         board = self.board
         names = [name for name in board.complete if name in board.references]
-        datasets = [board.task_row(task)["dataset"] for task in board.tasks]
-        result = pd.DataFrame({"score": board.scores[names].groupby(datasets).mean().mean()}, index=names)
+        result = pd.DataFrame({"score": board.averaged(board.scores[names]).mean()}, index=names)
         result[["traffic", "seconds"]] = self._cost.reindex(names)
         return result
 
@@ -59,7 +68,7 @@ class Standings:
     def outcome(self) -> str:
         """What the ranking can say, or why there is none."""
         if self.board.ranked:
-            return self.verdict.text
+            return self.contest.text
         if self.board.is_sweep:
             return "A sweep: its entrants are settings of one method, so nothing is ranked."
         return "No method is complete on this board yet, so nothing is ranked."
@@ -73,7 +82,9 @@ class Standings:
 
     @cached_property
     def _cost(self) -> pd.DataFrame:
-        return self.board.summary.groupby("entrant")[["traffic", "train_seconds"]].median()
+        costs = ["traffic", self.board.clock]
+        means = self.board.scored.groupby(["task_label", "entrant"])[costs].mean().astype(float)
+        return means.groupby("entrant").median()
 
     @cached_property
     def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:

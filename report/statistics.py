@@ -1,28 +1,27 @@
-"""What the scores can say: ranks, intervals, tests, groups. Pure functions; scores are datasets x methods.
+"""What the scores can say: ranks, intervals, tests. Pure functions; scores are datasets x methods.
 
-The dataset is the unit: seeds are averaged before anything here is called, except in `paired_difference` and
-`indistinguishable`, which look at one dataset and take the seed as the unit. References: J. Demšar, Statistical
+The dataset is the unit: seeds are averaged before anything here is called, except in `paired_difference`,
+`stratified_difference` and `indistinguishable`, which take the seed as the unit. References: J. Demšar, Statistical
 comparisons of classifiers over multiple data sets, JMLR 7 (2006); S. Holm, A simple sequentially rejective multiple
-test procedure, Scandinavian Journal of Statistics 6 (1979).
+test procedure, Scandinavian Journal of Statistics 6 (1979); B. L. Welch, The generalization of "Student's" problem when
+several different population variances are involved, Biometrika 34 (1947).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from scipy.spatial.distance import pdist, squareform
-
-from .text import count, p_value
 
 ALPHA = 0.05
 LEVEL = 0.95
 DRAWS = 10_000
-MIN_DATASETS = 5  # below, Friedman's chi-square approximation and Nemenyi's difference mean nothing
+MIN_SEEDS = 3  # of a pair; below, nothing is said of a difference on one task
+Name = TypeVar("Name", bound=Hashable)
 DECIMALS = 12  # equal accuracies that were summed in another order are still ties
 
 
@@ -35,15 +34,6 @@ def wins(scores: pd.DataFrame) -> pd.Series:
     """For each column, in how many rows it has the highest score; a tie counts for all who share it."""
     rounded = scores.round(DECIMALS)
     return rounded.eq(rounded.max(axis=1), axis=0).sum()
-
-
-def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
-    """Entry (a, b): the share of rows in which a scores above b, a tie counting half; the diagonal is NaN."""
-    values = scores.round(DECIMALS).to_numpy(dtype=float)
-    above = (values[:, :, None] > values[:, None, :]) + 0.5 * (values[:, :, None] == values[:, None, :])
-    rates = above.mean(axis=0)
-    np.fill_diagonal(rates, np.nan)
-    return pd.DataFrame(rates, index=scores.columns, columns=scores.columns)
 
 
 def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]:
@@ -79,100 +69,15 @@ def wilcoxon_reach(datasets: int) -> float:
     return 2.0 ** (1 - datasets)
 
 
-def pairwise_wilcoxon(scores: pd.DataFrame) -> pd.DataFrame:
-    """Holm-adjusted p of all pairs of columns, (k, k) symmetric with ones on the diagonal."""
-    p = pdist(scores.to_numpy(dtype=float).T, lambda first, second: wilcoxon_p(first - second))
-    table = squareform(holm(p)) + np.eye(scores.shape[1])
-    return pd.DataFrame(table, index=scores.columns, columns=scores.columns)
+def datasets_needed(comparisons: int) -> int:
+    """With how many datasets the signed-rank test can tell one of so many comparisons after Holm's correction."""
+    return next(n for n in range(1, 64) if wilcoxon_reach(n) * comparisons <= ALPHA)
 
 
-def friedman_p(scores: pd.DataFrame) -> float:
-    """P of Friedman's test over at least three columns; 1 when all rows are ties."""
-    values = scores.round(DECIMALS).to_numpy(dtype=float)
-    if np.all(values == values[:, :1]):
-        return 1.0
-    return float(stats.friedmanchisquare(*values.T).pvalue)
-
-
-def nemenyi_difference(methods: int, datasets: int) -> float:
-    """Nemenyi's critical difference of mean ranks (Demšar 2006, section 3.2.2)."""
-    quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
-    return float(quantile * np.sqrt(methods * (methods + 1) / (6 * datasets)))
-
-
-@dataclass(frozen=True)
-class Separation:
-    """Which methods the datasets can tell apart, how that was decided, and the same in one or two sentences.
-
-    different: (k, k) boolean, both axes in order of mean rank. critical_difference only where Nemenyi's was used.
-    """
-
-    test: Literal["friedman", "wilcoxon", "nemenyi", "none"]
-    different: pd.DataFrame
-    text: str
-    friedman: float | None = None
-    critical_difference: float | None = None
-
-    def groups(self) -> dict[str, int]:
-        """Group of each method; empty without a test. A leader's group holds all that are not told apart from it."""
-        found: dict[str, int] = {}
-        rest = list(self.different.columns) if self.test != "none" else []
-        while rest:
-            group = max(found.values(), default=0) + 1
-            found |= {name: group for name in rest if not self.different.loc[rest[0], name]}
-            rest = [name for name in rest if name not in found]
-        return found
-
-    def cliques(self) -> list[tuple[int, int]]:
-        """Maximal runs (first, last) in rank order, of two or more, in which no two methods are told apart."""
-        apart = self.different.to_numpy()
-        runs: list[tuple[int, int]] = []
-        if self.test == "none":
-            return runs
-        for first in range(len(apart)):
-            last = first
-            while last + 1 < len(apart) and not apart[first : last + 1, last + 1].any():
-                last += 1
-            if last > first and (not runs or last > runs[-1][1]):
-                runs.append((first, last))
-        return runs
-
-
-def separate(scores: pd.DataFrame) -> Separation:
-    """Friedman first; then Wilcoxon with Holm where the datasets suffice, else Nemenyi; or an honest 'too few'."""
-    mean_rank = ranks(scores).mean().round(DECIMALS).sort_values(kind="stable")
-    scores = scores[mean_rank.index]
-    n, k = scores.shape
-    pairs = k * (k - 1) // 2
-    nothing = pd.DataFrame(False, index=scores.columns, columns=scores.columns)
-    if k < 2:
-        return Separation("none", nothing, "Fewer than two methods are complete: there is nothing to compare.")
-    needed = next(m for m in range(1, 64) if wilcoxon_reach(m) * pairs <= ALPHA)
-    least = MIN_DATASETS if k > 2 else needed
-    if n < least:
-        return Separation(
-            "none",
-            nothing,
-            f"Too few datasets for a test ({count(n, 'dataset')}, at least {least} needed): "
-            "the order is descriptive and no groups are formed.",
-        )
-    friedman, opening = None, ""
-    if k > 2:
-        friedman = friedman_p(scores)
-        opening = f"Friedman's test over {n} datasets and {k} methods: {p_value(friedman)}. "
-        if friedman > ALPHA:
-            return Separation("friedman", nothing, opening + "No method can be told apart from another.", friedman)
-    if n >= needed:
-        adjusted = pairwise_wilcoxon(scores)
-        text = f"{opening}Methods are told apart by paired Wilcoxon tests ({count(pairs, 'pair')}, Holm, 5%)."
-        return Separation("wilcoxon", adjusted <= ALPHA, text, friedman)
-    difference = nemenyi_difference(k, n)
-    gaps = np.abs(np.subtract.outer(mean_rank.to_numpy(), mean_rank.to_numpy())) > difference
-    text = (
-        f"{opening}Too few datasets for paired Wilcoxon tests of all {pairs} pairs (Holm would need {needed}); "
-        f"methods are told apart by Nemenyi's critical difference of {difference:.2f} ranks instead."
-    )
-    return Separation("nemenyi", nothing | gaps, text, friedman, difference)
+def signed_ranks(differences: ArrayLike) -> float:
+    """The sum of the signed ranks of differences (n,): its sign is the side that Wilcoxon's test is for."""
+    d = np.round(np.asarray(differences, dtype=float), DECIMALS)
+    return float(np.sum(np.sign(d) * stats.rankdata(np.abs(d))))
 
 
 class Difference(NamedTuple):
@@ -197,15 +102,38 @@ def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
     return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue))
 
 
+def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Difference:
+    """The weighted sum of the mean paired differences of some tasks, each (n,) with n >= 2 over its seeds.
+
+    The tasks are given and the seeds are drawn, so that it holds for these tasks and not for others. Welch's test with
+    Satterthwaite's degrees of freedom: tasks may have their own spread and number of seeds.
+    """
+    samples = [np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata]
+    factors, sizes = np.asarray(weights, dtype=float), np.array([len(own) for own in samples])
+    mean = float(np.sum(factors * [own.mean() for own in samples]))
+    parts = factors**2 * [own.var(ddof=1) for own in samples] / sizes
+    error = float(np.sqrt(parts.sum()))
+    if error <= 10.0**-DECIMALS:  # no spread: Student's t is not defined, and the answer is plain
+        return Difference(mean, mean, mean, 1.0 if round(mean, DECIMALS) == 0 else 0.0)
+    freedom = float(parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1)))
+    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    return Difference(mean, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, freedom)))
+
+
+def adjusted(found: Mapping[Name, Difference]) -> dict[Name, Difference]:
+    """The same with Holm's p over all of them; the intervals stay those of each alone."""
+    p = holm([each.p for each in found.values()])
+    return {name: each._replace(p=float(own)) for (name, each), own in zip(found.items(), p, strict=True)}
+
+
 def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
     """Columns of one dataset's seeds x methods that paired t-tests with Holm's correction do not set apart from `best`.
 
-    Pairs with fewer than two common seeds cannot be judged and are left out.
+    Pairs with fewer than three common seeds cannot be judged and are left out.
     """
     pairs = {name: scores[[best, name]].dropna() for name in scores.columns.drop(best)}
-    p = {name: paired_difference(pair[best], pair[name]).p for name, pair in pairs.items() if len(pair) >= 2}
-    adjusted = holm(list(p.values()))
-    return {name for name, value in zip(p, adjusted, strict=True) if value > ALPHA}
+    found = {name: paired_difference(p[best], p[name]) for name, p in pairs.items() if len(p) >= MIN_SEEDS}
+    return {name for name, each in adjusted(found).items() if each.p > ALPHA}
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:

@@ -12,11 +12,13 @@ from .board import MEASURES, Board
 from .gaps import missing
 from .sheet import Interval, Sheet, SheetCell, SheetColumn, SheetLine, Span
 from .standings import Standings
-from .statistics import DECIMALS
-from .text import ABSENT, csv_text, data_size, finite, mean_std, number, percent, plain, slug
+from .statistics import ALPHA, DECIMALS, MIN_SEEDS
+from .text import ABSENT, csv_text, data_size, finite, mean_std, number, percent, plain, points, slug
 
 EQUAL = "≈"
-GROUP = "Group"
+ABOVE, BELOW = "↑", "↓"
+LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
+USELESS = "▽"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def _whole(value: float) -> str:
     return f"{value:.0f}" if finite(value) else ""
 
 
-def _group(value: float) -> str:
+def _tier(value: float) -> str:
     return _whole(value) if value != 0 else ABSENT
 
 
@@ -65,10 +67,19 @@ def mark(board: Board, name: str) -> str:
 
 def _rank(entrant: Entrant) -> SheetCell:
     if entrant.name in entrant.board.references:
-        return SheetCell("reference", mark="absent")
+        return SheetCell(entrant.board.standing(entrant.name), mark="absent")
     mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
     bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
     return SheetCell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
+
+
+def _against(control: str, entrant: Entrant) -> SheetCell:
+    """The difference from a control in points with its interval, and an arrow where it is told from zero."""
+    found = entrant.standings.contest.against[control].get(entrant.name)
+    if found is None or not finite(found.mean):
+        return SheetCell(ABSENT, None, "absent")
+    arrow = f" {ABOVE if found.mean > 0 else BELOW}" if found.p <= ALPHA else ""
+    return SheetCell(f"{points(found.mean)} ({points(found.low)} to {points(found.high)}){arrow}", found.mean)
 
 
 def _solved(entrant: Entrant) -> tuple[int, int]:
@@ -105,6 +116,8 @@ def score(task: str, entrant: Entrant) -> SheetCell:
     line = board.measures(task, name)
     text, value = mean_std(line["score"], line["score_std"]), line["score"]
     best, equal = entrant.standings.leaders[task]
+    if name not in board.references and value < board.floor(task, LEARNS_NOTHING):
+        text += f" {USELESS}"
     if name in best:
         return SheetCell((Span(text, "strong"),), value, "best")
     if name in equal:
@@ -116,25 +129,27 @@ def score(task: str, entrant: Entrant) -> SheetCell:
 
 def legend(board: Board) -> str:
     """What the marks of `score` mean on this board, as markdown."""
-    if any(len(seeds) > 1 for seeds in board.expected.values()):
-        apart = f"{EQUAL}: not told apart from it by a paired t-test over seeds (Holm, 5%)."
+    if any(len(seeds) >= MIN_SEEDS for seeds in board.expected.values()):
+        apart = f"{EQUAL}: not told apart from it by a paired t-test over at least {MIN_SEEDS} seeds (Holm, 5%)."
     else:
-        apart = "With one seed nothing can be told apart."
-    return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}"
+        apart = f"With fewer than {MIN_SEEDS} seeds nothing is told apart."
+    below = f" {USELESS}: below a reference that learns nothing." if board.has_floor(LEARNS_NOTHING) else ""
+    return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}{below}"
 
 
 METHOD = SheetColumn("Method", _name, "method")
+TIME = SheetColumn("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # by the board's clock
 RANKING = [
-    SheetColumn("#", partial(_figure, "position", _whole), "place"),
+    SheetColumn("Tier", partial(_figure, "tier", _tier), "place"),
     SheetColumn("Method", _marked, "method"),
     SheetColumn("Mean rank (95% interval)", _rank, best=True),
     SheetColumn("Mean score, %", partial(_figure, "score", percent), falling=True, best=True),
     SheetColumn("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
-    SheetColumn(GROUP, partial(_figure, "group", _group), centred=True),
     SheetColumn("Tasks", _coverage),
     SheetColumn("Traffic", partial(_figure, "traffic", data_size)),
-    SheetColumn("Train, s", partial(_figure, "seconds", partial(number, digits=1))),
+    TIME,
 ]
+FIRST = 4  # columns of the ranking that stand before those of the controls
 UNRANKED = [
     METHOD,
     SheetColumn("Tasks", _tasks, falling=True),
@@ -158,7 +173,14 @@ def ranking(standings: Standings) -> Sheet:
     suite = standings.board.suite
     names = [*(standings.table.index if standings.board.ranked else []), *standings.references.index]
     lines = [ranked(standings, name) for name in names]
-    return _sheet(f"overall:{slug(suite)}", f"Ranking of board {suite}", RANKING, lines)
+    controls = [
+        SheetColumn(f"Against {control}, points", partial(_against, control), falling=True)
+        for control in (standings.contest.controls if standings.contest.unit != "none" else [])
+    ]
+    columns = [*RANKING[:FIRST], *controls, *RANKING[FIRST:]]
+    if standings.board.clock == "cpu_seconds":
+        columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
+    return _sheet(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
 
 
 def ranked(standings: Standings, name: str) -> Entrant:

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import gaps, origins, tables
+from . import answers, footing, gaps, orders, origins, regimes, tables
 from .markdown import markdown
 from .text import count, finite, literal, md, plain, slug
 
@@ -28,6 +28,7 @@ def environment(templates: Path, **options: Any) -> Environment:
     found.filters |= {"count": count, "literal": literal, "markdown": markdown, "md": md, "slug": slug}
     found.filters |= {"finite": finite, "plain": plain}
     found.globals |= {"gaps": gaps, "provenance": origins, "tables": tables}
+    found.globals |= {"answers": answers, "footing": footing, "orders": orders, "regimes": regimes}
     return found
 
 

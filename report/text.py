@@ -68,6 +68,13 @@ def percent(value: float | None, digits: int = 2) -> str:
     return number(None if value is None else 100 * value, digits)
 
 
+def points(value: float | None, digits: int = 1) -> str:
+    """A difference of fractions in percentage points, with its sign: '+1.2'."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    return f"{round(100 * value, digits) + 0.0:+.{digits}f}"  # + 0.0: no minus before a zero
+
+
 def mean_std(mean: float, std: float) -> str:
     """'81.20 ± 0.53' in percent from fractions; without the ± where there is one seed only."""
     return f"{percent(mean)} ± {percent(std)}" if finite(std) else percent(mean)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 
 import dgl
 import numpy as np
@@ -58,6 +59,20 @@ def build(
         clients.append(NodeClient(own, layout(feat[ids])))
     whole = NodeData("toy", graph, layout(feat), label, classes, "toy", "generated", synthetic=True)
     return Federation(whole, clients, masks, "toy", seed)
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a plug-in registers during a test is forgotten after it."""
+    from fglbench.benchmark.suites.plugins import REGISTRIES
+
+    known, modules = {kind: dict(one._classes) for kind, one in REGISTRIES.items()}, set(sys.modules)
+    yield
+    for kind, one in REGISTRIES.items():
+        one._classes = known[kind]
+    for name in set(sys.modules) - modules:
+        if name.startswith("fglbench_plugin_"):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

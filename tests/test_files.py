@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fglbench.datasets import content
-from fglbench.files import replacing, write_atomically
+from fglbench.files import replacing, sweep, write_atomically
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -58,3 +59,39 @@ def test_the_content_and_its_place_are_on_disk_before_it_is_said_to_be_written(
     content.write({"label": np.arange(3)}, tmp_path / "data.npz")
     assert done == ["file", "replace", "folder"] * 2
     assert content.read(tmp_path / "data.npz")["label"].tolist() == [0, 1, 2]
+
+
+def test_a_sweep_takes_what_dead_writers_left_and_nothing_of_a_living_one(tmp_path: Path) -> None:
+    inner = tmp_path / "quick" / "history"
+    inner.mkdir(parents=True)
+    (tmp_path / "kept.csv").write_bytes(b"x")
+    left = [tmp_path / ".a.csv.abc12345.tmp", inner / f".{'0' * 16}.json.gz.a17mzbwi", tmp_path / "cora.npz.1734.part"]
+    for path in left:
+        path.write_bytes(b"half")
+    (tmp_path / ".folder.tmp").mkdir()
+    with replacing(inner / "curves") as stream:
+        stream.write(b"whole")
+        sweep(tmp_path)
+        assert len(list(inner.glob(".curves.*.tmp"))) == 1
+    assert (inner / "curves").read_bytes() == b"whole"
+    assert not any(path.exists() for path in left)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".folder.tmp", "kept.csv", "quick"]
+    assert [path.name for path in inner.iterdir()] == ["curves"]
+
+
+def test_writers_and_sweepers_beside_each_other_lose_nothing(tmp_path: Path) -> None:
+    done = threading.Event()
+
+    def sweeper() -> None:
+        while not done.is_set():
+            sweep(tmp_path)
+
+    thread = threading.Thread(target=sweeper)
+    thread.start()
+    try:
+        for number in range(200):
+            write_atomically(tmp_path / f"{number}", b"x")
+    finally:
+        done.set()
+        thread.join()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, range(200)))

@@ -43,9 +43,9 @@ def test_a_workflow_can_neither_leak_nor_write(path: Path) -> None:
 
 def test_pull_requests_run_the_tests_and_check_results() -> None:
     jobs = yaml.safe_load((FOLDER / "ci.yml").read_text())["jobs"]
-    assert jobs["test"]["strategy"]["matrix"]["python"] == ["3.10", "3.11"]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == ["3.10", "3.11", "3.12"]
     commands = [step["run"] for step in jobs["results"]["steps"] if "run" in step]
-    assert commands[2] == 'base/.venv/bin/fglbench validate head/results --base "$BASE"'
+    assert commands[2].endswith('base/.venv/bin/fglbench validate head/results --base "$BASE" $flag\n')
     assert commands[3].endswith(".venv/bin/fglbench report --check\n")
     (checkout,) = [step for step in jobs["results"]["steps"] if "checkout" in step.get("uses", "")]
     assert checkout["with"]["fetch-depth"] == 0  # the base commit is there to compare with
@@ -66,7 +66,7 @@ def pull_request(tmp_path: Path):
     git("commit", "-q", "--allow-empty", "-m", "base")
     base = git("rev-parse", "HEAD")
     steps = yaml.safe_load((FOLDER / "ci.yml").read_text())["jobs"]["results"]["steps"]
-    (script,) = [step["run"] for step in steps if step.get("name", "").startswith("Rows do not come together")]
+    (script,) = [step["run"] for step in steps if step.get("name", "").startswith("Rows come alone")]
 
     def judged(*paths: str) -> int:
         for path in paths:
@@ -85,14 +85,60 @@ def pull_request(tmp_path: Path):
 @pytest.mark.parametrize(
     ("paths", "code"),
     [
-        (["results/quick/mine.csv", "results/LEADERBOARD.md", "methods/mine.py"], 0),
+        (["results/quick/mine.csv", "results/LEADERBOARD.md", "results/quick/tables/cora.csv", "README.md"], 0),
+        (["results/quick/mine.csv", "benchmark/suites/founding.json", "benchmark/suites/federations.csv"], 0),
         (["benchmark/suites/quick.yaml", "report/papers/tables.csv"], 0),
+        (["methods/mine.py", "results/versions.csv", "results/quick/tables/cora.csv"], 0),
+        (["results/quick/mine.csv", "methods/mine.py"], 1),
         (["results/quick/mine.csv", "benchmark/suites/quick.yaml"], 1),
         (["results/quick/mine.csv", "benchmark/submission/checks.py"], 1),
-        (["results/quick/mine.csv", "results/verified.csv"], 1),
+        (["results/quick/mine.csv", "metrics.py"], 1),
+        (["results/environments/0123456789ab.json", "report/board.py"], 1),
+        (["results/submissions/mine.yaml", "SECURITY.md"], 1),
         (["results/quick/history/0123456789abcdef.json.gz", ".github/workflows/ci.yml"], 1),
-        (["results/versions.csv"], 1),
+        (["results/quick/embeddings/0123456789abcdef.npz", ".github/MAINTAINERS"], 1),
     ],
 )
-def test_rows_do_not_come_with_a_change_of_what_they_are_judged_by(pull_request, paths: list[str], code: int) -> None:
+def test_rows_come_with_nothing_that_they_are_judged_by(pull_request, paths: list[str], code: int) -> None:
     assert pull_request(*paths) == code
+
+
+@pytest.mark.parametrize(
+    ("author", "listed", "trusted"),
+    [
+        ("kim", "kim\n", True),
+        ("kim", "# kim\nlee\n", False),
+        ("kim", "kimberly\n", False),
+        (".*", "kim\n", False),
+        ("-e kim", "kim\n", False),
+        ("", "kim\n\n", False),
+        ("kim", None, False),
+    ],
+)
+def test_who_maintains_is_said_by_the_base(tmp_path: Path, author: str, listed: str | None, trusted: bool) -> None:
+    """The head says that everybody does."""
+    for side, text in (("base", listed), ("head", "kim\n")):
+        (tmp_path / side / ".github").mkdir(parents=True)
+        if text is not None:
+            (tmp_path / side / ".github" / "MAINTAINERS").write_text(text)
+    program = tmp_path / "base" / ".venv" / "bin" / "fglbench"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    steps = yaml.safe_load((FOLDER / "ci.yml").read_text())["jobs"]["results"]["steps"]
+    (script,) = [step["run"] for step in steps if step.get("name", "").startswith("Nothing that was there")]
+    environment = {**os.environ, "BASE": "b" * 40, "AUTHOR": author}
+    done = subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["validate", "head/results", "--base", "b" * 40, *["--maintainer"] * trusted]
+
+
+def test_what_is_the_maintainers_has_owners() -> None:
+    lines = (FOLDER.parent / "CODEOWNERS").read_text().splitlines()
+    owned = {line.split()[0]: line.split()[1:] for line in lines if line and not line.startswith("#")}
+    root = FOLDER.parents[1]
+    for path, owners in owned.items():
+        assert owners
+        assert path.startswith("/")
+        assert (root / path[1:]).exists() or path == "/results/submissions/", path
+    for path in ("/.github/", "/results/verified.csv", "/results/versions.csv", "/benchmark/suites/"):
+        assert path in owned

@@ -7,17 +7,23 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from ...foundations import PYTHONS, python_fits
+
 __all__ = ["main"]
 
 INTERRUPTED = 130
+WORD, LINE = 300, 3000  # characters of a complaint; who typed more need not read it again
+NAMING = {"list", "show", "status", "validate"}  # commands that look at what is declared and compute nothing with it
+DRAWING = ("matplotlib", "seaborn", "PIL")
+COMPUTING = ("torch", "dgl", "scipy", "sklearn", "pandas")
 EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # what a user gave is too large, too deep, no such file
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - must run on any Python, to say so
     """Run a command; returns the exit code: 0 all well, 1 some cells failed, 2 a mistake of the user's, 130 Ctrl-C."""
-    if not (3, 10) <= sys.version_info[:2] < (3, 12):
+    if not python_fits():
         version = ".".join(map(str, sys.version_info[:2]))
-        return _complain(f"Python {version} cannot work: DGL 1.1.3 has builds for Python 3.10 and 3.11 (`make run`)")
+        return _complain(f"Python {version} cannot work: DGL has no build for it; use {PYTHONS} (`make run` finds one)")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
@@ -31,11 +37,14 @@ def _command(arguments: Sequence[str] | None) -> int:
 
     usage_error: Any = typer.BadParameter.__bases__[0]  # its place depends on typer's version, its relation does not
     try:
+        _check_text(sys.argv[1:] if arguments is None else arguments)
+        if arguments is None:  # the process is ours and ends with the command
+            _travel_light(sys.argv[1:])
         from .app import app
 
         code = app(args=arguments, standalone_mode=False, prog_name="fglbench")
     except UserError as error:
-        return _complain(str(error))
+        return _complain(str(error), error.code)
     except usage_error as error:
         return _complain(error.format_message())
     except (KeyboardInterrupt, typer.Abort):
@@ -60,6 +69,31 @@ def _command(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _travel_light(given: Sequence[str]) -> None:
+    """Leave out the packages that compute, where the command needs none and no code from outside is imported."""
+    from importlib.metadata import entry_points
+
+    from ...standins import leave_out
+
+    if given[:1] == ["report"] and "--check" in given:  # compares figures by what they are drawn from
+        leave_out(*DRAWING)
+    outside = any(argument.startswith("--plugin") for argument in given)
+    if given and given[0] in NAMING and not outside:
+        groups = ("fglbench.methods", "fglbench.datasets")
+        if not any(entry_points(group=group) for group in groups):
+            leave_out(*COMPUTING)
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """UserError for bytes that are no text, which neither a file of rows nor a terminal could show."""
+    from ...registry import UserError
+
+    for argument in arguments:
+        if "\0" in argument or any("\ud800" <= character <= "\udfff" for character in argument):
+            raise UserError(f"the argument {argument!a:.200} is not text in this system's encoding; write it in UTF-8")
+
+
 def _complain(line: str, code: int = 2) -> int:
-    print(f"fglbench: {' '.join(line.split())}", file=sys.stderr)
+    words = " ".join(word if len(word) <= WORD else f"{word[:WORD]}..." for word in line.split())
+    print(f"fglbench: {words:.{LINE}}", file=sys.stderr)
     return code

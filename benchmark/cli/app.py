@@ -7,12 +7,26 @@ from typing import Annotated
 import typer
 
 from ... import __version__
-from . import catalogue, check, data, new, profile, report, reproduce, run, status, submit, validate, verify
+from . import (
+    catalogue,
+    check,
+    data,
+    doctor,
+    new,
+    profile,
+    report,
+    reproduce,
+    run,
+    status,
+    submit,
+    tune,
+    validate,
+    verify,
+)
 
 app = typer.Typer(
     name="fglbench",
     help="The benchmark suite for federated graph learning.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -31,7 +45,7 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    profile.profile, check.check, submit.submit, validate.validate, verify.verify,
+    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify, doctor.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(new.app, name="new")

@@ -3,58 +3,125 @@
 from __future__ import annotations
 
 import inspect
+import warnings
+from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...registry import UserError, did_you_mean, parameters
-from .options import Plugins
-from .output import complain, plain_console, plain_table
+from ...registry import UserError, did_you_mean
+from .options import Json, Plugins
+from .output import complain, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
     from ...registry import Registry
+    from ..engine import Method
 
 KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
-Kind = Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS))]
+Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS))]
+Entry = dict[str, str]
 
 
-def list_(kind: Kind, plugin: Plugins = None) -> None:
-    """List the methods, datasets, partitions, splits, backbones or suites there are."""
+def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None:
+    """List the methods (by family), datasets, partitions, splits, backbones or suites there are."""
+    if kind is None:
+        raise UserError(f"say what to list, as in `fglbench list methods` (one of {', '.join(KINDS)})")
     if kind not in KINDS:
         raise did_you_mean(kind, KINDS, "kind of thing to list")
     from ..suites.plugins import REGISTRIES
 
-    table = plain_table()
-    for name, what in _suites() if kind == "suites" else _registered(REGISTRIES[kind.removesuffix("s")]):
-        table.add_row(name, what)
-    plain_console().print(table)
+    found = _suites() if kind == "suites" else _registered(REGISTRIES[kind.removesuffix("s")])
+    entries = [{"name": name, "what": what} for name, what in found]
+    if kind == "methods":
+        entries = _by_family(entries)
+    if json:
+        print_json(entries)
+        return
+    console = plain_console()
+    for heading, own in _groups(entries, console.is_terminal):
+        console.print(f"{heading}\n" if heading else "", end="")
+        table = plain_table(*own[0])
+        table.show_header = False
+        for entry in own:
+            table.add_row(*entry.values())
+        console.print(table)
+
+
+def _by_family(entries: list[Entry]) -> list[Entry]:
+    """Methods with family and deed, families in their order, those of plug-ins at the end."""
+    from ...report.families import MEANING, UNKNOWN, deed, family
+
+    order = [*MEANING, UNKNOWN]
+    known = [
+        {"name": own["name"], "family": family(own["name"]), "what": deed(own["name"]) or own["what"]}
+        for own in entries
+    ]
+    return sorted(known, key=lambda own: (order.index(own["family"]), own["name"]))
+
+
+def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[Entry]]]:
+    """What stands under one heading: on a terminal each family under its own, in a pipe everything without any."""
+    from ...report.families import MEANING
+
+    for own, group in groupby(entries, lambda entry: entry.get("family", "") if terminal else ""):
+        meaning = f": {MEANING[own]}" if own in MEANING else ""
+        kept = [{key: value for key, value in entry.items() if not (own and key == "family")} for entry in group]
+        yield f"\n{own}{meaning}" if own else "", kept
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a method (or dataset, partition, split, backbone)")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="a method (or dataset, partition, split, backbone, suite)")
+    ],
     plugin: Plugins = None,
+    json: Json = False,
 ) -> None:
-    """Show what a method is: paper, formula, and its parameters with types and defaults."""
-    from ..suites.plugins import REGISTRIES, installed
+    """Show what a method, dataset, partition, split, backbone or suite is: source, facts, parameters with defaults."""
+    from ..known import look_up
 
-    known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
-    kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
-    if kind is None:
-        raise did_you_mean(name, known, "method, dataset, partition, split or backbone")
-    cls = REGISTRIES[kind].cls(name)
-    console = plain_console()
-    console.print(f"{kind} {name}\n")
-    console.print(inspect.getdoc(cls) or "", soft_wrap=True)
-    console.print()
-    if not (found := parameters(cls)):
-        console.print("no parameters")
+    found = look_up(name)
+    if json:
+        print_json({**vars(found), "parameters": [own._asdict() for own in found.parameters]})
         return
-    table = plain_table("parameter", "default", "type", "meaning")
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    for parameter in found:
-        table.add_row(*parameter)
-    console.print(table)
+    console = plain_console()
+    console.print(f"{found.kind} {name}\n\n{found.text}\n", soft_wrap=True)
+    if found.kind == "method":
+        from ..engine import METHODS
+
+        console.print(f"uploads: {_uploads(METHODS.cls(name))}\n", soft_wrap=True)
+    if found.facts:
+        facts = plain_table()
+        facts.columns[1].overflow = "fold"
+        for fact in found.facts.items():
+            facts.add_row(*fact)
+        console.print(facts, "")
+    if found.kind == "suite":
+        console.print(f"run it: fglbench run -s {name} (--dry-run: what it would run)", soft_wrap=True)
+    elif not found.parameters:
+        console.print("no parameters")
+    else:
+        table = plain_table("parameter", "default", "type", "meaning")
+        for column in table.columns[:-1]:
+            column.no_wrap = True
+        for parameter in found.parameters:
+            table.add_row(*parameter)
+        console.print(table)
+
+
+def _uploads(cls: type[Method]) -> str:
+    """What its clients send to the server: by the table of the package's own methods, or by a dry run."""
+    from ..contract.crossing import kinds, stored
+    from ..engine import METHODS
+
+    if METHODS.is_own(cls):
+        return stored()[cls.name]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ", ".join(kinds(cls())) or "nothing"
+    except Exception as error:  # a plug-in's method may fail in any way, and what it is is shown all the same
+        return f"not known ({type(error).__name__}; `fglbench check` says more)"
 
 
 def _registered(registry: Registry[Any]) -> list[tuple[str, str]]:

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Parameters, Results
+from .describe import describe
+from .options import Parameters, Plugins, Results
 from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
 
 app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_args_is_help=True)
+app.command()(describe)
 
 
 @app.command("list")
-def list_datasets() -> None:
+def list_datasets(plugin: Plugins = None) -> None:
     """List the datasets, and which of them are in the cache."""
     from ...datasets import DATASETS
     from ...datasets.sources import cache_dir, cache_file
@@ -62,7 +64,7 @@ def fetch(names: Annotated[list[str], typer.Argument(metavar="NAME...", help="da
 
 
 @app.command()
-def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters = None) -> None:
+def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters = None, plugin: Plugins = None) -> None:
     """Show a dataset: statistics, citation, licence, source, fingerprint."""
     from ...datasets import DATASETS, statistics
 
@@ -73,6 +75,7 @@ def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters 
     rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
     rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
     rows |= {**asdict(spec.about), "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
+    rows |= {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" else {}
     rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
     for key, value in rows.items():
         if value != "":
@@ -91,6 +94,7 @@ def partition(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where --plot draws (png, pdf, svg)")
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Cut a dataset into clients and show what each would hold; options of dataset and partition by --set."""
     from ...datasets import DATASETS, PARTITIONS, describe

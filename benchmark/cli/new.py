@@ -1,4 +1,4 @@
-"""`fglbench new`: the file that a new method starts from."""
+"""`fglbench new`: the file that a new method, partition, split or backbone starts from."""
 
 from __future__ import annotations
 
@@ -7,25 +7,47 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Start something new: a method.")
+app = typer.Typer(help="Start something new: a method, a partition, a split, a backbone.")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="as it will be called: lower case, as in my-method")]
+Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder for the file")]
 
 
 @app.command()
 def method(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="as it will be called: lower case, as in my-method")],
-    into: Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder for the file")] = Path(),
+    name: Name,
+    into: Into = Path(),
 ) -> None:
     """Write one file with a working method to start from, and say what comes next."""
+    _started("method", name, into, "your method's objective, server rule and docstring", "--quick -m")
+    typer.echo("CONTRIBUTING.md goes on from there to results on the leaderboard")
+
+
+@app.command()
+def partition(name: Name, into: Into = Path()) -> None:
+    """Write one file with a working partition to start from, and say what comes next."""
+    _started("partition", name, into, "your rule and docstring", "--quick -m fedavg -p")
+
+
+@app.command()
+def split(name: Name, into: Into = Path()) -> None:
+    """Write one file with a working split to start from, and say what comes next."""
+    _started("split", name, into, "your rule and docstring", "--quick -m fedavg --split")
+
+
+@app.command()
+def backbone(name: Name, into: Into = Path()) -> None:
+    """Write one file with a working backbone to start from, and say what comes next."""
+    _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b")
+
+
+def _started(kind: str, name: str, into: Path, what: str, option: str) -> None:
     from ..contract import template
 
-    path = template.new_method(name, into)
+    path = template.create(kind, name, into)
     plugin = "" if template.in_tree(into) else f" --plugin {path}"
-    steps = [
-        "put your method's objective, server rule and docstring in place of the template's",
-        f"fglbench check {name}{plugin}",
-        f"fglbench run --quick -m {name}{plugin}",
-    ]
+    steps = [f"put {what} in place of the template's", f"fglbench check {name}{plugin}"]
     typer.echo(f"wrote {path}; next:")
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate([*steps, f"fglbench run {option} {name}{plugin}"], 1):
         typer.echo(f"  {number}. {step}")
-    typer.echo("CONTRIBUTING.md goes on from there to results on the leaderboard")

@@ -9,14 +9,23 @@ from typing import Annotated
 import typer
 
 from ...registry import UserError
+from .output import announce, complain
 
 Names = list[str] | None
 
 
 def _loaded(plugins: Names) -> list[str]:
+    announce()
     from ..suites.plugins import load_plugins
 
     return list(load_plugins(plugins or ()))
+
+
+def _announced(folder: str | None) -> str | None:
+    """The dataset's name; each mistake in its files is told."""
+    from ...datasets.owndata import announce
+
+    return announce(Path(folder), complain) if folder else None
 
 
 Suites = Annotated[Names, typer.Option("-s", "--suite", help="only these suites")]
@@ -27,9 +36,12 @@ Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="worker pr
 Threads = Annotated[int, typer.Option(min=1, help="threads a worker")]
 Timeout = Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")]
 Memory = Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")]
+Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: processes (of this machine) or ray")]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
 Rerun = Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="the results folder")]
+Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
 Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
 Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
 Parameters = Annotated[
@@ -38,6 +50,15 @@ Parameters = Annotated[
 MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")]
 Embeddings = Annotated[
     bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        callback=_announced,
+        metavar="FOLDER",
+        help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz",
+    ),
 ]
 Plugins = Annotated[  # loaded when the command begins
     Names,

@@ -1,14 +1,28 @@
-"""How commands say things: plain text, tables without lines, complaints on the error output."""
+"""How commands say things: plain text, tables without lines, JSON, complaints on the error output."""
 
 from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+ENDLESS = 100_000  # characters; a line of a pipe is not broken
+HEAVY = "torch"
+DEFAULT = Path("results")
+
 
 def plain_console(*, stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, markup=False)
+    """On a terminal as wide as it is; in a pipe or a file every record is one line, whatever COLUMNS says."""
+    console = Console(stderr=stderr, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = ENDLESS
+    return console
 
 
 def plain_table(*columns: str, numeric: bool = False) -> Table:
@@ -19,5 +33,21 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
     return table
 
 
+def print_json(found: Any) -> None:
+    """For programs: one JSON document on the output, what JSON does not know as text."""
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+
+
+def command(name: str, results: Path) -> str:
+    """The command that goes on with a results folder, to be typed in the folder where one is now."""
+    return f"fglbench {name}" if results == DEFAULT else f"fglbench {name} --results {shlex.quote(str(results))}"
+
+
 def complain(line: str) -> None:
     typer.echo(f"fglbench: {line}", err=True)
+
+
+def announce() -> None:
+    """Say on a terminal that loading what runs the cells takes seconds; nothing where it is loaded, or in a pipe."""
+    if HEAVY not in sys.modules and sys.stderr.isatty():
+        typer.echo("fglbench: loading torch and DGL ...", err=True)

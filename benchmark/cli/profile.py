@@ -13,7 +13,7 @@ import typer
 from tabulate import tabulate
 
 from ...registry import UserError
-from ..store.provenance import environment, now
+from ..store.provenance import environment, git_output, now
 
 if TYPE_CHECKING:
     from ..profile.speed import Line
@@ -29,6 +29,13 @@ a centralised GCN-64 on the uncut graph in plain PyTorch (CSR features and adjac
 evaluation). All columns of a row were measured in alternation in one process: medians of {rounds} rounds, quartiles in
 brackets. The ratios are what counts; the milliseconds belong to the machine.
 """
+RACE = """Made by `{command}` on {machine}, threads: {threads}, {when}; OpenFGL {commit} with {peer}.
+
+A round of every method that both have, with local epochs E = {epochs} and each one's own evaluation after it: GCN-64 on
+the same clients and splits of Cora, 10 clients. CPU time of each one's process, in alternation: medians of {rounds}
+rounds, quartiles in brackets. The ratios are what counts; the milliseconds belong to the machine.
+
+"""
 FLOOR = """\
 The floor is what parameters, gradients and Adam's moments of all clients must move in a round if nothing stays in the
 cache (counted in bytes, at the copy bandwidth measured here); peak is the whole process, data and
@@ -36,7 +43,8 @@ libraries included.
 
 """
 ALTERNATION = """\
-Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran.
+Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran. The total is
+that of all rounds of a phase in a whole run, by their mean; the milliseconds of a round are the median.
 
 """
 TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Memory", FLOOR))  # of measure_case
@@ -51,10 +59,18 @@ def profile(
         bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
     ] = False,
     output: Annotated[Path | None, typer.Option(help="also write the tables to this Markdown file")] = None,
+    peer: Annotated[
+        str | None, typer.Option(metavar="openfgl=PATH", help="race a checkout of OpenFGL on Cora, 10 clients, instead")
+    ] = None,
+    peer_python: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="the Python that has what the peer needs (default: this one)")
+    ] = None,
 ) -> None:
     """Measure rounds of a cohort, of cohorts of one and of centralised training, side by side."""
     from ..profile.speed import measure_case, measure_methods
 
+    if peer is not None:
+        return _keep(_race(peer, peer_python, rounds, threads, epochs), output)
     wanted = [_parse(text) for text in (case or (() if all_methods else CASES))]
     found = []
     for dataset, clients in wanted:
@@ -65,12 +81,39 @@ def profile(
         typer.echo("measuring all methods on cora with 10 clients ...", err=True)
         lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs)
         parts.append(_table("Every method, Cora, 10 clients", ALTERNATION, lines))
-    here = environment(threads)[1]
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
-    machine = f"{here['cpu'] or here['machine']}, {here['cores']} cores"
-    about = {"machine": machine, "threads": threads, "when": now()[:10], "epochs": epochs, "rounds": rounds}
-    text = "\n".join([HEAD.format(command=command, **about), *parts])
+    about = {"threads": threads, "epochs": epochs, "rounds": rounds}
+    _keep("\n".join([HEAD.format(command=command, machine=_machine(), when=now()[:10], **about), *parts]), output)
+
+
+def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int) -> str:
+    """What `--peer` prints."""
+    from ..profile.peer import race
+
+    name, _, path = peer.partition("=")
+    checkout = Path(path).resolve()
+    if name != "openfgl" or not (checkout / "openfgl" / "flcore").is_dir():
+        raise UserError(f"--peer {peer!r:.200} is not openfgl=PATH with a checkout of OpenFGL at PATH")
+    versions, lines = _apart(race, checkout, python, "cora", 10, rounds, threads, epochs)
+    told = ", ".join(f"{package} {version}" for package, version in versions.items()) or "it did not start"
+    command = f"fglbench profile --peer openfgl=PATH --rounds {rounds} --epochs {epochs} --threads {threads}"
+    about = {"threads": threads, "epochs": epochs, "rounds": rounds, "peer": told, "commit": _commit(checkout)}
+    return RACE.format(command=command, machine=_machine(), when=now()[:10], **about) + _table("Rounds", "", lines, "")
+
+
+def _commit(checkout: Path) -> str:
+    found = git_output("rev-parse", "--short", "HEAD", folder=checkout)
+    return found.decode().strip() if found else "no commit"
+
+
+def _machine() -> str:
+    here = environment(1)[1]
+    return f"{here['cpu'] or here['machine']}, {here['cores']} cores"
+
+
+def _keep(text: str, output: Path | None) -> None:
+    """Show a text, and write it where the user wants it."""
     typer.echo(text)
     if output is not None:
         try:
@@ -95,11 +138,11 @@ def _apart(work: Callable[..., T], *args: object) -> T:
         return pool.submit(work, *args).result()
 
 
-def _table(title: str, about: str, lines: Iterable[Line]) -> str:
-    """A section with one table; parts of a round that some case has not are 0 there, and the rest comes last."""
+def _table(title: str, about: str, lines: Iterable[Line], absent: str = "0.00 (0%)") -> str:
+    """A section with one table; parts of a round that some case has not are `absent` there, and the rest comes last."""
     import pandas as pd
 
-    frame = pd.DataFrame(lines).fillna("0.00 (0%)")
+    frame = pd.DataFrame(lines).fillna(absent)
     if "other" in frame:
         frame["other"] = frame.pop("other")
     text = tabulate(frame, "keys", tablefmt="github", disable_numparse=True, showindex=False)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...registry import UserError, did_you_mean, parameters
-from .options import Results
+from ...registry import UserError, parameters
+from .options import Json, Results
+from .output import print_json
 
 if TYPE_CHECKING:
     from ...report.html import Card
@@ -74,23 +75,13 @@ def compare(
     second: Annotated[str, typer.Argument(help="another", metavar="METHOD")],
     suite: Annotated[str | None, typer.Option("-s", "--suite", help="only this board")] = None,
     results: Results = Path("results"),
+    json: Json = False,
 ) -> None:
     """Paired differences of two methods on every dataset, with intervals, and over datasets with a test."""
-    from ...report.build import load_boards
-    from ...report.compare import compare as duel, shown
+    from ...report.compare import as_data, duels, shown
 
-    boards = {board.suite: board for board in load_boards(results)}
-    if suite is not None and suite not in boards:
-        raise did_you_mean(suite, boards, "suite with results")
-    chosen = [board for name, board in boards.items() if suite in (None, name)]
-    known = set().union(*(board.entrants for board in chosen))
-    for name in (first, second):
-        if name not in known:
-            raise did_you_mean(name, known, "method with results")
-    if first == second:
-        raise UserError(f"{first!r} cannot be compared with itself; name two methods")
-    met = (duel(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
-    duels = list(filter(None, met))
-    if not duels:
-        raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
-    typer.echo("\n\n".join(map(shown, duels)))
+    found = duels(first, second, suite, results)
+    if json:
+        print_json([as_data(duel) for duel in found])
+    else:
+        typer.echo("\n\n".join(map(shown, found)))

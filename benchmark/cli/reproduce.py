@@ -12,7 +12,7 @@ import typer
 from ...registry import did_you_mean
 from . import options as given
 from .options import Names
-from .output import plain_console, plain_table
+from .output import announce, plain_console, plain_table
 from .run import carry_out
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def reproduce(
     if table is None:
         _list_tables()
         return 0
+    announce()
     from ..runner.job import Job, Options, Request, Store
 
     wanted = _narrowed(table, given.names(only))

@@ -8,19 +8,22 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from ...registry import UserError
 from . import options as given
 from .options import Names
-from .output import complain, plain_console
+from .output import command, complain, plain_console, print_json
 from .status import why
 
 if TYPE_CHECKING:
     from ..runner.job import Job
     from ..runner.plan import Item, Plan
+
+STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}  # of cells, in words
 
 
 def run(
@@ -34,23 +37,20 @@ def run(
     split: given.Splits = None,
     backbone: Annotated[Names, typer.Option("-b", "--backbone", help="only these; a+b: mixed")] = None,
     seeds: given.Seeds = None,
+    data: given.Data = None,
     set_: given.Settings = None,
-    jobs: given.Jobs = None,
-    threads: given.Threads = 1,
-    timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None,
-    rerun: given.Rerun = None,
-    missing_rows: given.MissingRows = False,
-    embeddings: given.Embeddings = False,
-    dry_run: given.DryRun = False,
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, backend: given.Backends = "processes", address: given.Address = None,
+    rerun: given.Rerun = None, missing_rows: given.MissingRows = False,
+    embeddings: given.Embeddings = False, dry_run: given.DryRun = False,
+    json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
     results: given.Results = Path("results"),
-    submitter: given.Submitter = "",
-    plugin: given.Plugins = None,
-) -> int:
+    submitter: given.Submitter = "", plugin: given.Plugins = None,
+) -> int:  # fmt: skip
     """Run cells of the benchmark; what is done already is not run again.
 
-    -m, -d, -p, -k, -b, --split and --suite may be repeated or take a comma list. Without a suite, the leaderboard's
-    cells for the given methods and datasets are run. Changed settings are filed under the suite `custom`.
+    Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
+    datasets are run. Changed settings and own data are filed under `custom`.
     """
     from ..runner.job import Job, Options, Request, Store
 
@@ -58,17 +58,32 @@ def run(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
         datasets=given.names(dataset), partitions=given.names(partition), clients=given.client_numbers(clients),
         splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
-        settings=tuple(set_ or ()),
+        settings=tuple(set_ or ()), own=data,
     )  # fmt: skip
-    options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings)
-    return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run)
+    how = jobs, threads, timeout, memory_limit, submitter
+    options = Options(*how, tuple(plugin or ()), embeddings, backend, address)
+    return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json)
 
 
-def carry_out(job: Job, dry_run: bool) -> int:
+def _as_data(plan: Plan) -> dict[str, Any]:
+    """A plan for programs: counts by state, and of every cell its suite, key, state and what it is."""
+    cells = [
+        {"suite": item.suite, "key": item.cell.key, "state": item.state, "stale": item.stale, **item.cell.identity}
+        for item in plan.items
+    ]
+    return {"counts": {state: plan.counts()[state] for state in STATES}, "stale": plan.stale(), "cells": cells}
+
+
+def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code."""
     from .progress import Display
 
+    if json and not dry_run:
+        raise UserError("--json tells a plan: give --dry-run as well (the rows of a run are CSV files already)")
     console, plan = plain_console(), job.plan()
+    if json:
+        print_json(_as_data(plan))
+        return 0
     _tell_plan(plan, console)
     if dry_run:
         for line in outline(plan.todo):
@@ -77,36 +92,39 @@ def carry_out(job: Job, dry_run: bool) -> int:
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
     left = job.load(plan, complain)
-    workers, threads = job.options.workers(len(left.todo)), job.options.threads
-    console.print(f"{workers} worker{'s' * (workers > 1)}, {threads} thread{'s' * (threads > 1)} each")
+    console.print(job.options.told(len(left.todo)))
     begun = time.monotonic()
-    with _terminated_as_interrupted():
+    with terminated_as_interrupted():
         summary = job.run(left, Display(console))
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     parts = ", ".join(f"{number} {status}" for status, number in summary.counts().most_common())
     places = ", ".join(str(job.store.root / suite) for suite in sorted({item.suite for item in left.todo}))
-    end = f"{parts} in {minutes}:{seconds:02d}; rows in {places}; next: fglbench report"
+    end = f"{parts} in {minutes}:{seconds:02d}; rows in {places}; next: {command('report', job.store.root)}"
     console.print(end, soft_wrap=True)
     complete = summary.ok and len(left.items) == len(plan.items)
     return 0 if complete and not plan.counts()["failed"] else 1
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM stops a run as Ctrl-C does: workers end, what is finished is kept."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def terminated_as_interrupted() -> Iterator[None]:
+    """What asks a run to end stops it as Ctrl-C does: workers end, what is finished is kept. nohup stays nohup."""
+    wanted = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in wanted}
+    for number in wanted:
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell_plan(plan: Plan, console: Console) -> None:
     count, stale, total = plan.counts(), plan.stale(), len(plan.items)
-    words = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}
-    states = ", ".join(f"{count[state]} {word}" for state, word in words.items())
+    states = ", ".join(f"{count[state]} {word}" for state, word in STATES.items())
     console.print(f"{total} cell{'s' * (total != 1)}: {states}")
-    for line in why(plan):
+    for line in why([*plan.rows("failed"), *plan.rows("skipped")]):
         console.print(f"  {line}", soft_wrap=True)
     if count["failed"]:
         console.print("  failed cells are run again with --rerun failed")

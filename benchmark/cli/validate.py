@@ -22,9 +22,16 @@ Base = Annotated[
 ]
 
 
+Maintainer = Annotated[
+    bool,
+    typer.Option("--maintainer", help="you maintain this board: rows may be yours, and supersede those of others"),
+]
+
+
 def validate(
     path: PathArgument,
     base: Base = None,
+    maintainer: Maintainer = False,
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
     ] = None,
@@ -36,14 +43,21 @@ def validate(
     """
     from ...registry import UserError
     from ..submission import checks, pack
+    from ..submission.inbox import APART
 
     with checks.opened(path) as (root, archive):
         base = base or pack.default_base(root, into)
-        found = checks.validate(root, str(path).rstrip("/"), base, archive=archive)
+        name, apart = str(path).rstrip("/"), root / APART
+        found = checks.validate(root, name, base, archive=archive, maintainer=maintainer)
         tell(found, base)
+        sound = found.ok
+        if not found.folder.submission and apart.is_dir():
+            trials = checks.validate(apart, f"{name}/{APART}", base, maintainer=maintainer)
+            tell(trials, base)
+            sound = sound and trials.ok
         if into is not None and not found.folder.submission:
             raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-        if not found.ok:
+        if not sound:
             return 1
         if into is not None:
             added = pack.take_in(found, into)

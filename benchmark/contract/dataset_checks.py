@@ -11,7 +11,7 @@ import torch
 
 from ...datasets import PARTITIONS, SPLITS, DatasetSpec, build_federation
 from ...datasets.federation import Data, NodeData
-from .method_checks import Inapplicable, Judgement, demand, judged, named, says_what_it_is
+from .verdicts import Inapplicable, Judgement, demand, judged, named, says_what_it_is
 
 CLIENTS = 3
 
@@ -52,6 +52,14 @@ def holds_sound_graphs(spec: DatasetSpec) -> None:
         _sound_graph(f"graph {index}", graph)
         _sound_features(f"the features of graph {index}", graph.ndata["feat"], graph.num_nodes())
     _sound_labels(data.label, len(data.graphs), data.num_classes, lowest=0)
+
+
+def can_be_scored(spec: DatasetSpec) -> None:
+    """What is scored by ROC AUC has two classes."""
+    data = _loaded(spec)
+    if not isinstance(data, NodeData) or data.scored_by != "roc_auc":
+        raise Inapplicable("it is not scored by ROC AUC")
+    demand(data.num_classes == 2, f"is scored by ROC AUC and has {data.num_classes} classes")
 
 
 def _sound_graph(what: str, graph: dgl.DGLGraph) -> None:
@@ -104,15 +112,16 @@ def is_registered(spec: DatasetSpec) -> None:
 def cuts_into_clients(spec: DatasetSpec) -> None:
     """It can be cut evenly into clients, each node or graph at one of them."""
     data = _loaded(spec)
-    split = SPLITS.build("ratio" if data.task == "node" else "none")
-    federation = build_federation(data, PARTITIONS.build("uniform"), split, CLIENTS, 0)
+    split = "none" if not isinstance(data, NodeData) else "fixed" if data.fixed_split else "ratio"
+    federation = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build(split), CLIENTS, 0)
     if data.task == "node":
         held = [int(own.graph.num_nodes()) for own in federation.clients]  # type: ignore[union-attr]
         demand(sum(held) == len(data.label), f"clients hold {sum(held)} of {len(data.label)} nodes")
 
 
 CHECKS = named(
-    documented, loads, holds_sound_graphs, splits_apart, repeats_itself, is_registered, cuts_into_clients,
+    documented, loads, holds_sound_graphs, can_be_scored, splits_apart, repeats_itself, is_registered,
+    cuts_into_clients,
 )  # fmt: skip
 
 

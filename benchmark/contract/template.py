@@ -1,4 +1,4 @@
-"""A new method's file, from the template."""
+"""The file of a new method, partition, split or backbone, from its template."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from string import Template
 from ...files import write_atomically
 from ...registry import UserError
 
-TEMPLATE = Path(__file__).parent / "templates" / "method.txt"
+TEMPLATES = Path(__file__).parent / "templates"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
 IMPORTS = """from {package}benchmark.engine import METHODS, Cohort, Params, Server
 from {methods}fedavg import FedAvg"""
@@ -18,19 +18,18 @@ OUTSIDE = IMPORTS.format(package="fglbench.", methods="fglbench.methods.")
 INSIDE = IMPORTS.format(package="..", methods=".")
 
 
-def new_method(name: str, folder: Path) -> Path:
-    """Write the file of a method called `name` in `folder`, and return its path.
+def create(kind: str, name: str, folder: Path) -> Path:
+    """Write the file of a method (or ...) called `name` in `folder`, and return its path.
 
-    In the package's own folder of methods it imports relatively. Raises UserError for a name that no method can have or
+    In the package's own folder of methods it imports relatively. Raises UserError for a name that it cannot have or
     that is taken, for a file that exists, and for a folder that is none or cannot be written.
     """
-    from ...methods import METHODS
-    from ..suites.plugins import installed
+    from ..suites.plugins import REGISTRIES, installed
 
     if not re.fullmatch(r"[a-z][a-z0-9]*([-+][a-z0-9]+)*\+?", name):
-        raise UserError(f"{name!r} is no name for a method: lower-case letters, digits and '-', as in my-method")
-    if name in METHODS.names() or name in installed(METHODS):
-        raise UserError(f"there is a method {name!r} already (fglbench show {name}); choose another name")
+        raise UserError(f"{name!r} is no name for a {kind}: lower-case letters, digits and '-', as in my-{kind}")
+    if name in REGISTRIES[kind].names() or name in installed(REGISTRIES[kind]):
+        raise UserError(f"there is a {kind} {name!r} already (fglbench show {name}); choose another name")
     module = name.replace("-", "_").replace("+", "_plus")
     if keyword.iskeyword(module):
         raise UserError(f"{name!r} is a word of Python and cannot name a file to import; choose another name")
@@ -41,7 +40,8 @@ def new_method(name: str, folder: Path) -> Path:
         raise UserError(f"{str(path)!r} exists already; choose another name, or another --into DIR")
     words = re.split(r"[-+]+", name.replace("+", "-plus-").strip("-"))
     cls, imports = "".join(map(str.capitalize, words)), INSIDE if in_tree(folder) else OUTSIDE
-    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(name=name, cls=cls, imports=imports)
+    template = Template((TEMPLATES / f"{kind}.txt").read_text(encoding="utf-8"))
+    text = template.substitute(name=name, cls=cls, imports=imports)
     try:
         write_atomically(path, text.encode())
     except OSError as error:

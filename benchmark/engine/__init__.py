@@ -5,7 +5,7 @@ All that an author of a method needs is here; no other module of the engine has 
 - what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
   `average`, `Arrangement`, `Skip`
 - the client's side: `Cohort`, `GraphCohort`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
-- what crosses: `Tree`, `Download`, `Each`, `transform`; types of models: `Params`, `Tensors`, `Forward`
+- what crosses: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs)
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
@@ -24,6 +24,7 @@ from .evaluate import Diverged
 from .graphs.graphcohort import GraphCohort
 from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
+from .lazy import Parts, in_parts
 from .messages import Download, Each, Leaf, Tree, transform
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Skip, Step, average
 from .network import Network
@@ -49,9 +50,9 @@ __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
     "Arrangement", "Backbone", "Batch", "Cohort", "Common", "Diverged", "Download", "Each", "Encoder", "Features",
     "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphSAGE", "Leaf", "Method", "Network", "Operator",
-    "OrthoGCN", "Outcome", "Params", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors",
-    "TrainConfig", "Tree",
-    "affine", "average", "collate", "dropout", "encoder_of", "glorot", "is_statistic", "neighbours", "normalised",
-    "owners", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows",
-    "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",
+    "OrthoGCN", "Outcome", "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams",
+    "Tensors", "TrainConfig", "Tree",
+    "affine", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts", "is_statistic", "neighbours",
+    "normalised", "owners", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream",
+    "take_rows", "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ import torch
 from ...datasets.federation import NodeClient
 from .ops import SparseMatrix, adjacency, is_shared, owners, segment_product, to_scipy_csr
 from .random import Streams, rate
+from .rowsparse import Touched, rows_of, touched_product
 
 
 class Features:
@@ -51,10 +52,25 @@ class Features:
         shape = (x.shape[0], x.shape[1] * len(self.sizes))
         return SparseMatrix(sp.csr_matrix((x.data, columns, x.indptr), shape=shape), "input product")
 
+    @cached_property
+    def touched(self) -> Touched:
+        """The input rows that each client's entries of sparse features touch."""
+        return Touched(self.value, self.sizes)
+
+    @cached_property
+    def _compact(self) -> SparseMatrix:
+        """Sparse features with a column for each row that a client touches, (N, R)."""
+        x: sp.csr_matrix = self.value
+        shape = (x.shape[0], len(self.touched.pairs))
+        return SparseMatrix(sp.csr_matrix((x.data, self.touched.entry, x.indptr), shape=shape), "input product")
+
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
         """(N, d) x (K, d, h) -> (N, h), client k's rows times client k's weights."""
         if isinstance(self.value, torch.Tensor):
             return segment_product(self.value, weight, self.sizes)
+        own = rows_of(weight)
+        if own is not None and own.touched is self.touched:
+            return touched_product(weight, self._compact)
         if is_shared(weight):
             return self.matrix @ weight[0]
         return self._blocks @ weight.reshape(-1, weight.shape[2])
@@ -85,7 +101,10 @@ class Features:
 
     def _with_data(self, data: np.ndarray) -> Features:
         x: sp.csr_matrix = self.value
-        return Features(sp.csr_matrix((data, x.indices, x.indptr), shape=x.shape), self.sizes)
+        made = Features(sp.csr_matrix((data, x.indices, x.indptr), shape=x.shape), self.sizes)
+        if "touched" in self.__dict__:
+            made.touched = self.touched
+        return made
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from .backbones import Forward, Params
-from .batch import Batch, collate
+from .batch import Batch, Features, collate
 from .config import TrainConfig
+from .lazy import Lazy
 from .messages import Tree
 from .network import Network
-from .ops import segment_sum
+from .ops import is_shared, segment_sum
 from .optim import StackedOptimiser, Tensors, sum_squares
 from .random import Streams
+from .rowsparse import Touched, rows_of, spread
 from .timing import section
 
 Loss = Callable[["Cohort"], torch.Tensor]
@@ -54,6 +56,7 @@ class Cohort:
         self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
         self._optimisers: dict[str, StackedOptimiser] = {}
         self._parts: dict[tuple[int, ...], Cohort] = {}
+        self._looked_at: set[str] = set()  # parameters that training needs whole
 
     def _collate(self) -> None:
         """Put the members' data in one batch."""
@@ -77,10 +80,13 @@ class Cohort:
                 self._parts.pop(next(iter(self._parts)))
             self._parts[key] = self._part(key)
         part = self._parts[key]
+        part._looked_at = self._looked_at
         part.params = self.network.take(self.params, key)
         part.state = self.network.take(self.state, key)
         part._optimisers = {
-            name: StackedOptimiser(self.config, self.network.take(own.state, key), self.network.take(own.steps, key))
+            name: StackedOptimiser(
+                self.config, self.network.take(own.state, key), self.network.take(own.steps, key), part.clients
+            )
             for name, own in self._optimisers.items()
         }
         return part
@@ -114,8 +120,29 @@ class Cohort:
 
     @section("aggregation")
     def load(self, values: Params) -> None:
-        """Replace parameters by copies of `values` (all or some names)."""
-        self.params = self.params | {name: value.clone() for name, value in values.items()}
+        """Replace parameters by copies of `values` (all or some names).
+
+        Input weights that all clients get alike are stored by the rows that each client's data touch, until something
+        in training wants them whole.
+        """
+        self.params = self.params | {
+            name: value.clone() if touched is None else spread(value[0], touched)
+            for name, value in values.items()
+            for touched in (self._touched(name, value),)
+        }
+
+    def _touched(self, name: str, value: torch.Tensor) -> Touched | None:
+        """The input rows of the clients, where storing this parameter by them pays."""
+        alike = value.dim() == 3 and value.dtype == torch.float32 and not isinstance(value, Lazy) and is_shared(value)
+        x = self.inputs
+        if not alike or name in self._looked_at or x is None or not x.sparse or value.shape[1] != x.width:
+            return None
+        return x.touched if x.touched.worthwhile else None
+
+    @property
+    def inputs(self) -> Features | None:
+        """The input features of all clients, where they are the same in each step."""
+        return self.batch.x
 
     def sq_distance(self, other: Params) -> torch.Tensor:
         """(K,) squared 2-norm between what each client trains and `other`, which gets no gradient."""
@@ -124,7 +151,7 @@ class Cohort:
     # -- training ---------------------------------------------------------------------------------------------------
 
     def optimiser(self, name: str = "model") -> StackedOptimiser:
-        return self._optimisers.setdefault(name, StackedOptimiser(self.config))
+        return self._optimisers.setdefault(name, StackedOptimiser(self.config, clients=self.clients))
 
     def fit(
         self,
@@ -160,8 +187,10 @@ class Cohort:
                     grads = _gradients(losses, trained)
                     optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
         finally:
-            for value in trained.values():
+            for name, value in trained.items():
                 value.requires_grad_(False)
+                if isinstance(value, Lazy) and rows_of(value) is None:
+                    self._looked_at.add(name)
         return losses.detach()
 
     def steps(self) -> Iterator[list[int] | None]:

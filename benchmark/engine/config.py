@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from ...registry import Spec
+from ...registry import Spec, tunable
 
 
 class TrainConfig(Spec):
@@ -17,9 +17,21 @@ class TrainConfig(Spec):
     rounds: int = Field(100, ge=1, description="communication rounds R")
     local_epochs: int = Field(3, ge=1, description="local epochs E a round")
     batch_size: int | None = Field(None, ge=2, description="graphs a minibatch (graph sets); None = full batch")
-    optimiser: Literal["adam", "sgd"] = Field("adam", description="local optimiser")
+    optimiser: Literal["adam", "sgd"] = Field(
+        "adam",
+        description="local optimiser",
+        json_schema_extra=tunable(
+            *({"optimiser": "adam", "lr": rate} for rate in (0.003, 0.01, 0.03)),
+            *({"optimiser": "sgd", "lr": rate} for rate in (0.1, 0.5, 1.0)),
+        ),
+    )
     lr: float = Field(0.01, gt=0, description="local learning rate")
-    weight_decay: float = Field(5e-4, ge=0, description="L2 penalty added to the gradient, as torch.optim does")
+    weight_decay: float = Field(
+        5e-4,
+        ge=0,
+        description="L2 penalty added to the gradient, as torch.optim does",
+        json_schema_extra=tunable(0.0, 5e-4, 5e-3),
+    )
     momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; Adam ignores it")
     keep_optimiser: bool = Field(True, description="keep each client's optimiser state across rounds, or start anew")
     grad_clip: float | None = Field(None, gt=0, description="clip each client's gradient to this 2-norm")
@@ -42,6 +54,24 @@ class TrainConfig(Spec):
         description="score on each client's own graph (mean over clients), on the whole graph, or on the union of what "
         "the clients hold (FedGL's global goal)",
     )
+
+    failure: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability that a client fails in a round: it gets and sends nothing, keeps its state",
+    )
+    dp_clip: float | None = Field(None, gt=0, description="clip each client's update to this 2-norm (privacy.py)")
+    dp_noise: float = Field(
+        0.0, ge=0, description="noise on the average, in units of the most that one client adds to it"
+    )
+    dp_delta: float = Field(1e-5, gt=0, lt=1, description="the delta that epsilon is given for, below 1 / clients")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> TrainConfig:
+        if self.dp_noise and self.dp_clip is None:
+            raise ValueError("dp_noise is in units of dp_clip: give both")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,9 +10,11 @@ from functools import cached_property
 import torch
 import torch.nn.functional as F
 
-from ...datasets.federation import Federation, NodeClient
+from ...datasets.federation import Federation, Measure, NodeClient
+from ...registry import UserError
 from .backbones import Params
 from .batch import Batch, collate
+from .blind import blind
 from .cohort import Cohort
 from .method import Arrangement, Method
 from .network import Network
@@ -58,6 +61,24 @@ class Target:
         values = F.cross_entropy(logits[self.rows[part]], self.label[part], reduction="none")
         return segment_sum(values, self.owner[part], self.clients) / self.count(part)
 
+    def roc_auc(self, margin: torch.Tensor, part: str) -> torch.Tensor:
+        """(clients,) area under the ROC curve, nan for a client whose rows are not of both classes.
+
+        margin: how much rather the second class than the first, of every row (N,). By rank sums (Mann and Whitney,
+        1947), since scikit-learn's takes as long for ten clients as a round of training.
+        """
+        from scipy.stats import rankdata  # a second to import: only where it is needed
+
+        rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
+        found = torch.full((self.clients,), math.nan)
+        for k in range(self.clients):
+            second = label[owner == k].numpy() == 1
+            count = int(second.sum())
+            if 0 < count < len(second):
+                ranks = rankdata(rows[owner == k].numpy())[second]
+                found[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
+        return found
+
     def macro_f1(self, predicted: torch.Tensor, part: str) -> float:
         """Mean over clients of the macro-averaged F1 over the classes that occur in truth or prediction."""
         from sklearn.metrics import f1_score  # a second and more to import: only where it is needed
@@ -71,20 +92,16 @@ class Target:
         return float(sum(values) / len(values)) if values else float("nan")
 
 
-def own_rows(batches: Sequence[Batch]) -> Target:
-    """Every client scored on its own rows of batches that lie one after the other."""
-    sizes = [size for batch in batches for size in batch.sizes]
-    return Target.of([batch.label for batch in batches], [batch.masks for batch in batches], sizes)
-
-
-def original_rows(federation: Federation, placed: Sequence[torch.Tensor]) -> Target:
-    """The original clients' rows in the one graph of an arranged federation. placed: see `Arrangement.scored`."""
-    graphs = [client.graph for client in federation.clients if isinstance(client, NodeClient)]
+def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | None = None) -> Target:
+    """Every client scored on its own rows, one client after the other. placed: see `Arrangement.scored`."""
+    graphs = [client.graph for client in clients]
     own = Target.of(
         [graph.ndata["label"] for graph in graphs],
         [{part: graph.ndata[f"{part}_mask"].bool() for part in ("val", "test")} for graph in graphs],
         [graph.num_nodes() for graph in graphs],
     )
+    if placed is None:
+        return own
     place = torch.cat(list(placed))
     return replace(own, rows={part: place[rows] for part, rows in own.rows.items()})
 
@@ -104,18 +121,29 @@ class Models:
 
 @dataclass
 class Scored:
-    """One evaluation. val, test: accuracy of each scored client (one entry on the whole graph), nan without rows."""
+    """One evaluation. val, test: accuracy, or area under the ROC curve, of each scored client (one entry on the whole
+    graph), nan where there is none. predicted, margin: see `Target`; None of several models, margin of many classes."""
 
     val: torch.Tensor
     test: torch.Tensor
     val_loss: float | None
     predicted: torch.Tensor | None
     target: Target
+    margin: torch.Tensor | None = None
 
     @classmethod
     def of(cls, predicted: torch.Tensor, target: Target, val_loss: float | None = None) -> Scored:
         """The evaluation of one prediction. predicted: class of every row (N,)."""
         return cls(target.accuracy(predicted, "val"), target.accuracy(predicted, "test"), val_loss, predicted, target)
+
+    def by_roc_auc(self) -> Scored:
+        """The same evaluation with the area under the ROC curve in the place of accuracy."""
+        assert self.margin is not None, "ROC AUC is for two classes"
+        val, test = (self.target.roc_auc(self.margin, part) for part in ("val", "test"))
+        return replace(self, val=val, test=test)
+
+
+MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "roc_auc": "ROC AUC"}
 
 
 class Diverged(Exception):
@@ -124,7 +152,7 @@ class Diverged(Exception):
 
 class Evaluator:
     """Scores the models of one run. Local targets are the original clients' rows, also for a method that trains on one
-    graph."""
+    graph. The truth is the original federation's: what methods predict from has no label that they may not see."""
 
     def __init__(
         self, method: Method, original: Federation, arrangement: Arrangement, cohorts: Sequence[Cohort]
@@ -134,15 +162,16 @@ class Evaluator:
 
     @cached_property
     def _local(self) -> Target:
-        if self.arrangement.scored is not None:
-            return original_rows(self.original, self.arrangement.scored)
-        return own_rows([cohort.batch for cohort in self.cohorts])
+        return own_rows([c for c in self.original.clients if isinstance(c, NodeClient)], self.arrangement.scored)
 
-    def _beyond(self, data: str) -> tuple[Batch, Target]:
-        """The whole graph ("global") or the union of the clients', made at its first use, and its rows."""
+    def beyond(self, data: str) -> tuple[Batch, Target]:
+        """The whole graph ("global") or the union of the clients', made at its first use, and its rows.
+
+        The batch, which methods are handed, has no label at all.
+        """
         if data not in self._graphs:
-            batch = collate([(whole_client if data == "global" else union_client)(self.original)])
-            self._graphs[data] = batch, own_rows([batch])
+            one = whole_client if data == "global" else union_client
+            self._graphs[data] = collate([one(blind(self.original, training=False))]), own_rows([one(self.original)])
         return self._graphs[data]
 
     @torch.no_grad()
@@ -160,15 +189,20 @@ class Evaluator:
 
     def describe(self, model: str, data: str) -> str:
         """In words, what the figures of `score` are."""
+        return self.phrase(self.original.scored_by, model, data)
+
+    @staticmethod
+    def phrase(measure: Measure, model: str, data: str) -> str:
+        """As `describe`, of any run: rows are held to these words."""
         where = {"local": "local test, mean over clients", "global": "whole graph", "union": "union of the clients"}
-        return f"accuracy, {model} model, {where[data]}"
+        return f"{MEASURES[measure]}, {model} model, {where[data]}"
 
     def _score(self, models: Models, model: str, data: str, with_loss: bool) -> Scored | None:
         if data == "local":
             return self._score_local(models, model, with_loss)
-        batch, target = self._beyond(data)
+        batch, target = self.beyond(data)
         found = [
-            self._scored(self.method.predict(params, network, (batch,)), target, with_loss)
+            self._scored(self._sound(self.method.predict(params, network, (batch,)), batch.sizes), target, with_loss)
             for params, network in self._one_by_one(models, model)
         ]
         return found[0] if model == "global" else beside(found)
@@ -184,15 +218,42 @@ class Evaluator:
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
         params = [models.expanded(len(c)) for c in self.cohorts] if model == "global" else models.personal or []
-        logits = [self.method.predict_own(p, c) for p, c in zip(params, self.cohorts, strict=True)]
+        found = [self.method.predict_own(p, c) for p, c in zip(params, self.cohorts, strict=True)]
+        sizes = [[self._sizes[client] for client in cohort.network.clients] for cohort in self.cohorts]
+        logits = [self._sound(own, nodes) for own, nodes in zip(found, sizes, strict=True)]
         return self._scored(torch.cat(logits) if len(logits) > 1 else logits[0], self._local, with_loss)
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Nodes of each client that trains."""
+        trained = self.original if self.arrangement.scored is None else self.arrangement.federation
+        return [client.graph.num_nodes() for client in trained.clients if isinstance(client, NodeClient)]
+
+    def _sound(self, logits: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        return demanded(self.method, logits, sum(sizes), self.original.num_classes)
 
     def _scored(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
         if not torch.isfinite(logits.sum()):
             raise Diverged("the model's outputs are not finite")
         predicted = logits.argmax(1)
         loss = float(target.loss(logits, "val").nanmean()) if with_loss else None
-        return Scored.of(predicted, target, loss)
+        found = Scored.of(predicted, target, loss)
+        if logits.shape[1] == 2:
+            found.margin = logits[:, 1] - logits[:, 0]
+        return found.by_roc_auc() if self.original.scored_by == "roc_auc" else found
+
+
+def demanded(method: Method, found: torch.Tensor, rows: int, width: int | None = None) -> torch.Tensor:
+    """What a method predicts, if it is a plain tensor of floats, (rows, width); UserError if it is anything else.
+
+    A subclass of tensor could take part in the comparison with the truth.
+    """
+    kind = f"{found.dtype} of shape {tuple(found.shape)}" if type(found) is torch.Tensor else type(found).__name__
+    floats = type(found) is torch.Tensor and found.is_floating_point() and found.layout == torch.strided
+    if floats and found.dim() == 2 and len(found) == rows and found.shape[1] == (width or found.shape[1]):
+        return found
+    wanted = f"one row of {width or 'some'} numbers for each of {rows} {'nodes' if width else 'graphs'}"
+    raise UserError(f"{method.name} predicts {kind}, not {wanted} (torch.Tensor, floats)")
 
 
 def beside(found: Sequence[Scored]) -> Scored:

@@ -10,23 +10,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...datasets.federation import Federation, GraphClient, NodeClient
+from . import lazy
 from .backbones import Backbone, Params
 from .cohort import Cohort
 from .config import TrainConfig
 from .evaluate import Evaluator, Models
 from .graphs.clustering import ClusteringEvaluator
-from .graphs.graphcohort import GraphCohort
+from .graphs.graphcohort import GraphCohort, cut
 from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
 from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
+from .privacy import Privacy
 from .random import Streams, stream
 from .timing import section
 
-# A cohort is cut so that its stacked parameters with gradients and optimiser state stay near the cache (see `profile`).
-COHORT_BYTES = 32 * 2**20
+# A cohort is cut so that what its optimiser moves, parameters with gradients and state, stays near the cache (see
+# `profile`). Constants, and no measurement of the machine: what rounds by cohorts must come out alike everywhere. Up to
+# `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
+FEW_BYTES = 32 * 2**20
+COHORT_BYTES = 64 * 2**20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 
@@ -34,12 +40,13 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 class Task:
     """What differs between tasks: the cohort that holds the clients' data, who scores, and the clients' weights.
 
-    sizes: (K,) aggregation weights before normalisation.
+    sizes: (K,) aggregation weights before normalisation. epoch: most optimiser steps that a client takes in an epoch.
     """
 
     cohort: type[Cohort]
     evaluator: type[Evaluator]
     sizes: Callable[[Federation, TrainConfig], torch.Tensor]
+    epoch: Callable[[Federation, TrainConfig], int]
 
 
 def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
@@ -56,9 +63,14 @@ def _graph_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
     return torch.tensor([min(n, 1) if config.weighting == "uniform" else n for n in held], dtype=torch.float32)
 
 
+def _minibatches(federation: Federation, config: TrainConfig) -> int:
+    held = [len(c.graphs) for c in federation.clients if isinstance(c, GraphClient)]
+    return max(len(cut(np.arange(n), config.batch_size)) for n in held)
+
+
 TASKS = {
-    "node": Task(Cohort, Evaluator, _node_sizes),
-    "graph": Task(GraphCohort, ClusteringEvaluator, _graph_sizes),
+    "node": Task(Cohort, Evaluator, _node_sizes, lambda federation, config: 1),
+    "graph": Task(GraphCohort, ClusteringEvaluator, _graph_sizes, _minibatches),
 }
 
 
@@ -74,7 +86,7 @@ class Exchange:
         seed: int,
         cohort_size: int | None = None,
     ) -> None:
-        """cohort_size: clients that train in one program; None = as many as fit `COHORT_BYTES`."""
+        """cohort_size: clients that train in one program; None = as many as fit `FEW_BYTES`, `COHORT_BYTES`."""
         _keep_freed_memory()
         federation = arrangement.federation
         task = TASKS[federation.task]
@@ -84,7 +96,7 @@ class Exchange:
             backbones, federation.num_features, federation.num_classes, clients, config, seed,
             stream(seed, "server"), task.sizes(federation, config), list(range(clients)),
         )  # fmt: skip
-        size = cohort_size or _fitting_cohort(self.server)
+        size = cohort_size or _fitting_cohort(self.server, federation)
         streams = Streams(seed, range(clients), {})
         chunks = [range(clients)[start : start + size] for start in range(0, clients, size)]
         self.cohorts = [
@@ -96,7 +108,8 @@ class Exchange:
         ]  # fmt: skip
         self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
         self.seconds = 0.0
-        self._draw = stream(seed, "participation")
+        self._draw, self._fate = stream(seed, "participation"), stream(seed, "failure")
+        self.privacy = Privacy(config, self.server)
         for cohort in self.cohorts:
             method.prepare(cohort)
         self._message: Download = method.open(self.server)
@@ -106,8 +119,8 @@ class Exchange:
         """All steps of one round, with freshly drawn participants. number: 1-based."""
         start = time.perf_counter()
         self.server.round = number
-        chosen = list(range(self.server.clients)) if phase.everyone else self._participants()
-        for step in phase.steps:
+        chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
+        for step in phase.steps if chosen else ():  # a round in which everyone fails changes nothing
             self._step(step, chosen)
         self.seconds += time.perf_counter() - start
 
@@ -117,6 +130,13 @@ class Exchange:
         if count == clients:
             return list(range(clients))
         return sorted(self._draw.choice(clients, count, replace=False).tolist())
+
+    def _working(self, chosen: list[int]) -> list[int]:
+        """Those who do not fail in this round."""
+        if not self.config.failure:
+            return chosen
+        fails = self._fate.random(self.server.clients) < self.config.failure
+        return [client for client in chosen if not fails[client]]
 
     def _step(self, step: Step, chosen: list[int]) -> None:
         self.server.participants = chosen
@@ -137,7 +157,7 @@ class Exchange:
             self._count(self.download_bytes, active, active.received)
             active.shared = shared
             with section("client half"):
-                upload = step.client(active)
+                upload = self.privacy.clipped(step.client(active), active.received, self._message)
             active.shared = None
             self._count(self.upload_bytes, active, upload)
             seal.close(upload, "an upload")
@@ -146,7 +166,10 @@ class Exchange:
                 cohort.absorb(active, positions)
         self.server.participants = chosen
         with section("server half"):
-            self._message, self._addressed = step.server(self.server, merge(uploads)), chosen
+            self._message, self._addressed = (
+                step.server(self.server, self.privacy.noised(self.server, merge(uploads))),
+                chosen,
+            )
         seal.check()
 
     def _shared(self, step: Step) -> Any:
@@ -179,10 +202,27 @@ class Exchange:
         return personal or None
 
 
-def _fitting_cohort(server: Server) -> int:
-    """Clients whose parameters, gradients and two optimiser moments fit `COHORT_BYTES`; at least one."""
-    each = max(sum(v.numel() for v in server.initial_model(b).values()) for b in server.backbones)
-    return max(1, min(server.clients, COHORT_BYTES // (4 * 4 * each)))
+def _fitting_cohort(server: Server, federation: Federation) -> int:
+    """Clients whose parameters, gradients and two optimiser moments fit the bound; at least one.
+
+    Of weights of sparse features, only the rows that a client's data touch count, on average, with many clients.
+    """
+    few = server.clients <= lazy.FEW
+    share, bound = (1.0, FEW_BYTES) if few else (_touched_share(federation), COHORT_BYTES)
+
+    def stored(value: torch.Tensor) -> float:
+        return value.numel() * (share if value.dim() == 2 and value.shape[0] == server.features else 1)
+
+    each = max(sum(map(stored, server.initial_model(backbone).values())) for backbone in server.backbones)
+    return max(1, min(server.clients, int(bound // (4 * 4 * each))))
+
+
+def _touched_share(federation: Federation) -> float:
+    """The share of the feature columns that a client touches, mean over clients; 1 where features are dense."""
+    feats = [client.feat for client in federation.clients if isinstance(client, NodeClient)]
+    if not feats or any(feat.layout != torch.sparse_csr for feat in feats):
+        return 1.0
+    return float(np.mean([len(torch.unique(feat.col_indices())) for feat in feats])) / federation.num_features
 
 
 @cache

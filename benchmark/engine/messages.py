@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from .lazy import Joined, in_parts, version
+
 Leaf: TypeAlias = "torch.Tensor | list[torch.Tensor]"
 Tree: TypeAlias = dict[str, Any]  # nested dicts with leaves
 
@@ -49,6 +51,7 @@ class Own(str):
 
 
 ABSENT: Any = object()
+LARGE = 2**16  # entries; what has fewer is copied sooner than thought about
 
 
 def walk(function: Callable[..., Any], tree: Any, *others: Any, kind: int | None = None) -> Any:
@@ -98,10 +101,13 @@ def leaves(tree: Tree) -> list[Leaf]:
 
 
 def merge(trees: Sequence[Tree]) -> Tree:
-    """The uploads of several cohorts as one, clients in order."""
+    """The uploads of several cohorts as one, clients in order. Large tensors are copied only if somebody looks."""
 
     def joined(_: int | None, *column: Any) -> Leaf:
-        return [entry for part in column for entry in part] if isinstance(column[0], list) else torch.cat(column)
+        if isinstance(column[0], list):
+            return [entry for part in column for entry in part]
+        large = column[0].dtype == torch.float32 and sum(part.numel() for part in column) >= LARGE
+        return in_parts(Joined(column)) if large else torch.cat(column)
 
     if len(trees) < 2:
         return trees[0] if trees else {}
@@ -123,6 +129,12 @@ def tree_bytes(tree: Tree, clients: int) -> list[int]:
     return totals
 
 
+def detached(value: Any) -> Any:
+    """A tensor that shares no memory with larger ones: a view would lead to the rows of other clients."""
+    shares = isinstance(value, torch.Tensor) and value.layout == torch.strided
+    return value.clone() if shares and value.untyped_storage().nbytes() > value.nbytes else value
+
+
 def deliver(message: Download, clients: Sequence[int], participants: Sequence[int], *, partial: bool = False) -> Tree:
     """What these clients receive: leaves with a leading axis for them. participants: of the step of the message.
 
@@ -139,7 +151,7 @@ def deliver(message: Download, clients: Sequence[int], participants: Sequence[in
         if missing:
             raise RuntimeError(f"the server has no download for clients {missing}: it addressed {addressed}")
         rows = [addressed.index(client) for client in clients]
-        return transform(message.tree, lambda v: [v[row] for row in rows] if isinstance(v, list) else v[rows])
+        return transform(message.tree, lambda v: [detached(v[row]) for row in rows] if isinstance(v, list) else v[rows])
     k = len(clients)
     return transform(message, lambda v: [v] * k if isinstance(v, list) else v.expand(k, *v.shape))
 
@@ -153,11 +165,11 @@ class Seal:
     def close(self, message: Download, what: str) -> None:
         for leaf in leaves(message.tree if isinstance(message, Each) else message):
             for value in leaf if isinstance(leaf, list) else [leaf]:
-                self._seen.append((value, value._version, what))
+                self._seen.append((value, version(value), what))
 
     def check(self) -> None:
         """RuntimeError when a sealed value was written to."""
-        for value, version, what in self._seen:
-            if value._version != version:
+        for value, sealed, what in self._seen:
+            if version(value) != sealed:
                 raise RuntimeError(f"{what} was written to after it was handed over: copy it first")
         self._seen.clear()

@@ -20,6 +20,7 @@ from .backbones import BACKBONES, Backbone, Params
 from .batch import Batch
 from .cohort import Cohort
 from .config import TrainConfig
+from .lazy import weighted_sum
 from .messages import Download, Leaf, Tree, transform
 from .network import Network, initial
 from .timing import section
@@ -65,8 +66,7 @@ def average(values: Tree, weights: torch.Tensor) -> Tree:
     def mean(leaf: Leaf) -> torch.Tensor:
         if isinstance(leaf, list):
             raise TypeError("values of different shapes cannot be averaged")
-        total: torch.Tensor = torch.tensordot(weights.to(leaf.dtype), leaf, 1)
-        return total
+        return weighted_sum(leaf, weights)
 
     return transform(values, mean)
 
@@ -139,7 +139,8 @@ class Method(Spec):
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
-    reference: ClassVar[bool] = False  # trains on what no federation has in one place: shown, never ranked
+    reference: ClassVar[bool] = False  # centralised, or without training: no competitor, so shown and never ranked
+    trains: ClassVar[bool] = True  # False: nothing is learnt or drawn, a reference that the others must beat
 
     # -- where it applies -------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 
 from .backbones import Backbone, Forward, Params
 from .batch import Batch
-from .messages import ABSENT, Own, walk
+from .messages import ABSENT, Own, detached, walk
 from .random import Streams, stream
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ class Network:
 
         def taken(kind: int | None, leaf: Any) -> Any:
             if isinstance(leaf, list):
-                return [leaf[row] for row in rows[kind]]
+                return [detached(leaf[row]) for row in rows[kind]]
             return leaf[rows[kind]] if isinstance(leaf, torch.Tensor) else leaf
 
         return walk(lambda kind, leaf: taken(kind, leaf) if rows[kind] else ABSENT, tree)

@@ -8,10 +8,14 @@ import torch
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from . import ledger
 from .config import TrainConfig
+from .lazy import in_parts, whole
+from .rowsparse import rows_of, stored
 from .timing import section
 
 Tensors = dict[str, torch.Tensor]
+Stack = list[torch.Tensor]
 SLOTS = {"adam": ("mean", "square"), "sgd": ("momentum",)}  # what a parameter's state holds
 
 
@@ -20,12 +24,13 @@ class StackedOptimiser:
     """Adam or SGD with momentum over parameters (K, ...), arithmetic and defaults of torch.optim, fused.
 
     State is kept a name and a client: `steps` (K,) counts each client's own steps, because under partial participation
-    they differ, and Adam's bias correction needs them.
+    they differ, and Adam's bias correction needs them. clients: whose, in order, for the run's ledger of steps.
     """
 
     config: TrainConfig
     state: dict[str, Tensors] = field(default_factory=dict)
     steps: Tensors = field(default_factory=dict)
+    clients: tuple[int, ...] = ()
 
     def reset(self) -> None:
         """Forget all state, as a new optimiser would."""
@@ -38,48 +43,67 @@ class StackedOptimiser:
 
         active: positions of the clients that take the step; neither the parameters nor the state of the others move.
         """
+        ledger.enter(self.clients, list(grads), active)
         # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
         # are used as one, would be misread without a word.
-        grads = {name: grad.contiguous() for name, grad in grads.items()}
+        grads = {
+            name: grad if self._by_rows(name, params[name], grad, active) else whole(grad).contiguous()
+            for name, grad in grads.items()
+        }
         if self.config.grad_clip is not None:
             grads = clip_per_client(grads, self.config.grad_clip)
         for name, grad in grads.items():
             if name not in self.state:
-                self.state[name] = {slot: torch.zeros_like(grad) for slot in SLOTS[self.config.optimiser]}
+                self.state[name] = {slot: _zeros(grad) for slot in SLOTS[self.config.optimiser]}
                 self.steps[name] = torch.zeros(len(grad))
-        if self.config.optimiser == "adam":
-            self._adam(params, grads, active)
-        else:
-            self._sgd(params, grads, active)
+        self._move(params, grads, active)
         for name in grads:
             if active is None:
                 self.steps[name] += 1
             else:
                 self.steps[name][active] += 1
 
-    def _adam(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
-        rows: list[tuple[torch.Tensor, ...]] = []
+    def _by_rows(self, name: str, param: torch.Tensor, grad: torch.Tensor, active: list[int] | None) -> bool:
+        """Whether parameter, gradient and state are all stored by rows, and all clients are at the same step.
+
+        Then the rows that nobody touches move alike at every client: they get no gradient, and what decay and moments
+        do to them depends on the step's number alone.
+        """
+        state = self.state.get(name, {})
+        found = [rows_of(value) for value in (param, grad, *state.values())]
+        alike = all(own is not None and found[0] is not None and own.touched is found[0].touched for own in found)
+        return alike and active is None and (name not in self.steps or _equal(self.steps[name].tolist()))
+
+    def _move(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
+        """One call of torch's fused kernel: on whole stacks where it can, else client by client.
+
+        A stack: parameter, gradient, the slots of the state, the step's number.
+        """
+        stacks: list[tuple[torch.Tensor, ...]] = []
         for name, grad in grads.items():
-            slots, steps, taken = self.state[name], self.steps[name], self.steps[name].tolist()
-            stack = (params[name], grad, slots["mean"], slots["square"])
-            if active is None and taken.count(taken[0]) == len(taken):  # the usual case: one call updates the stack
-                rows.append((*stack, steps[0].clone()))
+            columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name]
+            by_rows = [own for own in map(rows_of, columns) if own is not None]
+            if len(by_rows) == len(columns):
+                stacks += [(*parts, steps[0].clone()) for parts in stored(by_rows)]
+                continue
+            stack = tuple(map(whole, columns))
+            if active is None and (self.config.optimiser == "sgd" or _equal(steps.tolist())):  # the usual case
+                stacks.append((*stack, steps[0].clone()))
             else:
                 movers = range(len(steps)) if active is None else active
-                rows += [(*(t[k] for t in stack), steps[k].clone()) for k in movers]
-        weights, gradients, means, squares, counts = ([row[column] for row in rows] for column in range(5))
+                stacks += [(*(t[k] for t in stack), steps[k].clone()) for k in movers]
+        move = self._adam if self.config.optimiser == "adam" else self._sgd
+        move(*([stack[column] for stack in stacks] for column in range(3 + len(SLOTS[self.config.optimiser]))))
+
+    def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: Stack) -> None:
         adam(
             weights, gradients, means, squares, [], counts, fused=True, amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,
         )  # fmt: skip
 
-    def _sgd(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
+    def _sgd(self, weights: Stack, gradients: Stack, moments: Stack, _: Stack) -> None:
         # A zero buffer gives momentum * 0 + grad at the first step: what torch starts from.
         momentum = self.config.momentum
-        weights, gradients = [params[name] for name in grads], list(grads.values())
-        moments = [self.state[name]["momentum"] for name in grads]
-        if active is not None:
-            weights, gradients, moments = ([t[k] for t in own for k in active] for own in (weights, gradients, moments))
         buffers: list[torch.Tensor | None] = [own if momentum else None for own in moments]
         sgd(
             weights, gradients, buffers, fused=True, maximize=False,
@@ -87,13 +111,33 @@ class StackedOptimiser:
         )  # fmt: skip
 
 
+def _equal(steps: list[float]) -> bool:
+    return steps.count(steps[0]) == len(steps)
+
+
+def _zeros(grad: torch.Tensor) -> torch.Tensor:
+    """A state's start, stored as the gradient is."""
+    rows = rows_of(grad)
+    return torch.zeros_like(grad) if rows is None else in_parts(rows.zeros())
+
+
 def clip_per_client(grads: Tensors, bound: float) -> Tensors:
     """Scale each client's whole gradient to a 2-norm of at most `bound` (torch's clip_grad_norm_, client by client)."""
     norm = sum_squares(grads).sqrt()
     factor = (bound / (norm + 1e-6)).clamp(max=1.0)
-    return {name: g * factor.view(-1, *[1] * (g.dim() - 1)) for name, g in grads.items()}
+    return {
+        name: g * factor.view(-1, *[1] * (g.dim() - 1)) if rows is None else in_parts(rows.scaled(factor))
+        for name, g in grads.items()
+        for rows in (rows_of(g),)
+    }
 
 
 def sum_squares(params: Tensors) -> torch.Tensor:
     """(K,) sum of squares over all parameters, client by client."""
-    return torch.stack([value.flatten(1).square().sum(1) for value in params.values()]).sum(0)
+    gradients = {name: rows for name, value in params.items() if (rows := rows_of(value)) and rows.shared is None}
+    return torch.stack(
+        [
+            gradients[name].sum_squares() if name in gradients else value.flatten(1).square().sum(1)
+            for name, value in params.items()
+        ]
+    ).sum(0)

@@ -25,8 +25,10 @@ def stream(seed: int, purpose: str, client: int | None = None) -> np.random.Gene
 class Streams:
     """The persistent streams of an ordered set of clients; narrower views share the same generators."""
 
-    def __init__(self, seed: int, clients: Sequence[int], table: dict[tuple[str, int], np.random.Generator]) -> None:
-        self.seed, self.clients, self._table = seed, tuple(clients), table
+    def __init__(self, seed: int, clients: Sequence[int], table: dict[int, dict[str, np.random.Generator]]) -> None:
+        """table: the generators of each client by purpose, as far as there are any; entries are added."""
+        self.seed, self.clients = seed, tuple(clients)
+        self._table = {client: table.setdefault(client, {}) for client in self.clients}  # and no one else's
 
     def select(self, positions: Sequence[int]) -> Streams:
         return Streams(self.seed, [self.clients[p] for p in positions], self._table)
@@ -35,9 +37,10 @@ class Streams:
         """One generator a client, in client order."""
         found = []
         for client in self.clients:
-            if (purpose, client) not in self._table:
-                self._table[purpose, client] = stream(self.seed, purpose, client)
-            found.append(self._table[purpose, client])
+            own = self._table[client]
+            if purpose not in own:
+                own[purpose] = stream(self.seed, purpose, client)
+            found.append(own[purpose])
         return found
 
     def keep(self, purpose: str, counts: Sequence[int], p: float) -> torch.Tensor:

@@ -11,11 +11,14 @@ from pydantic import Field, SkipValidation
 
 from ...datasets.federation import Federation
 from ...metrics import Metrics
+from ...registry import UserError
+from . import ledger
 from .backbones import Backbone
+from .blind import blind
 from .config import TrainConfig
-from .evaluate import Diverged, Evaluator, Models
+from .evaluate import Diverged, Evaluator, Models, Scored
 from .exchange import TASKS, Exchange
-from .method import Method, Skip
+from .method import METHODS, Arrangement, Method, Skip
 from .policy import Round, Selection
 
 OnRound = Callable[[int, dict[str, float]], None]
@@ -28,12 +31,20 @@ class Outcome(Metrics):
     history: per-round columns of equal length ("round", "val", "score", "val_loss", "train_loss", "upload_bytes",
     "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry where the whole graph or
     the union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", where there are
-    such models. Neither is validated: bytes stay integers.
+    such models. Neither is validated: bytes stay integers. training: what ran, the method's own `protocol` applied.
+    optimiser_steps: of the client that took most, in all phases and for whatever it trained. model_steps: the most that
+    a client took on one parameter. budget_steps: those of plain FedAvg with all clients in every round of the protocol
+    that the cell asks for. dp_epsilon: what was spent of client-level privacy (privacy.py); None: there is none.
     """
 
     history: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
     per_client: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    training: SkipValidation[TrainConfig] = Field(default_factory=TrainConfig)
+    optimiser_steps: int = 0
+    model_steps: int = 0
+    budget_steps: int = 0
+    dp_epsilon: float | None = None
 
     @property
     def matrix(self) -> dict[str, float | None]:
@@ -58,26 +69,73 @@ def train(
     backbones: client k has entry k mod len. cohort_size: clients trained in one program (None: chosen for speed); the
     result does not depend on it but for float32 rounding. on_round: called after each scored round with its figures.
     on_best: called once, in the end, with what scores and the models of the best round.
-    Raises Skip when the method does not apply, Diverged when its outputs are no longer finite.
+    Raises Skip when the method does not apply, Diverged when its outputs are no longer finite, UserError when it breaks
+    a rule (see `begin`) or predicts what is no prediction.
     """
-    begin = time.perf_counter()
-    backbones = method.architecture(backbones)
-    reason = method.skip(federation, backbones)
-    if reason:
-        raise Skip(reason)
-    config = method.protocol(config)
-    if not method.travels and config.score_on != "local":
-        raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
-    arrangement = method.arrange(federation)
-    exchange = Exchange(method, arrangement, backbones, config, seed, cohort_size)
-    evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, exchange.cohorts)
-    model = _scored_model(exchange)
-    selection = _rounds(exchange, evaluator, model, on_round)
-    outcome = _outcome(selection, model, evaluator, exchange)
-    outcome.total_seconds = time.perf_counter() - begin
+    start = time.perf_counter()
+    with ledger.counting() as steps:
+        exchange, evaluator = begin(federation, method, backbones, config, seed, cohort_size)
+        model = _scored_model(exchange)
+        selection = _rounds(exchange, evaluator, model, on_round)
+        outcome = _outcome(selection, model, evaluator, exchange)
+        outcome.dp_epsilon = exchange.privacy.epsilon
+    outcome.optimiser_steps, outcome.model_steps = steps.most(), steps.most(of_a_parameter=True)
+    outcome.budget_steps = config.rounds * config.local_epochs * TASKS[federation.task].epoch(federation, config)
+    outcome.total_seconds = time.perf_counter() - start
     if on_best is not None:
         on_best(evaluator, selection.best.models)
     return outcome
+
+
+def begin(
+    federation: Federation,
+    method: Method,
+    backbones: Sequence[Backbone],
+    config: TrainConfig,
+    seed: int,
+    cohort_size: int | None = None,
+) -> tuple[Exchange, Evaluator]:
+    """A run before its first round, and what scores it. Arguments as for `train`.
+
+    The method is shown the federation without the labels that it may not see. Raises Skip when it does not apply,
+    UserError when it pools clients' data and is no reference of the package, or changes how it is scored.
+    """
+    shown = blind(federation)
+    backbones = method.architecture(backbones)
+    reason = method.skip(shown, backbones)
+    if reason:
+        raise Skip(reason)
+    config = _protocol(method, config)
+    if not method.travels and config.score_on != "local":
+        raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
+    arrangement = _arranged(method, shown, federation)
+    exchange = Exchange(method, arrangement, backbones, config, seed, cohort_size)
+    return exchange, TASKS[federation.task].evaluator(method, federation, arrangement, exchange.cohorts)
+
+
+def _protocol(method: Method, config: TrainConfig) -> TrainConfig:
+    """The training configuration the method runs with. It may not choose its own score."""
+    own = method.protocol(config)
+    scoring = ["score_model"] if method.task == "graph" else ["score_model", "score_on", "select_by"]
+    scoring += ["failure", "dp_clip", "dp_noise", "dp_delta"]
+    changed = [name for name in scoring if getattr(own, name) != getattr(config, name)]
+    if changed:
+        what = "how a run is scored, hindered and protected is the cell's"
+        raise UserError(f"{method.name} changes {', '.join(changed)} in `protocol`: {what}")
+    return own
+
+
+def _arranged(method: Method, shown: Federation, federation: Federation) -> Arrangement:
+    """What the method trains on: the federation as cut, unless it is a reference that the package itself registers."""
+    found = method.arrange(shown)
+    if found.federation is shown and found.scored is None:
+        return Arrangement(blind(federation))  # afresh: what the method wrote into the one that it was shown is lost
+    if not (method.reference and METHODS.is_own(type(method))):
+        raise UserError(
+            f"{method.name} rearranges the clients' data: only the package's own references may (as `global` does); "
+            "what a client makes of its own data belongs in `prepare`"
+        )
+    return found
 
 
 def _rounds(exchange: Exchange, evaluator: Evaluator, model: str, on_round: OnRound | None) -> Selection:
@@ -135,14 +193,13 @@ def _none_if_nan(value: float) -> float | None:
 def _outcome(selection: Selection, model: str, evaluator: Evaluator, exchange: Exchange) -> Outcome:
     best, scored = selection.best, selection.best.scored
     matrix, local = _matrix(evaluator, best.models)
-    weights = scored.target.count("test").float()
-    weighted = (scored.test.nan_to_num() * weights).sum() / weights.sum() if len(weights) == len(scored.test) else None
     return Outcome(
         score=_none_if_nan(best.figures["score"]),
         score_metric=evaluator.describe(model, exchange.config.score_on),
         val=_none_if_nan(best.figures["val"]),
         macro_f1=None if scored.predicted is None else _none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
-        score_weighted=None if weighted is None else _none_if_nan(float(weighted)),
+        roc_auc=None if scored.margin is None else _none_if_nan(_mean(scored.target.roc_auc(scored.margin, "test"))),
+        score_weighted=_weighted(scored),
         **matrix,
         best_round=best.number,
         rounds=selection.rounds,
@@ -154,7 +211,17 @@ def _outcome(selection: Selection, model: str, evaluator: Evaluator, exchange: E
         history=selection.history,
         per_client={"val": scored.val.tolist(), "score": scored.test.tolist(), **local},
         notes=evaluator.original.notes,
+        training=exchange.config,
     )
+
+
+def _weighted(scored: Scored) -> float | None:
+    """Mean over the clients that have a figure, weighted by their test nodes; None where there is none."""
+    weights = scored.target.count("test").float()
+    if len(weights) != len(scored.test):
+        return None
+    weights = weights * ~scored.test.isnan()
+    return _none_if_nan(float((scored.test.nan_to_num() * weights).sum() / weights.sum()))
 
 
 def _matrix(evaluator: Evaluator, models: Models) -> tuple[dict[str, float | None], dict[str, list[float]]]:

@@ -18,9 +18,9 @@ from ...methods import METHODS
 from ..engine import Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
-from ..engine.exchange import TASKS, Exchange
 from ..engine.network import initial
 from ..engine.timing import measure
+from ..engine.train import begin
 from ..engine.wholes import whole_client
 from ..runner.memory import peak_memory, reset_peak_memory
 
@@ -29,11 +29,12 @@ Line = dict[str, Any]  # of a table: what stands under each heading
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one kind of round: median and quartiles."""
+    """Milliseconds of one kind of round: median, quartiles and mean."""
 
     median: float
     low: float
     high: float
+    mean: float
 
     def __str__(self) -> str:
         return f"{self.median:.1f} [{self.low:.1f}, {self.high:.1f}]"
@@ -59,18 +60,26 @@ def conditions(dataset: str, clients: int, threads: int, epochs: int) -> Conditi
     return Conditions(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=epochs))
 
 
-def alternate(cases: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 3) -> dict[str, Timing]:
-    """Time every case once a turn, `rounds` turns after `warmup`, so that all see the same drift of the machine."""
+def alternate(
+    cases: Mapping[str, Callable[[], object]],
+    rounds: int,
+    warmup: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
+    """Time every case once a turn, `rounds` turns after `warmup`, so that all see the same drift of the machine.
+
+    A case that returns a float, its seconds, has measured itself, as one that works in another process.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     gc.collect()
     gc.disable()  # a collection would be charged to whichever case happens to run
     try:
         for turn in range(warmup + rounds):
             for name, work in cases.items():
-                start = time.perf_counter()
-                work()
+                start = clock()
+                own = work()
                 if turn >= warmup:
-                    seconds[name].append(time.perf_counter() - start)
+                    seconds[name].append(own if isinstance(own, float) else clock() - start)
     finally:
         gc.enable()
     return {name: _timing(values) for name, values in seconds.items()}
@@ -78,14 +87,14 @@ def alternate(cases: Mapping[str, Callable[[], object]], rounds: int, warmup: in
 
 def _timing(seconds: Sequence[float]) -> Timing:
     low, median, high = 1e3 * np.quantile(seconds, (0.25, 0.5, 0.75), method="weibull")
-    return Timing(median, low, high)
+    return Timing(median, low, high, 1e3 * float(np.mean(seconds)))
 
 
 class RoundOf:
     """A round of a method's last phase with the protocol's own evaluation, to be called again and again.
 
-    before: name, milliseconds a round and seconds of each part of the phases before it, which run in full at the start:
-    what they leave is needed.
+    before: name, rounds, milliseconds a round and seconds of each part of the phases before it, which run in full at
+    the start: what they leave is needed. rounds: of the phase that is measured, in a whole run.
     """
 
     def __init__(
@@ -93,12 +102,10 @@ class RoundOf:
     ) -> None:
         """Raises what training would raise."""
         federation, backbones, config = conditions
-        config = method.protocol(config)
-        arrangement = method.arrange(federation)
-        self.exchange = Exchange(method, arrangement, method.architecture(backbones), config, 0, cohort_size)
-        self.evaluator = TASKS[federation.task].evaluator(method, federation, arrangement, self.exchange.cohorts)
+        self.exchange, self.evaluator = begin(federation, method, backbones, config, 0, cohort_size)
+        config = self.exchange.config
         *earlier, self.phase = method.phases(config)
-        self.before: list[tuple[str, Timing, dict[str, float]]] = []
+        self.before: list[tuple[str, int, Timing, dict[str, float]]] = []
         for phase in earlier:
             seconds = []
             with measure() as table:
@@ -106,7 +113,8 @@ class RoundOf:
                     start = self.exchange.seconds
                     self.exchange.round(phase, number)
                     seconds.append(self.exchange.seconds - start)
-            self.before.append((phase.name, _timing(seconds), _with_other(table, sum(seconds))))
+            self.before.append((phase.name, len(seconds), _timing(seconds), _with_other(table, sum(seconds))))
+        self.rounds = self.phase.length(self.exchange.server)
         self.evaluates = evaluate and self.phase.scored
         self.data, self.number = config.score_on, 0
 
@@ -244,6 +252,19 @@ def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
     }
 
 
+def _phase(method: str, fedavg: Timing, name: str, rounds: int, timing: Timing, parts: dict[str, float]) -> Line:
+    """A line of the table of methods. The total counts every round, also a slow first one, which a median hides."""
+    return {
+        "method": method,
+        "phase": name,
+        "rounds": rounds,
+        "total, s": f"{rounds * timing.mean / 1e3:.1f}",
+        "ms a round": f"{timing.median:.1f}",
+        "relative to FedAvg": f"{timing.median / fedavg.median:.2f}x",
+        "largest parts": _largest(parts),
+    }
+
+
 def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> list[Line]:
     """Every registered method that applies, phase by phase, in alternation with FedAvg.
 
@@ -256,8 +277,6 @@ def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epoch
             continue
         own, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
-        for phase, timing, parts in [*own.before, (own.phase.name, timings["own"], shares(own, 5))]:
-            line: Line = {"method": name, "phase": phase, "ms a round": f"{timing.median:.1f}"}
-            line["relative to FedAvg"] = f"{timing.median / timings['fedavg'].median:.2f}x"
-            found.append({**line, "largest parts": _largest(parts)})
+        last = own.phase.name, own.rounds, timings["own"], shares(own, 5)
+        found += [_phase(name, timings["fedavg"], *phase) for phase in [*own.before, last]]
     return found

@@ -28,6 +28,7 @@ from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.registered import check_clients
 from .memory import peak_memory, reset_peak_memory
+from .offspring import cpu_seconds, ended_with
 from .snapshot import collect
 
 T = TypeVar("T")
@@ -81,9 +82,10 @@ def execute(
     reset_peak_memory()
     try:
         federation = federations.get(cell)
-        about = _describe(federation)
-        outcome = _train(cell, federation, on_round, partial(_keep, kept, cell.seed) if embeddings else None)
-        figures = _figures(outcome)
+        about, spent = _describe(federation), cpu_seconds()
+        with ended_with():
+            outcome = _train(cell, federation, on_round, partial(_keep, kept, cell.seed) if embeddings else None)
+        figures = _figures(outcome) | _budget(cell, outcome) | {"cpu_seconds": round(cpu_seconds() - spent, 3)}
     except (Skip, UserError, Diverged) as error:
         status = "skipped" if isinstance(error, Skip) else "failed"
         return cell.row(suite, status=status, error=_one_line(error), **begun, **about)
@@ -126,6 +128,15 @@ def _figures(outcome: Outcome) -> dict[str, Any]:
     if wild:
         raise UserError(f"training diverged: {', '.join(wild)} is not finite")
     return figures
+
+
+def _budget(cell: Cell, outcome: Outcome) -> dict[str, Any]:
+    """What the run took beside what its cell gives."""
+    ran = cell.model_copy(update={"training": outcome.training}).training_json
+    own = "" if ran == cell.training_json else ran
+    steps = {name: getattr(outcome, name) for name in ("optimiser_steps", "model_steps", "budget_steps")}
+    delta = None if outcome.dp_epsilon is None else outcome.training.dp_delta
+    return {"effective_training": own, **steps, "dp_epsilon": outcome.dp_epsilon, "dp_delta": delta}
 
 
 def _finite(columns: dict[str, list[float]]) -> dict[str, list[float | None]]:

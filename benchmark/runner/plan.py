@@ -50,13 +50,16 @@ class Plan:
     def counts(self) -> Counter[str]:
         return Counter(item.state for item in self.items)
 
-    def reasons(self, state: State) -> Counter[str]:
-        """Why cells are in a state: "method: reason" with the number of cells it holds for."""
-        rows = [item.row for item in self.items if item.state == state and item.row is not None]
-        return Counter(f"{row.method}: {row.status if state == 'failed' else 'skipped'}: {row.error}" for row in rows)
+    def rows(self, state: State) -> list[Row]:
+        """The rows of the cells in a state."""
+        return [item.row for item in self.items if item.state == state and item.row is not None]
 
     def stale(self) -> int:
         return sum(item.stale for item in self.items if item.state == "done")
+
+    def rising(self) -> Counter[str]:
+        """Methods with rows that were still rising when the rounds were over, and how many."""
+        return Counter(row.method for row in self.rows("done") if row.rising)
 
 
 def make_plan(

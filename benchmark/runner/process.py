@@ -1,89 +1,118 @@
-"""One worker process as its parent sees it: start, give it a cell, hear from it, and find out how it ended."""
+"""Workers as processes of this machine: start one, give it a cell, hear from it, and find out how it ended."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
-import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from filelock import FileLock
 
-from ..store import Store
-from ..store.provenance import now
 from . import worker
+from .ending import Ending
 from .memory import oom_kills
-from .plan import Item
+from .offspring import MARK, end_descendants, end_marked
 
+if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not import what a cell is
+    from ..store import Store
+    from ..suites.cell import Cell
+
+FROM_OUTSIDE = (-signal.SIGTERM, -getattr(signal, "SIGKILL", 9))  # exit codes: no method's error ends a process so
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-@dataclass
-class Assignment:
-    """A cell that a worker has in hand."""
+class Processes:
+    """The backend of one machine."""
 
-    item: Item
-    claim: FileLock
-    started: str  # UTC
-    since: float  # monotonic seconds
-    oom_kills: int | None
-    round: int = 0
+    def __init__(self, options: worker.Options, store: Store) -> None:
+        self.options, self.store, self.started = options, store, 0
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.since
+    def size(self, cells: int) -> int:
+        return self.options.workers(cells)
+
+    def start(self) -> WorkerProcess:
+        self.started += 1
+        return WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), self.options)
+
+    def wait(self, workers: Sequence[WorkerProcess], seconds: float) -> None:
+        wait([end for one in workers for end in (one.pipe, one.process.sentinel)], seconds)
+
+    def close(self) -> None:
+        pass
 
 
 class WorkerProcess:
-    """A spawned process with a pipe to it. `task` is what it works on; `ready` once it has imported everything."""
+    """A spawned process with a pipe to it. log: a file for what it prints, while it lives."""
 
-    def __init__(self, store: Store, number: int, options: worker.Options, stamp: dict[str, Any]) -> None:
+    def __init__(self, log: Path, options: worker.Options) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.log = store.log_file(f"worker-{os.getpid()}-{number}")
-        arguments = theirs, str(store.root), str(self.log), options, stamp
-        self.process = context.Process(target=worker.main, args=arguments, daemon=True)
-        with _thread_limit(options.threads):
+        self.log = log
+        self.process = context.Process(target=worker.main, args=(theirs, str(log), options), daemon=True)
+        self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
+        self.oom_kills: int | None = None
+        resource_tracker.ensure_running()  # outlives the worker, and is not to carry its mark
+        with _environment({**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}):
             self.process.start()
         theirs.close()
-        self.ready = False
-        self.task: Assignment | None = None
-        self.last_federation = ""
 
-    def give(self, item: Item, claim: FileLock) -> None:
-        self.task = Assignment(item, claim, now(), time.monotonic(), oom_kills())
-        self.last_federation = item.cell.federation_key
-        self.pipe.send((item.suite, item.cell))
+    def give(self, suite: str, cell: Cell) -> None:
+        self.hand(pickle.dumps((worker.RUN, suite, cell)))
+
+    def hand(self, told: bytes) -> None:
+        """Give what is pickled already."""
+        self.oom_kills = oom_kills()
+        with suppress(OSError):  # it has just died: `ended` says how
+            self.pipe.send_bytes(told)
+
+    def poll(self) -> Iterator[tuple[Any, ...]]:
+        with suppress(EOFError, OSError):  # a dying worker: `ended` says how
+            while self.pipe.poll():
+                yield self.pipe.recv()
+
+    def ended(self) -> Ending | None:
+        if self.process.is_alive():
+            return None
+        self.process.join()
+        code = self.process.exitcode or 0
+        if self._out_of_memory():
+            return Ending("oom", "the worker was killed by the system for lack of memory; try fewer --jobs")
+        if code < 0:
+            outside = code in FROM_OUTSIDE
+            with suppress(ValueError):
+                told = f"the worker was killed by {signal.Signals(-code).name}" + ", twice" * outside
+                unknown = code == -signal.SIGKILL and oom_kills() is None
+                told += " (perhaps for lack of memory)" * unknown
+                return Ending("failed", told + self._last_words(), outside)
+        return Ending("failed", f"the worker ended with exit code {code}{self._last_words()}")
 
     def memory(self) -> int:
-        """Resident bytes."""
         with suppress(psutil.Error):
             return int(psutil.Process(self.process.pid).memory_info().rss)
         return 0
 
     def kill(self) -> None:
-        """End it, if it has not ended, and discard its log."""
+        """End it, if it has not ended, with all that it has started, and discard its log."""
+        if self.process.is_alive():
+            end_descendants(self.process.pid)
         self.process.kill()
         self.process.join()
+        end_marked(self.mark)
         self.pipe.close()
         self.log.unlink(missing_ok=True)
 
-    def ending(self) -> tuple[str, str]:
-        """(status, reason) of a process that ended by itself while it had a task or was starting."""
-        self.process.join()
-        code = self.process.exitcode or 0
-        before, after = (self.task.oom_kills if self.task else None), oom_kills()
-        if code == -signal.SIGKILL and before is not None and after is not None and after > before:
-            return "oom", "the worker was killed by the system for lack of memory; try fewer --jobs"
-        if code < 0:
-            with suppress(ValueError):
-                return "failed", f"the worker was killed by {signal.Signals(-code).name}{self._last_words()}"
-        return "failed", f"the worker ended with exit code {code}{self._last_words()}"
+    def _out_of_memory(self) -> bool:
+        """Whether the system has counted such a kill since the process got its task; where it counts none, False."""
+        before, after = self.oom_kills, oom_kills()
+        return self.process.exitcode == -signal.SIGKILL and None not in (before, after) and after != before
 
     def _last_words(self) -> str:
         with suppress(OSError):
@@ -94,13 +123,13 @@ class WorkerProcess:
 
 
 @contextmanager
-def _thread_limit(threads: int) -> Iterator[None]:
-    """The environment that a child inherits: its OpenMP and MKL read these when they are loaded, never later."""
-    before = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """The environment that a child inherits: its OpenMP and MKL read theirs when they are loaded, never later."""
+    before = {name: os.environ[name] for name in values if name in os.environ}
+    os.environ.update(values)
     try:
         yield
     finally:
-        for name in THREAD_VARIABLES:
+        for name in values:
             os.environ.pop(name, None)
         os.environ.update(before)

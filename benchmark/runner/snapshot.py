@@ -10,13 +10,12 @@ import torch
 
 from ...datasets.federation import NodeData
 from ..engine.backbones import Forward, Params
-from ..engine.batch import Batch, collate
+from ..engine.batch import Batch
 from ..engine.cohort import Cohort
 from ..engine.evaluate import Evaluator, Models
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.network import Network
 from ..engine.random import Streams, stream
-from ..engine.wholes import whole_client
 
 # Side files are published with the rows: these bounds keep one below about a megabyte at width 64.
 NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is no clearer
@@ -92,7 +91,7 @@ def _nodes(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
     """
     federation = evaluator.original
     assert isinstance(federation.whole, NodeData)
-    batch = collate([whole_client(federation)])
+    batch, _ = evaluator.beyond("global")
 
     @torch.no_grad()
     def embed(params: Params, network: Network) -> torch.Tensor | None:

@@ -1,30 +1,34 @@
-"""Run the cells of a plan in worker processes, and store a row for every one of them, whatever becomes of it.
+"""Run the cells of a plan by workers, and store a row for every one of them, whatever becomes of it.
 
-The parent alone decides and writes rows. A worker that crashes, hangs or eats the memory costs its cell a row that says
-so, and is replaced. Several runs may share a results folder: a cell is claimed before it runs, and looked up again once
-claimed, so it is not run twice. Interrupt a run as you like: what was finished is stored, the rest runs next time.
+The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
+eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
+node, has another try. Several runs may share a results folder: a cell is claimed before it runs, and looked up again
+once claimed, so it is not run twice. Interrupt a run as you like: what was finished is stored, the rest runs next time.
 """
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from typing import Any
 
 from ...registry import UserError
 from ..store import Store
-from ..store.provenance import code_version, environment, git_state, now
-from ..store.schema import Row
+from ..store.parcel import Parcel
+from ..store.provenance import now
+from ..store.schema import RULES, Row
+from .backend import open_backend
+from .ending import Ending
 from .plan import Item, Missing, Plan
-from .process import WorkerProcess
-from .worker import BROKEN, DONE, READY, ROUND, Options
+from .seat import Assignment, Seat
+from .stamp import stamped
+from .worker import DONE, READY, ROUND, Options
 
 TICK = 0.2  # seconds between looks at clocks and memory
-STILLBORN = 3  # workers that may be killed from outside while they start, before the run gives up
+STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
@@ -65,7 +69,9 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
     run = _Run(todo, store, options or Options(), observer)
     try:
         observer.begun(todo)
-        return run.loop()
+        summary = run.loop()
+        store.check_there(summary.rows.values())
+        return summary
     finally:
         run.stop()
         observer.ended()
@@ -78,20 +84,20 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     written. The row has no path of this machine in it, as rows are published.
     """
     items = [item for one in missing for item in one.items]
-    stamp = _stamp(items, store, options or Options())
+    options = options or Options()
+    _prepare(items, store, options)
+    stamp, about = stamped(options.threads, options.submitter)
+    store.write_environment(stamp["environment"], about)
     for item in items:
         error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
         store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
 
 
-def _stamp(items: Sequence[Item], store: Store, options: Options) -> dict[str, Any]:
-    """What all rows of a run have in common; prepares the results folder for them."""
-    digest, about = environment(options.threads)
+def _prepare(items: Sequence[Item], store: Store, options: Options) -> None:
+    """Before anything runs: can rows be stored, with this name on them?"""
     store.prepare(item.suite for item in items)
-    store.write_environment(digest, about)
-    sha, dirty = git_state()
-    made = {"environment": digest, "git_sha": sha, "git_dirty": dirty, "code": code_version()}
-    return {**made, "submitter": options.submitter}
+    if not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
+        raise UserError(f"the submitter {options.submitter!r:.100} is no name: one short line of printable characters")
 
 
 class _Run:
@@ -100,41 +106,41 @@ class _Run:
         self.queue, self.claimed_elsewhere = list(todo), list[Item]()
         self.summary = Summary()
         self.next_look = 0.0
-        self.spawned = self.stillborn = 0
-        self.stamp = _stamp(todo, store, options)
-        self.workers = [self._spawn() for _ in range(options.workers(len(todo)))]
+        self.tried = set[tuple[str, str]]()  # cells whose worker was killed from outside
+        self.seats: list[Seat] = []
+        _prepare(todo, store, options)
+        self.backend = open_backend(options, store)
 
     def loop(self) -> Summary:
-        while self.queue or self.claimed_elsewhere or any(worker.task for worker in self.workers):
-            for worker in self.workers:
-                if worker.ready and worker.task is None:
-                    self._assign(worker)
-            wait([end for worker in self.workers for end in (worker.pipe, worker.process.sentinel)], TICK)
-            for index, worker in enumerate(self.workers):
-                self._hear(worker)
-                if self._ended(worker):
-                    self.workers[index] = self._spawn()
+        for _ in range(self.backend.size(len(self.queue))):
+            self.seats.append(Seat(self.backend.start()))
+        while self.queue or self.claimed_elsewhere or any(seat.task for seat in self.seats):
+            for seat in self.seats:
+                if seat.ready and seat.task is None:
+                    self._assign(seat)
+            self.backend.wait([seat.worker for seat in self.seats], TICK)
+            for index, seat in enumerate(self.seats):
+                self._hear(seat)
+                if self._ended(seat):
+                    self.seats[index] = Seat(self.backend.start(), stillborn=seat.stillborn)
         return self.summary
 
     def stop(self) -> None:
-        for worker in self.workers:
-            if worker.task is not None:
-                worker.task.claim.release()
-            worker.kill()
-
-    def _spawn(self) -> WorkerProcess:
-        self.spawned += 1
-        return WorkerProcess(self.store, self.spawned, self.options, self.stamp)
+        for seat in self.seats:
+            if seat.task is not None:
+                seat.task.claim.release()
+            seat.worker.kill()
+        self.backend.close()
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
-    def _assign(self, worker: WorkerProcess) -> None:
+    def _assign(self, seat: Seat) -> None:
         """Give an idle worker the next cell that nobody else runs or has run."""
         if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
             self.next_look = time.monotonic() + ELSEWHERE
         while self.queue:
-            item = self.queue.pop(self._best(worker))
+            item = self.queue.pop(self._best(seat))
             claim = self.store.claim(item.suite, item.cell.key)
             if claim is None:
                 self.claimed_elsewhere.append(item)
@@ -144,72 +150,87 @@ class _Run:
                 self.store.unclaim(claim)
                 self._record(item, row, elsewhere=True)
                 continue
-            worker.give(item, claim)
+            seat.task, seat.last_federation = (
+                Assignment(item, claim, now(), time.monotonic()),
+                item.cell.federation_key,
+            )
+            seat.worker.give(item.suite, item.cell)
             self.observer.started(item)
             return
 
-    def _best(self, worker: WorkerProcess) -> int:
+    def _best(self, seat: Seat) -> int:
         """Where in the queue the best cell for a worker is: one whose data it has, else one whose data nobody has."""
         keys = [item.cell.federation_key for item in self.queue]
-        if worker.last_federation in keys:
-            return keys.index(worker.last_federation)
-        others = {other.last_federation for other in self.workers}
+        if seat.last_federation in keys:
+            return keys.index(seat.last_federation)
+        others = {other.last_federation for other in self.seats}
         return next((index for index, key in enumerate(keys) if key not in others), 0)
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, worker: WorkerProcess) -> None:
-        with suppress(EOFError, OSError):  # a dying worker: `_ended` sees to it
-            while worker.pipe.poll():
-                self._heard(worker, *worker.pipe.recv())
+    def _hear(self, seat: Seat) -> None:
+        for word, *values in seat.worker.poll():
+            if word == READY:
+                seat.stamp, about, _ = values
+                self.store.write_environment(seat.stamp["environment"], about)
+                seat.ready = True
+            elif seat.task is not None and word == ROUND:
+                seat.task.round = values[0]
+                self.observer.round(seat.task.item, *values)
+            elif seat.task is not None and word == DONE:
+                self._finish(seat, pickle.loads(values[0]), values[1])
 
-    def _heard(self, worker: WorkerProcess, word: str, *values: Any) -> None:
-        if word == READY:
-            worker.ready = True
-        elif word == BROKEN:
-            raise UserError(values[0])
-        elif worker.task is not None and word == ROUND:
-            worker.task.round = values[0]
-            self.observer.round(worker.task.item, *values)
-        elif worker.task is not None and word == DONE:
-            self._finish(worker, values[0])
-
-    def _ended(self, worker: WorkerProcess) -> bool:
-        """Whether a worker is dead, or had to be killed; its cell then has its row."""
-        ending = self._overdue(worker) if worker.process.is_alive() else self._died(worker)
+    def _ended(self, seat: Seat) -> bool:
+        """Whether a worker is dead, or had to be killed; its cell then has its row, or its other try."""
+        ending = seat.worker.ended()
+        if ending is None:
+            ending = self._overdue(seat)
+        else:
+            self._hear(seat)  # its last message may have come after the last look
+            self._check_start(seat, ending)
         if ending is None:
             return False
-        worker.kill()
-        if worker.task is not None:
-            item, (status, reason) = worker.task.item, ending
-            values = {"status": status, "error": reason, "started": worker.task.started, **self.stamp}
-            self._finish(worker, item.cell.row(item.suite, **values))
+        again = ending.outside and self._again(seat)
+        seat.worker.kill()
+        if seat.task is not None and not again:
+            item, values = seat.task.item, {"status": ending.status, "error": ending.reason}
+            row = item.cell.row(item.suite, **values, started=seat.task.started, **seat.stamp)
+            self._finish(seat, row, {})
         return True
 
-    def _died(self, worker: WorkerProcess) -> tuple[str, str]:
-        """(status, reason) of a worker that is dead."""
-        self._hear(worker)  # its last message may have come after the last look
-        status, reason = worker.ending()
-        self.stillborn += not worker.ready
-        if not worker.ready and (self.stillborn > STILLBORN or (worker.process.exitcode or 0) >= 0):
-            raise UserError(f"a worker process cannot start: {reason}")
-        return status, reason
+    def _check_start(self, seat: Seat, ending: Ending) -> None:
+        """UserError when workers cannot start: one did not by itself, or several were killed."""
+        if not seat.ready:
+            seat.stillborn += 1
+            if not ending.outside or seat.stillborn > STILLBORN:
+                raise UserError(f"a worker process cannot start: {ending.reason}")
 
-    def _overdue(self, worker: WorkerProcess) -> tuple[str, str] | None:
-        """(status, reason) of a worker that is to be killed, or None."""
-        task, timeout, limit = worker.task, self.options.timeout, self.options.memory_limit
+    def _again(self, seat: Seat) -> bool:
+        """Put the cell of a worker that was killed from outside back into the queue, once."""
+        task = seat.task
+        if task is None or task.where in self.tried:
+            return False
+        self.tried.add(task.where)
+        self.store.unclaim(task.claim)
+        self.queue.insert(0, task.item)
+        return True
+
+    def _overdue(self, seat: Seat) -> Ending | None:
+        """How a worker ends that is to be killed, or None."""
+        task, timeout, limit = seat.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None
         if timeout and task.seconds > timeout:
             rounds = task.item.cell.training.rounds
-            return "timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})"
-        if limit is not None and worker.memory() > limit * 2**30:
-            return "oom", f"the worker took more than the --memory-limit of {limit:g} GiB"
+            return Ending("timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})")
+        if limit is not None and seat.worker.memory() > limit * 2**30:
+            return Ending("oom", f"the worker took more than the --memory-limit of {limit:g} GiB")
         return None
 
-    def _finish(self, worker: WorkerProcess, row: Row) -> None:
-        task, worker.task = worker.task, None
+    def _finish(self, seat: Seat, row: Row, side_files: dict[str, bytes]) -> None:
+        task, seat.task = seat.task, None
         assert task is not None
+        Parcel(side_files).deliver(self.store)
         self.store.append(row)
         self.store.unclaim(task.claim)
         self._record(task.item, row, elsewhere=False)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import pickle
 import signal
 import threading
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-READY, ROUND, DONE, BROKEN = "ready", "round", "done", "broken"
+from .offspring import adopt, end_descendants
+
+READY, ROUND, DONE = "ready", "round", "done"  # what a worker says
+RUN, KEEP = "run", "keep"  # what it is told
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. jobs: worker processes (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit:
-    GiB a worker. embeddings: keep those of each cell's best round in a side file. A worker is handed them before it
-    has imported anything, so they are defined here."""
+    """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
+    worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
+    running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). A worker is handed them before
+    it has imported anything, so they are defined here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -29,51 +35,67 @@ class Options:
     submitter: str = ""
     plugins: tuple[str, ...] = ()
     embeddings: bool = False
+    backend: str = "processes"
+    address: str | None = None
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return max(1, min(self.jobs or cores // self.threads, cells))
 
+    def told(self, cells: int) -> str:
+        """What will run so many cells: "2 workers, 1 thread each"."""
+        number, threads = self.workers(cells), f"{self.threads} thread{'s' * (self.threads > 1)} each"
+        if self.backend == "ray":
+            return f"workers on {self.address or 'Ray'}, {threads}"
+        return f"{number} worker{'s' * (number > 1)}, {threads}"
 
-def main(pipe: Connection, results: str, log: str, options: Options, stamp: dict[str, Any]) -> None:
-    """Answer each (suite, cell) that comes through `pipe` with a row; ("round", n, figures) tells of the progress.
 
-    A results folder that fails (full, gone) is ("broken", one line): the row cannot be kept, so the run must stop.
+def main(pipe: Connection, log: str, options: Options) -> None:
+    """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
+
+    It is told (RUN, suite, cell), and (KEEP, ...) with what `shipping.keep` takes. It says (READY, columns,
+    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place)
+    for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
     What the cell prints goes to the file `log`, as does the stack of a crash.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    adopt()
     _redirect_output(log)
     warnings.filterwarnings("ignore")
 
     import torch
 
-    from ...registry import UserError
-    from ..store import Store
+    from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
     from .execute import FederationCache, execute
+    from .shipping import held, keep
+    from .stamp import stamped
 
     torch.set_num_threads(options.threads)
     load_plugins(options.plugins)
-    store, federations = Store(results), FederationCache()
+    federations, (columns, about) = FederationCache(), stamped(options.threads, options.submitter)
 
-    pipe.send((READY,))
-    while True:
-        try:
-            suite, cell = pipe.recv()
-        except EOFError:
-            return
-        try:
-            row = execute(cell, suite, store, federations, stamp, lambda *r: pipe.send((ROUND, *r)), options.embeddings)
-            pipe.send((DONE, row))
-        except UserError as error:
-            pipe.send((BROKEN, str(error)))
+    def tell(*of_round: Any) -> None:
+        pipe.send((ROUND, *of_round))
+
+    pipe.send((READY, columns, about, held()))
+    with suppress(EOFError):
+        while True:
+            word, *values = pipe.recv()
+            if word == KEEP:
+                keep(*values)
+                continue
+            (suite, cell), parcel = values, Parcel()
+            row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings)
+            pipe.send((DONE, pickle.dumps(row), parcel.contents))
 
 
 def _die_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        end_descendants()
         os._exit(1)
 
 

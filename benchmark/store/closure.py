@@ -1,8 +1,9 @@
 """The source that a class computes with: its definition and all it reaches within given modules, in a normal form.
 
 Read from the text, nothing is imported: so it can be asked of any commit. The normal form keeps what computes. Which
-module a definition stands in, imports, comments, docstrings, the wording of a field's description, annotations of
-functions, what a type checker wants (`assert isinstance`, `cast`) and timing (`section`) have no part in it.
+module a definition stands in, imports, comments, docstrings, a field's description and the range that it is tuned
+over, annotations of functions, what a type checker wants (`assert isinstance`, `cast`) and timing (`section`) have no
+part in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from importlib.util import resolve_name
 Source = Callable[[str], tuple[str, bool] | None]  # module -> its text and whether it is a package; None: not ours
 IGNORED = {"ctx", "kind", "type_comment", "type_params", "type_ignores"}  # of a node: they depend on Python's version
 NARROWING, CAST, TIMING, FIELD = "isinstance", "cast", "section", "Field"
+TOLD = ("description", "json_schema_extra")  # what a field says of itself and nothing computes with
 
 Import = tuple[str, str]  # module, name there; "" for the module itself
 Module = dict[str, ast.stmt | Import]  # what a module has at its top level
@@ -38,9 +40,9 @@ def source_hash(read: Read, module: str, name: str) -> str | None:
         return None
     forms, queue = list[str](), [start]
     for where, definition in queue:  # which grows
-        tree = _stripped(definition)
-        forms.append(_form(tree))
-        for reached in _names(tree):
+        form, names = _normal(definition)
+        forms.append(form)
+        for reached in names:
             target = _reached(read, where, *reached)
             if target is not None and target not in queue:
                 queue.append(target)
@@ -140,7 +142,7 @@ class _Strip(ast.NodeTransformer):
         if _called(node, CAST) and len(node.args) == 2:
             return node.args[1]
         if _called(node, FIELD):
-            node.keywords = [own for own in node.keywords if own.arg != "description"]
+            node.keywords = [own for own in node.keywords if own.arg not in TOLD]
         return node
 
 
@@ -151,9 +153,11 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     return [own for own in body if not isinstance(own, ast.Pass)]
 
 
-def _stripped(node: ast.stmt) -> ast.AST:
+@cache
+def _normal(node: ast.stmt) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """The normal form of a definition and the names in it. Of many methods' closures, worked out once."""
     copy: ast.AST = _Strip().visit(ast.parse(ast.unparse(node)).body[0])
-    return copy
+    return _form(copy), tuple(dict.fromkeys(_names(copy)))
 
 
 def _form(node: object) -> str:

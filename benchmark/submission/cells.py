@@ -8,17 +8,24 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 
 from ...datasets import DATASETS
+from ...datasets.owndata import OWN
 from ...methods import METHODS
 from ...metrics import Column
 from ...registry import UserError
-from ..store.provenance import canonical, code_version, known_commits
+from ..engine.config import TrainConfig
+from ..engine.exchange import TASKS
+from ..store.provenance import canonical, code_version, known_commits, origin
 from ..store.schema import RULES, Row
 from ..store.versions import Versions
-from ..suites.cell import Cell
-from ..suites.suite import settled
+from ..suites.cell import Cell, settled
 from .inbox import RERUN
 from .limits import LARGE
 
+EARLIEST = datetime(2023, 1, 1, tzinfo=timezone.utc)  # before there was an fglbench
+LONGEST = 30 * 24 * 3600.0  # seconds of a cell
+BRIEFEST = 1e-5  # seconds of a round: a thousandth of what the smallest takes
+HIGH_F1, HIGH_WHOLE = 0.1, 0.25  # of the board's rows the most are 0.03 and 0.13
+MEMORY = 1e8  # MiB of a process
 COMMIT = "commit the code, then run the cells again with --rerun all"
 FIXES = {"git_sha": COMMIT}  # of columns that another run alone does not mend
 Problem = tuple[str, str]  # what is wrong, and the fix
@@ -37,8 +44,45 @@ def problems(row: Row) -> Iterator[Problem]:
         return
     if cell.key != row.key:
         yield f"key {row.key} is not that of its cell, which is {cell.key}", RERUN
-    else:
-        yield from _names(row, cell)
+        return
+    wrong = list(_names(row, cell))
+    yield from wrong
+    if row.status == "ok" and not wrong:
+        yield from _matrix(row, cell)
+        yield from _budget(row, cell)
+        yield from _privacy(row, cell)
+
+
+def oddities(row: Row) -> Iterator[Problem]:
+    """What a sound row may say, and hardly one does: worth a look."""
+    look = "look for the cause; `fglbench verify` runs it again"
+    if row.score is None or row.status != "ok":
+        return
+    if row.score >= 1:
+        yield "a score of 1.0", look
+    if row.macro_f1 is not None and "accuracy" in row.score_metric and row.macro_f1 > row.score + HIGH_F1:
+        yield f"macro-F1 {row.macro_f1:.4f} far above the score, {row.score:.4f}", look
+    for model in ("global", "personal"):
+        whole, local = (getattr(row, f"{model}_on_{data}") for data in ("global", "local"))
+        if whole is not None and local is not None and whole > local + HIGH_WHOLE:
+            yield f"{model}_on_global {whole:.4f} far above {model}_on_local, {local:.4f}", look
+
+
+def foreign(row: Row) -> str | None:
+    """What a row of a method from outside does not say as the code that is here; None where nothing is to be told."""
+    try:
+        here = origin(METHODS.cls(row.method))
+    except UserError:
+        return None
+    if not here or not row.has("origin"):
+        return "its origin says that the method is from outside the package" if row.origin and not here else None
+    try:
+        theirs = json.loads(row.origin or "{}").get("source")
+    except (ValueError, AttributeError, RecursionError):
+        theirs = None
+    if theirs == json.loads(here).get("source"):
+        return None
+    return f"made by other source code of a method from outside ({theirs!r:.40}) than there is here"
 
 
 def stale(row: Row, versions: Versions) -> bool:
@@ -82,6 +126,8 @@ def _date(row: Row) -> Iterator[Problem]:
         started = datetime.strptime(row.started, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
         if started > datetime.now(timezone.utc) + timedelta(days=1):
             yield f"started in the future ({row.started})", "set the clock and run the cell again"
+        if started < EARLIEST:
+            yield f"started before there was an fglbench ({row.started})", "set the clock and run the cell again"
     except ValueError:
         yield f"column 'started': {row.started!r:.40} is no date", RERUN
 
@@ -98,10 +144,74 @@ def _figures(row: Row) -> Iterator[Problem]:
     else:
         wrong = {"status ok with an error": bool(row.error)}
         wrong[f"best round {row.best_round} of {row.rounds}"] = not row.in_time
+        wrong |= _costs(row)
         for way in ("upload", "download"):
             best, total = getattr(row, f"{way}_bytes_best"), getattr(row, f"{way}_bytes")
             wrong[f"more bytes to the best round ({best}) than in all ({total}), {way}"] = best > total
     yield from ((what, RERUN) for what, found in wrong.items() if found)
+
+
+def _costs(row: Row) -> dict[str, bool]:
+    """Time and memory that a run can have taken."""
+    train, total, memory = row.train_seconds or 0.0, row.total_seconds or 0.0, row.peak_memory_mb
+    return {
+        f"trained for {train:g} seconds in all of {total:g}": not train <= total,
+        f"{train:g} seconds for {row.rounds} rounds": not train >= BRIEFEST * (row.rounds or 1),
+        f"{total:g} seconds, more than {LONGEST:g}": not total <= LONGEST,
+        f"a peak memory of {memory} MiB": memory is not None and not 0 < memory <= MEMORY,
+    }
+
+
+def _matrix(row: Row, cell: Cell) -> Iterator[Problem]:
+    """`score_metric` is the engine's phrase for what the training asks for, and what it names is the score."""
+    config, measure = cell.training, DATASETS.cls(row.dataset).scored_by
+    columns = {
+        TASKS[row.task].evaluator.phrase(measure, model, config.score_on): f"{model}_on_{config.score_on}"
+        for model in ("global", "personal")
+        if (model, config.score_model) != ("global", "personal")
+    }
+    column = columns.get(row.score_metric)
+    if column is None:
+        yield f"score_metric {row.score_metric!r:.80} is not {' or '.join(map(repr, columns))}", RERUN
+        return
+    named = getattr(row, column) if column in RULES else row.score  # the union of the clients has no column
+    if named != row.score:
+        yield f"score is {row.score}, but {column}, which it is, {named}", RERUN
+    many = column.startswith("personal") and config.score_on != "local"  # models beside each other, on the same nodes
+    for name in ("macro_f1", "score_weighted"):
+        if getattr(row, name) is None and not many:
+            yield f"status ok without {name}", RERUN
+    if row.task == "node" and (row.global_on_local is None) != (row.global_on_global is None):
+        yield "one of global_on_local and global_on_global alone", RERUN
+    if row.personal_on_local is None and row.personal_on_global is not None and row.task == "node":
+        yield "personal_on_global without personal_on_local", RERUN
+
+
+def effective(cell: Cell) -> TrainConfig:
+    """The training that a cell's method makes of what it is given. UserError where the method is unknown."""
+    return cell.method.build(METHODS).protocol(cell.training)
+
+
+def _budget(row: Row, cell: Cell) -> Iterator[Problem]:
+    """What the row says that it was given, and took, is what the method and the cell say."""
+    if not row.has("effective_training"):
+        return
+    ran = cell.model_copy(update={"training": effective(cell)}).training_json
+    if row.effective_training != ("" if ran == cell.training_json else ran):
+        yield f"effective_training is {row.effective_training!r:.80}; by the method's protocol it is {ran!r:.80}", RERUN
+    given, config = row.budget_steps or 0, cell.training
+    epochs = config.rounds * config.local_epochs
+    if given % epochs or given < epochs or (row.task == "node" and given != epochs):
+        yield f"budget_steps is {row.budget_steps}; {config.rounds} rounds of {config.local_epochs} epochs", RERUN
+    if not 0 <= (row.model_steps or 0) <= (row.optimiser_steps or 0):
+        yield f"{row.model_steps} steps on one parameter of {row.optimiser_steps} in all", RERUN
+
+
+def _privacy(row: Row, cell: Cell) -> Iterator[Problem]:
+    """Only a run with noise has an epsilon, for the delta that it asked for."""
+    wanted = cell.training.dp_delta if cell.training.dp_noise else None
+    if row.dp_delta != wanted or (row.dp_epsilon is None) != (wanted is None):
+        yield f"dp_epsilon {row.dp_epsilon} and dp_delta {row.dp_delta} for dp_noise {cell.training.dp_noise:g}", RERUN
 
 
 def _checkout(row: Row) -> Iterator[Problem]:
@@ -109,8 +219,8 @@ def _checkout(row: Row) -> Iterator[Problem]:
     if row.git_dirty:
         yield "made from a checkout with uncommitted changes (git_dirty)", COMMIT
     elif row.git_dirty is not None:
-        if not row.git_sha:
-            yield "column 'git_sha': '' is not of the form [0-9a-f]{40}", COMMIT
+        if not row.git_sha.strip("0"):
+            yield f"column 'git_sha': {row.git_sha!r} is not of the form [0-9a-f]{40}", COMMIT
     elif row.git_sha or not row.code:
         yield "not made from a git checkout (git_dirty is empty)", f"`pip install -e .` in a clone; {COMMIT}"
     elif row.code != code_version():
@@ -132,6 +242,9 @@ def unknown_commits(rows: Iterable[Row]) -> set[str] | None:
 
 def _names(row: Row, cell: Cell) -> Iterator[Problem]:
     """Every name is known, every parameter is there with a value that it may have."""
+    if row.dataset.startswith(OWN):
+        yield f"{row.dataset} is the user's own data, no registered dataset", "leave its rows out: nobody else has it"
+        return
     try:
         made = settled(cell)
     except UserError as error:

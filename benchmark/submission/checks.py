@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...registry import UserError
-from ..store import versions
-from . import before as bases, cells, claims, federations as data, sidefiles
+from ..store import Store, versions
+from ..store.schema import TRIAL
+from . import before as bases, cells, claims, copies, curves, federations as data, owners, rendered, sidefiles
 from .archive import unpack
-from .inbox import Findings, Folder, Line, grouped, look, read
+from .inbox import Findings, Folder, Line, grouped, look, read, standing
 
 
 @dataclass(frozen=True)
@@ -42,36 +43,67 @@ def opened(path: Path) -> Iterator[tuple[Path, bool]]:
         raise UserError(f"nothing at {str(path)!r}; give a results folder, a submission folder or a zip file")
 
 
-def validate(root: Path, name: str, base: str | None = None, *, archive: bool = False) -> Validation:
+def validate(
+    root: Path, name: str, base: str | None = None, *, archive: bool = False, maintainer: bool = False
+) -> Validation:
     """Check the folder at `root`, called `name` in messages.
 
     base: a folder of results or a commit. A results folder is held against it row by row: nothing of it may have
     changed. A submission brings new rows only, and their data are held against it. Problems of rows that the base has
-    are warnings. Raises UserError for a base that cannot be had; whatever is wrong with the folder is a finding.
+    are warnings. maintainer: whoever asks is one of the maintainers, who may supersede rows and write verdicts. Raises
+    UserError for a base that cannot be had; whatever is wrong with the folder is a finding.
     """
     findings = Findings()
     folder = look(root, name, findings, archive=archive)
     lines, results = read(folder, findings), Path("results") if folder.submission else root
     if not folder.files.get("rows"):
         findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
-    fresh, known = set(lines), list[Line]()
+    fresh, known, beside = set(lines), list[Line](), dict[Line, curves.Stored]()
     if base is not None:
         with bases.opened(base, results) as before:
             known = bases.rows_of(before)
-            if not folder.submission:
-                fresh = bases.compare(folder, lines, before, findings)
-                bases.metadata_of_strangers(folder, fresh, findings)
+            if folder.submission:
+                beside = curves.of(Store(before), standing(known).values())
+            else:
+                fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)
+                bases.metadata_of_strangers(folder, fresh, findings, maintainer=maintainer)
         bases.moved([line for line in lines if line in fresh], known, findings)
+        owners.check(fresh, known, findings, maintainer=maintainer)
+    owners.names(fresh, known, findings)
+    _rows(lines, fresh, findings)
+    claimed = fresh if folder.submission or base is not None else set()
+    _commits(lines, claimed, findings)
+    _stale(lines, claimed, versions.read(results), findings)
+    claims.check(_scores(folder, lines, findings), claimed, findings)
+    data.check(lines, fresh, claimed, known, findings)
+    copies.check(beside | sidefiles.check(folder, lines, fresh, findings), fresh, claimed, findings)
+    rendered.check(folder, lines, findings)
+    copies.figures(lines, claimed, findings)
+    for line, what in copies.mixed(lines, claimed):
+        findings.add(line.place, what, "`fglbench verify` runs it again before any other", warning=True)
+    return Validation(folder, lines, fresh, findings)
+
+
+def _rows(lines: list[Line], fresh: set[Line], findings: Findings) -> None:
+    """Every row by itself: what is wrong with it, and what is odd about a new one."""
     for line in lines:
         for what, fix in cells.problems(line.row):
             findings.add(line.place, what, fix, warning=line not in fresh)
-    claimed = fresh if folder.submission or base is not None else set()
-    _commits(lines, claimed, findings)
-    _stale(lines, versions.read(results), findings)
-    claims.check(lines, claimed, findings)
-    data.check(lines, fresh, claimed, known, findings)
-    sidefiles.check(folder, lines, findings)
-    return Validation(folder, lines, fresh, findings)
+    for line in lines:
+        for what, fix in cells.oddities(line.row) if line in fresh else ():
+            findings.add(line.place, what, fix, warning=True)
+
+
+def _scores(folder: Folder, lines: list[Line], findings: Findings) -> list[Line]:
+    """Lines that are no trials of `fglbench tune`; trials are in a folder of their own."""
+    if folder.trials:
+        return []
+    scores = [line for line in lines if line.row.tuning != TRIAL]
+    if scores or folder.submission:
+        for line in lines:
+            if line.row.tuning == TRIAL:
+                findings.add(line.place, "a trial of `fglbench tune`, not a score of its suite", "leave it out")
+    return scores
 
 
 def _commits(lines: list[Line], fresh: set[Line], findings: Findings) -> None:
@@ -87,7 +119,10 @@ def _commits(lines: list[Line], fresh: set[Line], findings: Findings) -> None:
         findings.add(own[0].place, what, fix, warning=not new)
 
 
-def _stale(lines: list[Line], known: versions.Versions, findings: Findings) -> None:
+def _stale(lines: list[Line], claimed: set[Line], known: versions.Versions, findings: Findings) -> None:
+    for line in claimed:
+        if what := cells.foreign(line.row):
+            findings.add(line.place, what, "validate with the --plugin that made it, or run the cells again")
     stale = (line for line in lines if cells.stale(line.row, known))
     for method, own in grouped(stale, lambda line: line.row.method).items():
         what = f"{len(own)} rows of {method} were made by other source code of the method than there is here"

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...registry import UserError
-from ..store import rowfile
-from ..store.folder import safe_name
+from ..store import made, rowfile
+from ..store.places import LOCKS, LOGS, NAME, ROWS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import limits, metadata
 
-NAME = r"[A-Za-z0-9_+][\w.+-]*"
-IGNORED = {".locks", ".logs"}  # of a results folder in use; not under version control
+SLUG = r"[a-z0-9][a-z0-9._-]*"
+APART = "tuning"  # a results folder of its own
 Kinds = dict[str, tuple[str, int]]  # kind -> pattern of the path, most bytes; the first that fits
 KINDS: Kinds = {
     "curves": (rf"{NAME}/history/[0-9a-f]{{16}}\.json\.gz", limits.CURVES_BYTES),
     "environment": (r"environments/[0-9a-f]{12}\.json", limits.ENVIRONMENT_BYTES),
     "metadata": (re.escape(metadata.FILE), limits.METADATA_BYTES),
-    "rows": (rf"(?!environments/|{metadata.FOLDER}/){NAME}/{NAME}\.csv", limits.ROWS_BYTES),
+    "rows": (ROWS, limits.ROWS_BYTES),
 }
 # What a results folder has besides, made by the report or kept by the maintainers, and where its metadata are.
 MORE: Kinds = {
@@ -32,10 +32,21 @@ MORE: Kinds = {
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", limits.EMBEDDINGS_BYTES),
     "verified": (r"verified\.csv", limits.ROWS_BYTES),
     "versions": (r"versions\.csv", limits.ROWS_BYTES),
-    "report": (rf"({NAME}/){{0,2}}{NAME}\.(md|html|png|svg)|{NAME}/tables/{NAME}\.csv", limits.PAGE_BYTES),
-    "manifest": (rf"({NAME}/)?figures/manifest\.json", limits.ENVIRONMENT_BYTES),
+    "report": (
+        rf"(LEADERBOARD|REPRODUCTION|FINDINGS)\.md|{NAME}/REPRODUCTION\.md|{NAME}/tables/{SLUG}\.(md|csv)",
+        limits.PAGE_BYTES,
+    ),
+    "figure": (rf"{NAME}/figures/({'|'.join(made.FIGURES + made.FORMER)})\.png", limits.PAGE_BYTES),
+    "manifest": (rf"{NAME}/figures/manifest\.json", limits.ENVIRONMENT_BYTES),
+    # Of a folder in use; not for version control.
+    "page": (r"leaderboard\.html", limits.PAGE_BYTES),
+    "lock": (rf"{re.escape(LOCKS)}/[\w.+-]+", 0),
+    "log": (rf"{re.escape(LOGS)}/[\w.+-]+\.txt", limits.LOG_BYTES),
+    "study": (rf"\.studies/{NAME}/[\w.+-]+", limits.ROWS_BYTES),
+    "temporary": (r"(.+/)?\.[^/]+\.tmp", limits.PAGE_BYTES),
     "damaged": (rf"{NAME}/{NAME}\.csv\.damaged", limits.ROWS_BYTES),
 }
+TRIALS: Kinds = {"tuning": (rf"{NAME}/(README\.md|tuning\.png)", limits.PAGE_BYTES)}  # of `APART`: its own pages
 RERUN = "rows are never edited: run the cell again"
 K = TypeVar("K")
 
@@ -80,6 +91,11 @@ class Folder:
     submission: bool
     files: dict[str, tuple[str, ...]]
 
+    @property
+    def trials(self) -> bool:
+        """Whether its rows are those of `fglbench tune`."""
+        return holds_trials(self.root)
+
     def place(self, path: str, number: int | None = None) -> str:
         return f"{self.name}/{path}" + (f":{number}" if number is not None else "")
 
@@ -103,16 +119,20 @@ class Line:
             return None
 
 
+def holds_trials(root: Path) -> bool:
+    return root.resolve().name == APART
+
+
 def look(root: Path, name: str, findings: Findings, *, archive: bool = False) -> Folder:
     """Every file of a folder by its kind; symbolic links, unknown and oversized files are findings, and left out.
 
     A folder with a metadata file at its root is a submission, as is whatever came as an archive.
     """
     submission = archive or (root / metadata.FILE).is_file()
-    kinds = KINDS if submission else KINDS | MORE
+    kinds = KINDS if submission else KINDS | MORE | (TRIALS if holds_trials(root) else {})
     files: dict[str, list[str]] = {}
     total = 0
-    for number, entry in enumerate(_walk(root, ignored=set() if submission else IGNORED), start=1):
+    for number, entry in enumerate(_walk(root, apart=None if submission else root / APART), start=1):
         path = Path(entry.path).relative_to(root).as_posix()
         place, size = f"{name}/{path}", entry.stat(follow_symlinks=False).st_size
         kind, most = _kind(kinds, path)
@@ -128,6 +148,9 @@ def look(root: Path, name: str, findings: Findings, *, archive: bool = False) ->
         else:
             files.setdefault(kind, []).append(path)
             total += size
+    for path in (str(each.relative_to(root).as_posix()) for each in root.glob("*/*.csv") if each.is_dir()):
+        if re.fullmatch(ROWS, path):
+            findings.add(f"{name}/{path}", "a folder, where a file of rows belongs", "move it away")
     if submission and total > limits.TOTAL_BYTES:
         most = limits.TOTAL_BYTES // limits.MIB
         findings.add(name, f"{total} bytes; at most {most} MiB are read", "submit fewer files")
@@ -139,14 +162,14 @@ def _kind(kinds: Kinds, path: str) -> tuple[str, int]:
     return next(((kind, most) for kind, (pattern, most) in kinds.items() if re.fullmatch(pattern, path)), ("", 0))
 
 
-def _walk(root: Path, ignored: set[str]) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder that is not a folder itself; links are not followed. `ignored`: folders at the root."""
+def _walk(root: Path, apart: Path | None) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder that is not a folder itself, but for what lies in `apart`; links are not followed."""
     waiting = [str(root)]
     while waiting:  # no recursion: a folder from outside may be of any depth
         with os.scandir(waiting.pop()) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
         folders = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
-        waiting += [e.path for e in reversed(folders) if e.name not in ignored or Path(e.path).parent != root]
+        waiting += [entry.path for entry in reversed(folders) if entry.path != str(apart)]
         yield from (entry for entry in found if entry not in folders)
 
 
@@ -182,7 +205,7 @@ def _row(folder: Folder, file: str, at: int, text: bytes, fields: list[str] | No
     except UserError as error:
         findings.add(place, _told(error, folder.root / file)[1], RERUN)
         return None
-    expected = f"{row.suite}/{safe_name(row.method)}.csv"
+    expected = place_of(row)
     if rowfile.line(row) != text:
         findings.add(place, "the line is not as fglbench writes it", RERUN)
     elif file != expected:

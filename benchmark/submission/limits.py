@@ -13,6 +13,6 @@ CURVES_BYTES = 2 * MIB  # one side file, packed; `store.HISTORY_BYTES` limits it
 EMBEDDINGS_BYTES = 32 * MIB
 ENVIRONMENT_BYTES = 64 * 2**10
 METADATA_BYTES = 16 * 2**10
-NESTED = 20  # brackets in metadata, which are keys with values; a YAML parser takes minutes over thousands of them
 LARGE = 1e15  # no figure of a run comes near it, and what draws figures can work with less
+LOG_BYTES = MIB  # the traceback behind a failed row
 PAGE_BYTES = 64 * MIB  # a page, table or figure of the report

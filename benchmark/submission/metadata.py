@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from ... import yamltext
 from ...registry import UserError, did_you_mean, first_error
-from .limits import METADATA_BYTES, NESTED
+from .limits import METADATA_BYTES
+from .lookalikes import deceives, plain_address, plain_addresses
 
 FILE = "submission.yaml"
 FOLDER = "submissions"  # where a results folder keeps them, one file a method
@@ -26,11 +29,20 @@ def _must(be: str, sound: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-ADDRESS = re.compile(r"https?://[\w.-]+\.\w+(:\d+)?(/[^\s<>\"'`\\]*)?")
+def _spdx(text: str) -> bool:
+    try:
+        return bool(canonicalize_license_expression(text))
+    except InvalidLicenseExpression:
+        return False
+
+
 CONTACT = re.compile(r"[\w.+-]@[\w-]+\.\w|https?://[\w.-]+\.\w|^@[\w-]+$")
 SHORT = StringConstraints(strip_whitespace=True, min_length=2, max_length=300, strict=True)
-Line = Annotated[str, SHORT, _must("be one line of printable characters", str.isprintable)]
-Address = Annotated[Line, _must("be an https:// or http:// address", ADDRESS.fullmatch)]
+PLAIN = _must("have plain addresses, in ASCII letters", plain_addresses)
+HONEST = _must("mix no alphabets within a word", lambda text: not deceives(text))
+Line = Annotated[str, SHORT, _must("be one line of printable characters", str.isprintable), PLAIN, HONEST]
+Address = Annotated[Line, _must("be an https:// or http:// address, in ASCII letters, without brackets", plain_address)]
+Licence = Annotated[Line, _must("be an SPDX expression such as MIT, Apache-2.0 or LicenseRef-Proprietary", _spdx)]
 Contact = Annotated[Line, _must("hold an e-mail address, a web address or an @name", CONTACT.search)]
 
 
@@ -42,7 +54,7 @@ class Metadata(BaseModel):
     method: Line = Field(description="the method's registered name")
     paper: Line = Field(description="citation or address of the paper; 'unpublished' if there is none")
     code: Address = Field(description="address of the code that made the rows")
-    licence: Line = Field(description="licence of that code, as an SPDX name: MIT, Apache-2.0, ...")
+    licence: Licence = Field(description="licence of that code, as an SPDX expression: MIT, Apache-2.0, ...")
     hardware: Line = Field(description="what the rows were made on: processor, cores, memory")
     contact: Contact = Field(description="e-mail, address or @name for questions")
     notes: Annotated[str, Field(max_length=2000, strict=True)] = Field("", description="anything else")
@@ -76,16 +88,9 @@ def read_fields(path: Path) -> dict[str, Any]:
         if path.stat().st_size > METADATA_BYTES:
             raise UserError(f"{path}: larger than {METADATA_BYTES >> 10} KiB; metadata are a few lines")
         text = path.read_text(encoding="utf-8")
-        if text.count("[") + text.count("{") > NESTED:
-            raise UserError(f"{path}: more than {NESTED} brackets; metadata are keys with values")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise UserError(f"{path}: YAML aliases (*name) are not allowed; write the value out")
-        values = yaml.safe_load(text)
+        values = yamltext.parse(text, str(path))[1]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the metadata {str(path)!r}: {error}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = str(getattr(error, "problem", None) or error).splitlines()[0]
-        raise UserError(f"{path}: not valid YAML: {reason}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: metadata are keys with values: {', '.join(Metadata.model_fields)}")
     return values

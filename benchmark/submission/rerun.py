@@ -1,31 +1,16 @@
-"""Run a random sample of rows again and compare.
-
-On the same type of machine, with the same versions of what computes, a run repeats itself: scores must be equal to
-float32 rounding, the best round and the bytes exactly. Elsewhere the order of summation differs in the last bits, and
-over the rounds such a difference may grow until single test nodes change sides, or another round is the best. A new
-seed changes partition, split and initialisation as well, so the deviation over seeds, s, bounds what rounding can do.
-Hence the bars there, which a row with an honest score keeps:
-
-* one row: |ours - theirs| <= 3 s, or 0.01 if that is more, for score and validation; for macro-F1 with its own s, or
-  0.03, for one node of a rare class moves it far;
-* all n rows of a sample together: |mean difference of scores| <= 3 sqrt(sum s^2) / n, or 0.005 if that is more. It
-  finds a small gain on every row, which no single row gives away;
-* bytes a round: within 2%, for methods that choose what they send by what they have computed.
-"""
+"""Run a random sample of rows again, with all seeds of their cells, and compare them by `bars`."""
 
 from __future__ import annotations
 
-import math
+import hashlib
 import random
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...metrics import METRICS
 from ...registry import UserError
 from ..runner.job import Job, Options
 from ..runner.supervisor import Observer
@@ -33,33 +18,9 @@ from ..store import Store, provenance, verified
 from ..store.schema import Row
 from ..store.verified import Verified
 from ..suites.cell import Cell
+from .bars import Comparison, Run, compare, deviations, smaller, spreads, task, together, usual
 from .cells import problems as cell_problems
-
-EXACT = 1e-6  # rounding of float32 in a mean over clients
-FLOORS = {name: column.floor for name, column in METRICS.items() if column.floor}
-TOGETHER, TRAFFIC, DEVIATIONS = 0.005, 0.02, 3.0
-COMPUTING = ("torch", "dgl", "numpy", "scipy", "scikit-network", "networkx")  # packages on which numbers depend
-COUNTS = [name for name, column in METRICS.items() if column.exact]
-Deviations = Mapping[str, float]  # of a cell's figures over seeds
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A row run again. bar: what the difference of scores may be. problems: what does not agree; none: it passes."""
-
-    theirs: Row
-    ours: Row | None
-    bar: float
-    problems: tuple[str, ...]
-
-    @property
-    def passed(self) -> bool:
-        return not self.problems
-
-    def difference(self, figure: str) -> float | None:
-        """Ours minus theirs, where both exist."""
-        ours, theirs = (getattr(row, figure, None) for row in (self.ours, self.theirs))
-        return None if ours is None or theirs is None else float(ours - theirs)
+from .curves import load
 
 
 @dataclass(frozen=True)
@@ -73,15 +34,29 @@ class Verification:
     @property
     def sound(self) -> bool:
         """Whether the sample as such passed, whatever its single rows did."""
-        return self.whole is None or abs(self.whole[0]) <= self.whole[1]
+        return self.whole is None or self.whole[0] >= -self.whole[1]
 
     @property
     def passed(self) -> bool:
         return self.sound and all(each.passed for each in self.found)
 
 
+def seed_of(path: Path) -> tuple[int, str]:
+    """(seed of the draw, where it is from): the commit that has the rows, or chance where there is none.
+
+    The commit is made after the rows: by whoever merges them, so that it cannot be chosen with the draw in mind.
+    """
+    folder = path if path.is_dir() else path.parent
+    tracked = provenance.git_output("ls-files", "--", "." if path.is_dir() else path.name, folder=folder)
+    commit = provenance.git_output("rev-parse", "--verify", "-q", "HEAD", folder=folder) if tracked else None
+    if not commit:
+        return secrets.randbelow(10**6), "chance"
+    sha = commit.decode().strip()
+    return int(hashlib.sha256(sha.encode()).hexdigest()[:8], 16), f"commit {sha[:12]}"
+
+
 def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> list[Row]:
-    """A sample of the standing rows that have one of the values of each column in `only`; no values: any will do.
+    """Standing rows that have one of the values of each column in `only` (no values: any will do), as `sample`.
 
     UserError as `sample`, and when there is no such row in the store, which the user has `called` so.
     """
@@ -92,21 +67,55 @@ def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int
     return sample(chosen, number, seed)
 
 
+def sample(rows: Sequence[Row], number: int, seed: int) -> list[Row]:
+    """All seeds of `number` cells, drawn without replacement; the same for the same rows in any order.
+
+    Before these, as many cells that lack a score for a seed: first those that have one for another. UserError when no
+    row has a score, and for a row whose cell could not be run here.
+    """
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=_identity):
+        cells.setdefault((row.suite, place(row)), []).append(row)
+    lacking = [where for where, own in cells.items() if any(row.status != "ok" for row in own)]
+    lacking.sort(key=lambda where: all(row.status != "ok" for row in cells[where]))  # which keeps the order otherwise
+    scored = [where for where, own in cells.items() if where not in lacking]
+    if not any(row.score is not None for row in rows):
+        raise UserError("no row has a score, so there is nothing to run again")
+    drawn = [*lacking[:number], *random.Random(seed).sample(scored, min(number, len(scored)))]
+    found = [row for where in drawn for row in cells[where]]
+    for row in found:
+        problem = next(cell_problems(row), None)
+        if problem is not None:
+            raise UserError(f"the row with key {row.key}: {problem[0]}; look with `fglbench validate` first")
+    return found
+
+
 def run_again(
-    store: Store, drawn: Sequence[Row], options: Options, tell: Callable[[str], object], observer: Observer
+    store: Store,
+    drawn: Sequence[Row],
+    options: Options,
+    tell: Callable[[str], object],
+    observer: Observer,
+    base: Store | None = None,
 ) -> Verification:
-    """Run rows of a store again, in one that is thrown away, and compare. Raises what the steps of a `Job` raise."""
+    """Run rows of a store again, in one that is thrown away, and compare. Raises what the steps of a `Job` raise.
+
+    base: where other methods' rows stand, if not in the store itself.
+    """
     environment = provenance.environment(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         job = Job([(row.suite, Cell.of(row)) for row in drawn], Store(folder), options)
         made = job.run(job.load(job.plan(), tell), observer).rows
-    spread, versions, found = deviations(store.rows(latest_only=True)), store.versions(), []
+        ours = {_identity(row): Run(row, load(Store(folder), row)[0]) for row in made.values()}
+    others = [*store.rows(latest_only=True), *(base.rows(latest_only=True) if base else ())]
+    known, versions, found = spreads(others), store.versions(), []
     for row in drawn:
-        exact = same_machine(environment[1], store.environment(row.environment))
+        cell = [run.row for run in ours.values() if run.row.suite == row.suite and place(run.row) == place(row)]
+        spread = smaller(deviations(cell), usual(known, task(row), row.method))
         version = versions.of(row.method, row.method_version, row.git_sha)
-        ours = made.get(_identity(row))
-        found.append(compare(row, ours, spread.get(place(row), {}), exact=exact, version=version))
-    return Verification(found, together(found, spread), environment)
+        theirs = Run(row, load(store, row)[0] if row.status == "ok" else None)
+        found.append(compare(theirs, ours.get(_identity(row)), spread, version))
+    return Verification(found, together(found), environment)
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:
@@ -127,22 +136,6 @@ def record(run: Verification, results: Path, by: str) -> None:
     Store(results).write_environment(digest, about)
 
 
-def sample(rows: Sequence[Row], number: int, seed: int) -> list[Row]:
-    """`number` of the rows that have a score, drawn without replacement; the same for the same rows in any order.
-
-    UserError when there is none, and for a row whose cell could not be run here.
-    """
-    scored = sorted((row for row in rows if row.status == "ok" and row.score is not None), key=_identity)
-    if not scored:
-        raise UserError("no row has a score, so there is nothing to run again")
-    drawn = random.Random(seed).sample(scored, min(number, len(scored)))
-    for row in drawn:
-        problem = next(cell_problems(row), None)
-        if problem is not None:
-            raise UserError(f"the row with key {row.key}: {problem[0]}; look with `fglbench validate` first")
-    return drawn
-
-
 def _identity(row: Row) -> tuple[str, str]:
     return row.suite, row.key
 
@@ -150,84 +143,6 @@ def _identity(row: Row) -> tuple[str, str]:
 def place(row: Row) -> str:
     """The cell of a row without its seed."""
     return Cell.of(row).seedless
-
-
-def same_machine(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> bool:
-    """Whether two environments are of one type: processor, system, threads and the packages that compute."""
-    if not ours or not theirs:
-        return False
-
-    def kind(about: Mapping[str, Any]) -> list[Any]:
-        packages = about.get("packages")
-        versions = [packages.get(name) if isinstance(packages, Mapping) else None for name in COMPUTING]
-        system = str(about.get("system", "")).split(" ")[0]
-        return [about.get("machine"), about.get("cpu"), system, about.get("threads"), *versions]
-
-    return kind(ours) == kind(theirs)
-
-
-def deviations(rows: Sequence[Row]) -> dict[str, Deviations]:
-    """For the cell of each row without its seed: the deviation over seeds of each figure that two of them have."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        for figure in FLOORS:
-            if (value := getattr(row, figure)) is not None:
-                values.setdefault(place(row), {}).setdefault(figure, []).append(value)
-    return {
-        where: {figure: float(np.std(found, ddof=1)) for figure, found in figures.items() if len(found) > 1}
-        for where, figures in values.items()
-    }
-
-
-def compare(
-    theirs: Row, ours: Row | None, spread: Deviations, *, exact: bool, version: str | None = None
-) -> Comparison:
-    """Hold a row against its second run.
-
-    exact: both were made on the same type of machine. version: the one that the row's stands for, if not its own.
-    """
-    bars = {name: EXACT if exact else max(DEVIATIONS * spread.get(name, 0.0), floor) for name, floor in FLOORS.items()}
-    if ours is None:
-        problems = ["not run: its data cannot be had"]
-    elif ours.status != "ok":
-        problems = [f"{ours.status}: {ours.error}"]
-    else:
-        wanted = theirs.model_copy(update={"method_version": version or theirs.method_version})
-        problems = [*_others(ours, wanted, exact), *_wide(ours, theirs, bars)]
-        ways = () if exact else ("upload", "download")
-        problems += [f"{way} bytes a round differ" for way in ways if not _alike(ours, theirs, way)]
-    return Comparison(theirs, ours, bars["score"], tuple(problems))
-
-
-def _others(ours: Row, theirs: Row, exact: bool) -> Iterator[str]:
-    """What must be equal in two runs and is not."""
-    counts = filter(theirs.has, COUNTS) if exact else ()
-    for name in ("dataset_fingerprint", "partition_hash", *counts, "method_version"):
-        if getattr(ours, name) != getattr(theirs, name):
-            yield f"another {name.replace('_', ' ')}"
-
-
-def _wide(ours: Row, theirs: Row, bars: Mapping[str, float]) -> Iterator[str]:
-    """Figures that differ by more than they may, or that one of the two has alone."""
-    for figure in filter(theirs.has, bars):
-        one, other = getattr(ours, figure), getattr(theirs, figure)
-        if one != other and (one is None or other is None or not abs(one - other) <= bars[figure]):  # also for NaN
-            yield f"{figure} differs by more than {bars[figure]:.2g}"
-
-
-def _alike(ours: Row, theirs: Row, way: str) -> bool:
-    one, other = ((getattr(row, f"{way}_bytes") or 0) / (row.rounds or 1) for row in (ours, theirs))
-    return math.isclose(one, other, rel_tol=TRAFFIC)
-
-
-def together(found: Sequence[Comparison], spread: Mapping[str, Deviations]) -> tuple[float, float] | None:
-    """(mean difference of scores, its bar) over the cells with a score from another type of machine; None without."""
-    pairs = [(each.difference("score"), place(each.theirs)) for each in found if each.bar > EXACT]
-    known = [(value, spread.get(where, {}).get("score", 0.0)) for value, where in pairs if value is not None]
-    if not known:
-        return None
-    mean = sum(value for value, _ in known) / len(known)
-    return mean, max(DEVIATIONS * math.sqrt(sum(s**2 for _, s in known)) / len(known), TOGETHER)
 
 
 def verdict(found: Comparison, *, whole: bool, **stamp: str) -> Verified | None:
@@ -238,6 +153,6 @@ def verdict(found: Comparison, *, whole: bool, **stamp: str) -> Verified | None:
     row, ours = found.theirs, found.ours
     if ours is None or row.score is None:
         return None
-    passed = found.passed and (whole or found.bar <= EXACT)
+    passed = found.passed and whole
     same = row.model_dump(include={"suite", "key", "method", "method_version", "score"})
     return Verified(**same, ours=ours.score, bar=found.bar, verdict="passed" if passed else "failed", **stamp)

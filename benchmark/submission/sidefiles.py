@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from ...metrics import METRICS
 from ...registry import UserError
 from ..store.folder import Store, safe_name
 from ..store.provenance import canonical
-from ..store.schema import Row
-from . import metadata
+from . import arrays, curves, metadata
 from .inbox import Findings, Folder, Line, standing
-from .limits import LARGE
 
-PARTS = {"history", "per_client", "label_counts"}
 RERUN = "run the cell again; `fglbench submit` packs the curves"
 ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
+COMPUTING = ("torch", "dgl", "numpy", "scipy")  # packages without which nothing runs
 TEXT = 200  # characters of a value
 
 
-def check(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+def check(folder: Folder, lines: Sequence[Line], fresh: set[Line], findings: Findings) -> dict[Line, curves.Stored]:
+    """Findings about side files; the curves of each row whose file has their form."""
+    found: dict[Line, curves.Stored] = {}
     counting = standing(lines)
     rows = {f"{suite}/history/{key}.json.gz": line for (suite, key), line in counting.items()}
     files = set(folder.files.get("curves", ()))
@@ -34,57 +32,38 @@ def check(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
         if file not in rows:
             findings.add(folder.place(file), "curves of no row", "remove the file")
             continue
-        for what in _curves(folder, rows[file].row):
-            findings.add(folder.place(file), what, RERUN)
+        stored = _curves(folder, rows[file], file, fresh, findings)
+        if stored is not None:
+            found[rows[file]] = stored
+    _embeddings(folder, counting, findings)
     _environments(folder, lines, findings)
     _metadata(folder, lines, findings)
+    return found
 
 
-def _curves(folder: Folder, row: Row) -> Iterator[str]:
-    """What is wrong with the curves of a row."""
-    try:
-        found: Any = Store(folder.root).history(row.suite, row.key)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        yield f"cannot be read: {str(error).splitlines()[0]:.120}"
-        return
-    wrong = _misshapen(found, row)
+def _embeddings(folder: Folder, counting: dict[tuple[str, str], Line], findings: Findings) -> None:
+    for file in folder.files.get("embeddings", ()):
+        path = PurePosixPath(file)
+        line = counting.get((path.parts[0], path.stem))
+        if line is None or line.row.status != "ok":
+            findings.add(folder.place(file), "embeddings of no row", "remove the file")
+        elif wrong := arrays.wrong(folder.root / file):
+            findings.add(folder.place(file), wrong, "run the cell again with --embeddings")
+
+
+def _curves(folder: Folder, line: Line, name: str, fresh: set[Line], findings: Findings) -> curves.Stored | None:
+    """Findings about the curves of a row; what they hold, where they have the form of curves."""
+    row, place, cell = line.row, folder.place(name), line.cell
+    stored, wrong = curves.load(Store(folder.root), row)
     if wrong:
-        yield wrong
-    elif row.status == "ok" and row.in_time:
-        yield from _disagreeing(found["history"], row)
-
-
-def _misshapen(found: Any, row: Row) -> str | None:
-    """In what a side file has not the form of curves with one value for each of a row's rounds."""
-    history = found.get("history") if isinstance(found, dict) else None
-    if not isinstance(history, dict) or not set(found) <= PARTS:
-        return f"is not made of {', '.join(sorted(PARTS))}"
-    if not all(map(_numbers, found.values())):
-        return "holds something else than lists of numbers"
-    curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
-    if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
-        return f"has not one value of {', '.join(curves)} for each of {row.rounds} rounds"
-    return None
-
-
-def _disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
-    """Where the figures of a row are not those of its curves."""
-    for name, rule in METRICS.items():
-        if rule.curve and row.has(name):
-            here = history[rule.curve][-1 if rule.at == "last" else (row.best_round or 0) - 1]
-            there = getattr(row, name)
-            if here != there:
-                yield f"{name} is {there!r} in the row and {here!r} in its curves"
-
-
-def _numbers(part: Any) -> bool:
-    """Whether a part of a side file is lists of numbers, with names or without."""
-    lists = list(part.values()) if isinstance(part, dict) else part
-    return isinstance(lists, list) and all(isinstance(each, list) and all(map(_number, each)) for each in lists)
-
-
-def _number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGE)
+        findings.add(place, wrong, RERUN)
+    if stored is None or row.status != "ok" or not row.in_time:
+        return stored
+    for what in curves.disagreeing(stored["history"], row):
+        findings.add(place, what, RERUN)
+    for what in curves.impossible(stored, row, cell) if cell else ():
+        findings.add(place, what, RERUN, warning=line not in fresh)
+    return stored
 
 
 def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
@@ -102,9 +81,11 @@ def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> 
 
 
 def _short(about: dict[str, Any] | None) -> bool:
-    """Whether this is a description of a machine and its packages, and short."""
+    """Whether this is a whole description of a machine and its packages, and short."""
     packages = (about or {}).get("packages", {})
-    if not about or not set(about) <= ENVIRONMENT or not isinstance(packages, dict) or len(packages) > 100:
+    if not about or set(about) != ENVIRONMENT or not isinstance(packages, dict) or len(packages) > 100:
+        return False
+    if not set(COMPUTING) <= set(packages):
         return False
     return all(map(_brief, [*({**about, "packages": None}).values(), *packages, *packages.values()]))
 
@@ -131,5 +112,7 @@ def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None
         if folder.submission and methods - {found.method}:
             what = f"about {found.method!r}, but there are rows of {', '.join(sorted(methods - {found.method}))}"
             findings.add(folder.place(file), what, "one method a submission")
+        elif not folder.submission and found.method not in methods:
+            findings.add(folder.place(file), f"about {found.method!r}, of which there are no rows", "remove the file")
         elif not folder.submission and PurePosixPath(file).stem != safe_name(found.method):
             findings.add(folder.place(file), f"about {found.method!r}", f"name it {safe_name(found.method)}.yaml")

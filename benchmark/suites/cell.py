@@ -7,14 +7,15 @@ import json
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...datasets import DATASETS
+from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
-from ...registry import Registry, UserError
+from ...registry import Registry, UserError, first_error, one_line
+from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
 from ..store.provenance import canonical, origin
-from ..store.schema import Row
+from ..store.schema import RULES, Row
 from ..store.versions import source_version
 from .identity import TRAINING, identity
 from .plugins import REGISTRIES
@@ -56,7 +57,8 @@ class Cell(Part):
     """Everything that decides a run's numbers, except the code. Two cells are the same when their keys are.
 
     backbones: one for all clients, or several: client k then has entry k mod length. seed: drives the partition, the
-    split, the initialisation and every draw in training, so cells that differ in the method only are paired.
+    split, the initialisation and every draw in training, so cells that differ in the method only are paired. tuning:
+    how its settings were chosen, as its row says it; not part of what it is.
     """
 
     dataset: Choice
@@ -67,11 +69,12 @@ class Cell(Part):
     method: Choice
     training: TrainConfig
     seed: int
+    tuning: str = ""
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
-        found = self.model_dump(mode="json")
+        found = self.model_dump(mode="json", exclude={"tuning"})
         for kind in SINGLE:
             found[kind]["params"] = _identity(kind, getattr(self, kind))
         for own, choice in zip(found["backbones"], self.backbones, strict=True):
@@ -114,9 +117,15 @@ class Cell(Part):
                 clients=row.clients,
                 training=TrainConfig(**json.loads(row.training)),
                 seed=row.seed,
+                tuning=row.tuning,
             )
         except (TypeError, RecursionError) as error:
             raise ValueError(str(error)) from None
+
+    @property
+    def training_json(self) -> str:
+        """The training configuration as rows have it."""
+        return canonical(identity(TrainConfig, TRAINING, "", self.training.model_dump(mode="json")))
 
     @property
     def backbone(self) -> str:
@@ -127,7 +136,11 @@ class Cell(Part):
         return f"{data} {self.backbone} {self.method.name} seed {self.seed}"
 
     def row(self, suite: str, **values: Any) -> Row:
-        """A result row with the columns that name the cell filled in. `values`: status, started, environment, ..."""
+        """A result row with the columns that name the cell filled in. `values`: status, started, environment, ...
+
+        What methods and libraries say, they say in one printable line that a row may hold.
+        """
+        said = {name: one_line(values[name])[: RULES[name].longest] for name in ("error", "notes") if name in values}
         own, method = self.identity, METHODS.cls(self.method.name)
         several = [choice["params"] for choice in own["backbones"]]
         params = {"backbone": several[0] if len(several) == 1 else several}
@@ -141,9 +154,39 @@ class Cell(Part):
             clients=self.clients,
             backbone=self.backbone,
             method_version=source_version(method),
-            training=canonical(own[TRAINING]),
+            training=self.training_json,
             seed=self.seed,
+            tuning=self.tuning,
             reference=method.reference,
             origin=origin(method),
-            **values,
+            **values | said,
         )
+
+
+def train_config(values: dict[str, Any]) -> TrainConfig:
+    try:
+        return TrainConfig(**values)
+    except ValidationError as error:
+        raise first_error(error, TrainConfig, "training") from None
+
+
+def settled(cell: Cell) -> Cell:
+    """A cell checked, with its defaults filled in, and training and backbones as its method has them.
+
+    UserError for an unknown name or a wrong parameter.
+    """
+    method = cell.method.build(METHODS)
+    given = [entry.build(BACKBONES) for entry in cell.backbones]
+    # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
+    architecture = [own if own.name else other for own, other in zip(method.architecture(given), given, strict=True)]
+    return Cell(
+        dataset=cell.dataset.filled(DATASETS),
+        partition=cell.partition.filled(PARTITIONS),
+        clients=cell.clients,
+        split=cell.split.filled(SPLITS),
+        backbones=tuple(Choice(name=backbone.name, params=backbone.params()) for backbone in architecture),
+        method=Choice(name=cell.method.name, params=method.params()),
+        training=method.protocol(cell.training),
+        seed=cell.seed,
+        tuning=cell.tuning,
+    )

@@ -1,9 +1,9 @@
-"""Methods, datasets and backbones that live outside the package.
+"""Methods, datasets, partitions, splits and backbones that live outside the package.
 
 Python files and modules are imported when a command names them (`load_plugins`). Packages that are installed announce
-what they have under the entry point groups `fglbench.methods` and `fglbench.datasets`, the name of an entry point being
-that of the method or dataset; a package is imported when such a name is asked for, and not before, so that a broken one
-disturbs nobody else. What is built in cannot be replaced.
+what they have under the entry point groups `fglbench.methods`, `.datasets`, `.partitions`, `.splits` and `.backbones`,
+the name of an entry point being that of the method, dataset, ...; a package is imported when such a name is asked for,
+and not before, so that a broken one disturbs nobody else. What is built in cannot be replaced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from ..engine.backbones import BACKBONES
 REGISTRIES: dict[str, Registry[Any]] = {  # all that there is to choose from, by kind
     registry.kind: registry for registry in (METHODS, DATASETS, PARTITIONS, SPLITS, BACKBONES)
 }
-OPEN = (METHODS, DATASETS)  # what installed packages may add to
 PACKAGE = __name__.split(".")[0]
 
 
@@ -65,7 +64,7 @@ def refused(registry: Registry[Any]) -> list[str]:
 
 
 def _announced(registry: Registry[Any]) -> dict[str, list[EntryPoint]]:
-    points = entry_points(group=f"fglbench.{registry.kind}s") if registry in OPEN else ()
+    points = entry_points(group=f"fglbench.{registry.kind}s")
     several = {(point.name, _owner(point), point.value): point for point in points}
     found: dict[str, list[EntryPoint]] = {}
     for place in sorted(several):
@@ -98,7 +97,7 @@ def _resolve(registry: Registry[Any], name: str) -> type[Any] | None:
     return registry.cls(name)
 
 
-for _registry in OPEN:
+for _registry in REGISTRIES.values():
     _registry.resolver(partial(_resolve, _registry))
 
 

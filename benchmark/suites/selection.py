@@ -2,25 +2,28 @@
 
 Names choose among what a suite has; a method or dataset that it lacks is added to it, under the suite's protocol, so
 that a new method runs on the leaderboard's cells without an edit of the suite. Anything that departs from the protocol
-(`settings`, or a partition, client count, split or backbone that the suite lacks) is filed under `custom`.
+(`settings`, a partition, client count, split or backbone that the suite lacks, or data of the user's own) is filed
+under `custom`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ...datasets import DATASETS, PARTITIONS, SPLITS
+from ...datasets.owndata import OWN
 from ...registry import UserError
 from .cell import Cell, Choice
 from .settings import apply_settings, parse_setting
 from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
-from .suitefile import leaderboard_suites, load_suite
+from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 
 B = TypeVar("B", bound=BaseModel)
-CUSTOM = "custom"
 PROTOCOL = ("partitions", "clients", "splits", "backbones")
 AXES: dict[str, Any] = {
     "methods": Method,
@@ -34,7 +37,8 @@ AXES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings."""
+    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own: a dataset
+    of the user's own (`own:NAME`), with its clients and its split where no others are named."""
 
     suites: tuple[str, ...] = ()
     all_suites: bool = False
@@ -47,19 +51,43 @@ class Request:
     backbones: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     settings: tuple[str, ...] = ()
+    own: str | None = None
 
 
 def select(request: Request) -> list[tuple[str, Cell]]:
     """(suite, cell) for everything asked for, each once. UserError for anything unknown, or when nothing is left."""
     settings = [parse_setting(text) for text in request.settings]
+    request = _with_own(request, request.own) if request.own else request
     found: list[tuple[str, Cell]] = []
+    untuned: list[str] = []
+    refused: list[str] = []
     for suite in _suites(request):
-        narrowed, departs = _narrow(suite, request)
+        narrowed, departs = narrow(suite, request)
+        untuned += _untuned(narrowed)
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
-        found += [(CUSTOM if departs or settings else suite.name, cell) for cell in cells]
+        reasons = [_impossible(cell) for cell in cells]
+        refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
+        possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
+        found += [(CUSTOM if departs or settings else suite.name, cell) for cell in possible]
+    left = untuned + refused
+    if left and not found:
+        raise UserError(left[0])
+    for told in left:
+        warnings.warn(f"{told}; their cells are left out", stacklevel=2)
     if not found:
         raise UserError("nothing matches: the chosen suites have no cell with this combination of methods and datasets")
     return list({(name, cell.key): (name, cell) for name, cell in found}.values())
+
+
+def _with_own(request: Request, name: str) -> Request:
+    data = DATASETS.build(name).load()
+    owner, split = getattr(data, "owner", None), getattr(data, "fixed_split", None)
+    chosen = replace(request, datasets=(*request.datasets, name))
+    if owner is not None:
+        chosen = replace(chosen, partitions=chosen.partitions or ("own",))
+        if chosen.partitions == ("own",):
+            chosen = replace(chosen, clients=chosen.clients or (int(owner.max()) + 1,))
+    return replace(chosen, splits=chosen.splits or ("fixed",)) if split else chosen
 
 
 def _suites(request: Request) -> list[Suite]:
@@ -76,14 +104,35 @@ def _suites(request: Request) -> list[Suite]:
     return [load_suite(name) for name in request.suites or ("leaderboard",)]
 
 
-def _narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
+def _untuned(suite: Suite) -> list[str]:
+    """What is said of the cells that are left out until they are tuned; nothing where there are none."""
+    missing = suite.untuned()
+    if not missing:
+        return []
+    methods, datasets = (",".join(dict.fromkeys(names)) for names in zip(*missing, strict=True))
+    told = f"suite {suite.name!r}: no tuned settings of {methods} on {datasets} in {suite.tuned_file}"
+    return [f"{told}; `fglbench tune -s {suite.name} -m {methods} -d {datasets}` makes them"]
+
+
+def _impossible(cell: Cell) -> str:
+    """Why no data can be cut as a cell wants it; empty where they can."""
+    dataset = DATASETS.cls(cell.dataset.name)
+    for verb, choice, registry in (("cuts", cell.partition, PARTITIONS), ("is for", cell.split, SPLITS)):
+        try:
+            choice.build(registry).check_task(dataset, verb, registry)
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
     """The suite with the wanted values on each axis, and whether it departs from the suite's protocol."""
     departs = False
     blocks = list(suite.cross)
     for axis in AXES:
         wanted, present = _values(axis, getattr(request, axis)), _labels(blocks, axis)
         new = [value for label, value in wanted.items() if label not in present]
-        departs |= bool(new) and axis in PROTOCOL
+        departs |= bool(new) and (axis in PROTOCOL or any(str(_label(value)).startswith(OWN) for value in new))
         if wanted:
             blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
             blocks = [block for block in blocks if block.methods and block.datasets]

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from ... import yamltext
 from ...registry import UserError, did_you_mean
 from ..engine.config import FORMER, TrainConfig
-from .cell import SINGLE, Cell, Choice
+from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
-from .suite import settled, train_config
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,9 @@ def parse_setting(text: str) -> Setting:
     if section == "training":
         name = FORMER.get(name, name)
     try:
-        return Setting(section or None, name, yaml.safe_load(value))
-    except (yaml.YAMLError, ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list
-        raise UserError(f"--set {key:.60}: {value!r:.60} is not a value") from None
+        return Setting(section or None, name, yamltext.parse(value, "")[1])
+    except UserError as error:
+        raise UserError(f"--set {key:.60}: {value!r:.60} is not a value: {str(error).rpartition(': ')[2]}") from None
 
 
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:

@@ -14,6 +14,9 @@ be a list, so a block of single values lists one cell.
       methods: [fedavg, {name: fedprox, params: {mu: 0.1}}]
       seeds: 3                                           # 0, 1, 2
 
+`params: tuned` of a method stands for what `fglbench tune` chose for it on each dataset; `tuned` of the suite names the
+file of these settings, where it is not called as the suite is (`tuned.py`).
+
 A dataset may override `partitions`, `clients`, `splits`, `backbones` and `training` of its block; a method may override
 `backbones` and `training`. Training settings are merged key by key: suite, block, dataset, method; the last one wins.
 """
@@ -22,21 +25,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
-from ...registry import Registry, UserError, first_error
+from ...registry import Registry, UserError
 from ..engine.backbones import BACKBONES
-from ..engine.config import TrainConfig
-from .cell import Cell, Choice, Part
+from .cell import Cell, Choice, Part, settled, train_config
+from .tuned import Table, read_tuned, tuned_file
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Part)
+
+TASK_AXES = ("partitions", "clients", "splits", "backbones")
 
 MOST_SEEDS = 10_000
 SEED_BOUND = 2**31
+TUNED = "tuned"  # params of a method that `fglbench tune` chooses
+
 
 def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
@@ -44,6 +53,12 @@ def _as_list(value: Any) -> Any:
 
 def _as_entry(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
+
+
+def _as_method(value: Any) -> Any:
+    value = _as_entry(value)
+    tuned = isinstance(value, dict) and value.get("params") == TUNED
+    return {**value, "params": {}, "tuned": True} if tuned else value
 
 
 def _as_backbones(value: Any) -> Any:
@@ -85,13 +100,6 @@ def _known(registry: Registry[Any]) -> AfterValidator:
     return _checked(lambda entry: entry.build(registry))
 
 
-def train_config(values: dict[str, Any]) -> TrainConfig:
-    try:
-        return TrainConfig(**values)
-    except ValidationError as error:
-        raise first_error(error, TrainConfig, "training") from None
-
-
 Several = Annotated[list[T], BeforeValidator(_as_list), Field(min_length=1)]
 Partition = Annotated[Choice, BeforeValidator(_as_entry), _known(PARTITIONS)]
 Split = Annotated[Choice, BeforeValidator(_as_entry), _known(SPLITS)]
@@ -112,10 +120,11 @@ class DatasetEntry(Choice):
 class MethodEntry(Choice):
     backbones: Several[Backbones] | None = None
     training: Training = Field({})
+    tuned: bool = False  # written as `params: tuned`
 
 
 Dataset = Annotated[DatasetEntry, BeforeValidator(_as_entry), _known(DATASETS)]
-Method = Annotated[MethodEntry, BeforeValidator(_as_entry), _known(METHODS)]
+Method = Annotated[MethodEntry, BeforeValidator(_as_method), _known(METHODS)]
 
 
 class Block(Part):
@@ -130,8 +139,11 @@ class Block(Part):
     seeds: Annotated[list[Seed], BeforeValidator(_as_seeds), Field(min_length=1)] = Field([0])
     training: Training = Field({})
 
-    def cells(self, training: dict[str, Any]) -> Iterator[Cell]:
-        """Every combination, neighbours sharing their data. UserError for an unknown name or parameter."""
+    def cells(self, training: dict[str, Any], table: Table) -> Iterator[Cell]:
+        """Every combination, neighbours sharing their data, but those that have to be tuned and are not in the table.
+
+        UserError for an unknown name or parameter, and for a seed that the method was tuned on.
+        """
         for dataset in self.datasets:
             axes: dict[str, list[Any]] = {
                 "partition": _first(dataset.partitions, self.partitions),
@@ -145,28 +157,24 @@ class Block(Part):
                 method = own["method"]
                 merged = {**training, **self.training, **dataset.training, **method.training}
                 for backbones in _first(method.backbones, dataset.backbones, self.backbones):
-                    yield settled(Cell(**own, backbones=tuple(backbones), training=train_config(merged)))
+                    cell = settled(Cell(**own, backbones=tuple(backbones), training=train_config(merged)))
+                    if not method.tuned:
+                        yield cell
+                    elif (chosen := table.get(method.name, {}).get(dataset.name)) is not None:
+                        yield chosen.scored(cell)
+
+    def base(self, tuned: bool) -> Block:
+        """See `Suite.base`. tuned: only methods with `params: tuned`."""
+        methods = [m.model_copy(update={"tuned": False}) for m in self.methods if m.tuned or not tuned]
+        return _with_firsts(self).model_copy(
+            update={"methods": [*map(_with_firsts, methods)], "datasets": [*map(_with_firsts, self.datasets)]}
+        )
 
 
-def settled(cell: Cell) -> Cell:
-    """A cell checked, with its defaults filled in, and training and backbones as its method has them.
-
-    UserError for an unknown name or a wrong parameter.
-    """
-    method = cell.method.build(METHODS)
-    given = [entry.build(BACKBONES) for entry in cell.backbones]
-    # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
-    architecture = [own if own.name else other for own, other in zip(method.architecture(given), given, strict=True)]
-    return Cell(
-        dataset=cell.dataset.filled(DATASETS),
-        partition=cell.partition.filled(PARTITIONS),
-        clients=cell.clients,
-        split=cell.split.filled(SPLITS),
-        backbones=tuple(Choice(name=backbone.name, params=backbone.params()) for backbone in architecture),
-        method=Choice(name=cell.method.name, params=method.params()),
-        training=method.protocol(cell.training),
-        seed=cell.seed,
-    )
+def _with_firsts(owner: B) -> B:
+    """With the first value of each axis that makes tasks."""
+    axes = {name: values[:1] for name in TASK_AXES if (values := getattr(owner, name, None))}
+    return owner.model_copy(update=axes)
 
 
 class Suite(Part):
@@ -177,9 +185,34 @@ class Suite(Part):
     leaderboard: bool = False
     order: int | None = None
     title: str = ""
+    tuned: str = ""
     training: Training = Field({})
     cross: Several[Block]
 
+    @property
+    def tuned_file(self) -> Path:
+        """Where the settings of its tuned methods are."""
+        return tuned_file(self.tuned or self.name)
+
     def cells(self) -> list[Cell]:
-        found = (cell for block in self.cross for cell in block.cells(self.training))
+        """All cells but those of `untuned`. UserError as `Block.cells`, and for a file of settings that is none."""
+        table = read_tuned(self.tuned_file) if self._tuned() else {}
+        found = (cell for block in self.cross for cell in block.cells(self.training, table))
         return list({cell.key: cell for cell in found}.values())
+
+    def untuned(self) -> list[tuple[str, str]]:
+        """(method, dataset) of what has to be tuned before it can run."""
+        wanted = self._tuned()
+        table = read_tuned(self.tuned_file) if wanted else {}
+        return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
+
+    def base(self) -> Suite:
+        """What is tuned: of each dataset the first partition, clients, split and backbones; of the methods those with
+        `params: tuned`, or all where none has them, with the settings that they have in the suite."""
+        only = bool(self._tuned())
+        return self.model_copy(update={"cross": [block.base(only) for block in self.cross]})
+
+    def _tuned(self) -> list[tuple[str, str]]:
+        pairs = (product(block.methods, block.datasets) for block in self.cross)
+        found = ((method, dataset) for block in pairs for method, dataset in block if method.tuned)
+        return list(dict.fromkeys((method.name, dataset.name) for method, dataset in found))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from ... import yamltext
 from ...registry import UserError, did_you_mean
+from ..store.places import NAME, RESERVED
 from .cell import Choice
 from .suite import Block, DatasetEntry, MethodEntry, Suite
 
 FOLDER = Path(__file__).parent
+CUSTOM = "custom"  # what rows with changed settings are filed under
+LARGEST, LONGEST = 2**18, 100  # bytes of a file, characters of a suite's name
 
 
 def suite_names() -> list[str]:
@@ -29,24 +35,34 @@ def load_suite(name: str) -> Suite:
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     try:
+        if path.stat().st_size > LARGEST:
+            raise UserError(f"{name!r} is larger than {LARGEST >> 10} KiB, which no suite is")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if path.parent == FOLDER:
             raise did_you_mean(name, suite_names(), "suite") from None
         raise UserError(f"no suite file {name!r}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read suite file {name!r}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read suite file {name!r:.200}: {reason}") from None
+    if path.resolve().parent != FOLDER.resolve():
+        _check_name(path)
     return parse_suite(text, path)
 
 
+def _check_name(path: Path) -> None:
+    """UserError for a file whose rows would lie among something else, for a suite is named after its file."""
+    name = path.stem.casefold()
+    if name in suite_names():
+        raise UserError(f"{path}: the benchmark has a suite {path.stem!r} of its own; rename the file")
+    if name in {*RESERVED, CUSTOM} or not re.fullmatch(NAME, path.stem) or len(name) > LONGEST:
+        raise UserError(f"{path}: rows cannot be filed under {path.stem!r:.80}; rename the file, as in my-suite.yaml")
+
+
+@cache
 def parse_suite(text: str, path: Path) -> Suite:
-    """A suite from YAML text; `path` gives its name and stands in messages."""
-    try:
-        tree, values = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise UserError(f"{place}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
+    """A suite from YAML text; `path` gives its name and stands in messages. The same text is read once."""
+    tree, values = yamltext.parse(text, str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path}: a suite is a mapping with `description` and `cross`")
     if "name" in values:

@@ -30,6 +30,7 @@ from ...benchmark.engine import (
     segment_product,
     stream,
 )
+from ...registry import tunable
 from ..fedavg import FedAvg
 from .links import Links, Pairs
 
@@ -56,7 +57,12 @@ class FedLIT(FedAvg):
     permutation; its first epoch keeps the labels of k-means, here they are taken by cosine from the start.
     """
 
-    types: int = Field(4, ge=1, description="link types (the paper's synthetic data: 4; our choice for real graphs)")
+    types: int = Field(
+        4,
+        ge=1,
+        description="link types (the paper's synthetic data: 4; our choice for real graphs)",
+        json_schema_extra=tunable(2, 4, 6),
+    )
     train_nodes: bool = Field(True, description="shared layers weigh by training nodes (released code), or `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ...benchmark.engine import Batch, Features, Params, Tensors, section, to_torch_csr
+from ...benchmark.engine import Batch, Features, Params, Parts, Tensors, in_parts, section, to_torch_csr
 from .dense import product
 from .neighgen import NeighGen, linear
 
@@ -77,9 +77,8 @@ class Answer:
             chosen = _nearest(self.made[p], x, targets[users.numpy()])
             towards = _masked(x, chosen, self.slope[p])
             weight = self.shown[f"slot.{p}.weight"].detach()
-            transposed = to_torch_csr(towards.T.tocsr()) if isinstance(towards, sp.csr_matrix) else towards.T
             held = to_torch_csr(towards) if isinstance(towards, sp.csr_matrix) else towards
-            found[f"slot.{p}.weight"] = torch.addmm(self.common_weight[p], transposed, self.inputs[p], alpha=-1)
+            found[f"slot.{p}.weight"] = in_parts(Reached(self.common_weight[p], towards, self.inputs[p]))
             found[f"slot.{p}.bias"] = self.common_bias[p] - torch.as_tensor(np.asarray(towards.sum(0)).ravel())
             wide.index_add_(0, users, torch.addmm(self.common_wide[p], held, weight, alpha=-1))
         wide *= self.keep * (self.wide > 0)
@@ -87,6 +86,33 @@ class Answer:
         found |= {"grow.1.weight": product(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
         found |= {"grow.0.weight": product(narrow.T, self.z), "grow.0.bias": narrow.sum(0)}
         return found
+
+
+class Reached(Parts):
+    """Gradients of one map's weights, `answers` of them added up: answers * common - towards^T @ inputs, (d, 2048).
+
+    What differs from client to client is `towards` (n, d), sparse where features are: so a sum of answers costs one
+    pass over the large matrix, and not one each.
+    """
+
+    def __init__(
+        self, common: torch.Tensor, towards: torch.Tensor | sp.csr_matrix, inputs: torch.Tensor, answers: int = 1
+    ) -> None:
+        self.common, self.towards, self.inputs, self.answers = common, towards, inputs, answers
+        self.shape = tuple(common.shape)
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [self.common]
+
+    def assemble(self) -> torch.Tensor:
+        turned = self.towards.T
+        left = turned if isinstance(turned, torch.Tensor) else to_torch_csr(turned.tocsr())
+        return torch.addmm(self.common, left, self.inputs, beta=self.answers, alpha=-1)
+
+    def plus(self, other: Parts) -> Reached | None:
+        if not isinstance(other, Reached) or other.common is not self.common:
+            return None
+        return Reached(self.common, self.towards + other.towards, self.inputs, self.answers + other.answers)
 
 
 def _nearest(made: torch.Tensor, x: Features, targets: np.ndarray) -> np.ndarray:

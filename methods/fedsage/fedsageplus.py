@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -188,9 +189,4 @@ class FedSagePlus(FedSage, Generation):
 def add(values: Leaf) -> torch.Tensor:
     """The sum of equally shaped tensors; zeros that are expanded from one stay so."""
     stored = [value for value in values if any(value.stride())]
-    if len(stored) < 2:
-        return (stored or values)[0]
-    total = stored[0] + stored[1]
-    for value in stored[2:]:
-        total += value
-    return total
+    return reduce(torch.add, stored or values[:1])

@@ -21,6 +21,12 @@ def rows_of(cohort: Cohort, nodes: Nodes) -> torch.Tensor:
     return cohort.batch.rows["train"] if nodes == "train" else torch.arange(len(cohort.batch.owner))
 
 
+def mean_of(cohort: Cohort, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
+    """(N,) a value a node -> (K,) each client's mean over its training nodes, or over all its nodes."""
+    rows = rows_of(cohort, nodes)
+    return cohort.mean_over(values[rows] if nodes == "train" else values, rows)
+
+
 def kl(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
     """(N,) KL(teacher || student) = sum_c p_c (log p_c - log q_c)."""
     return F.kl_div(student, teacher.detach(), reduction="none", log_target=True).sum(1)

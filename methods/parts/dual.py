@@ -73,8 +73,12 @@ class DualModel(LocalTraining):
 
     def client(self, cohort: Cohort) -> Tree:
         cohort.load(as_shared(cohort.received["model"]))
-        cohort.fit(self.local_loss)
+        self.teach(cohort)
         return {"model": shared_part(cohort.params)}
+
+    def teach(self, cohort: Cohort) -> None:
+        """The local epochs of a round."""
+        cohort.fit(self.local_loss)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = average(uploads["model"], self.weights(server, uploads))

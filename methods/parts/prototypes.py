@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 from ...benchmark.engine import Batch, Cohort, Download, Network, Params, Server, Tree, segment_sum
+from ...registry import tunable
 from .heads import CommonWidth
 
 FAR = 1e9  # a distance no embedding reaches
@@ -55,7 +56,9 @@ class PrototypeExchange(CommonWidth):
     classes k has training nodes of; down the (C, h) global table. Subclasses give the server's rule.
     """
 
-    lam: float = Field(1.0, ge=0, description="lambda, weight of R (FedProto's code)")
+    lam: float = Field(
+        1.0, ge=0, description="lambda, weight of R (FedProto's code)", json_schema_extra=tunable(0.1, 1.0, 10.0)
+    )
     squared: Literal["mean", "sum"] = Field(
         "mean", description="R: squared difference averaged over nodes and the h entries (code), or summed over entries"
     )

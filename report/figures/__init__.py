@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import matplotlib as mpl
@@ -24,13 +23,13 @@ from ..standings import Standings
 from . import (
     cka,
     convergence,
-    critical_difference,
+    cost,
+    forest,
     heat_maps,
     label_distribution,
     per_client,
     sensitivity,
     style,
-    trade_off,
     tsne,
 )
 
@@ -53,7 +52,7 @@ class Plot:
         with mpl.rc_context(style.RC):
             buffer = io.BytesIO()
             self.draw(found).savefig(buffer, format="png", metadata={"Software": None})
-        return buffer.getvalue()
+        return style.small(buffer)
 
     def digest(self, found: dict[str, Any]) -> str:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of
@@ -68,11 +67,9 @@ def _source(module: str) -> str:
 
 
 PLOTS = [
-    Plot("critical_difference.png", critical_difference.CAPTION, critical_difference.data, critical_difference.draw),
+    Plot("tiers.png", forest.CAPTION, forest.data, forest.draw),
+    Plot("cost.png", cost.CAPTION, cost.data, cost.draw),
     Plot("rank_heatmap.png", heat_maps.RANKS, heat_maps.rank_data, heat_maps.draw_ranks),
-    Plot("win_rate.png", heat_maps.WIN_RATES, heat_maps.win_rate_data, heat_maps.draw_win_rates),
-    Plot("score_vs_bytes.png", trade_off.BYTES, partial(trade_off.data, cost="traffic"), trade_off.draw),
-    Plot("score_vs_seconds.png", trade_off.SECONDS, partial(trade_off.data, cost="train_seconds"), trade_off.draw),
     Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw),
     Plot("per_client.png", per_client.CAPTION, per_client.data, per_client.draw),
     Plot("sensitivity.png", sensitivity.CAPTION, sensitivity.data, sensitivity.draw, contest=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..standings import Standings
 from .style import COLOURS, DASHES, FAINT, facets, legend_below, name_outer, short
 
 SHOWN = 6
+SERIES = ("seed", "round", "value")
 CAPTION = (
     "Test score by round: mean over seeds, band of one standard deviation. The methods highest on the board are in"
     " colour, the others in grey. A run that stopped early keeps its last value."
@@ -22,21 +24,34 @@ CAPTION = (
 def data(standings: Standings) -> dict[str, Any] | None:
     """Curves of each task: rounds, mean and standard deviation over seeds of every entrant; and whom to highlight."""
     board = standings.board
-    curves = board.curves("score")
+    curves = board.score_curves
     if curves.empty:
         return None
     panels = []
     for task, own in curves.groupby("task_label", sort=True):
         lines = []
         for name, runs in own.groupby("entrant", sort=True):
-            grid = runs.pivot_table(index="round", columns="seed", values="value").sort_index().ffill()
-            spread = grid.std(axis=1, ddof=1).fillna(0.0).tolist()  # none where there is one seed
-            found = {"round": grid.index.tolist(), "mean": grid.mean(axis=1).tolist(), "std": spread}
-            lines.append({"name": name, **found})
+            lines.append({"name": name, **_over_seeds(*(runs[column].to_numpy() for column in SERIES))})
         panels.append({"task": task, "lines": lines})
     mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
     order = list(standings.table.index) + [name for name in mean_score.index if name not in standings.table.index]
-    return {"panels": panels, "highlighted": [name for name in order if name in set(curves["entrant"])][:SHOWN]}
+    drawn = set(curves["entrant"].unique())
+    return {"panels": panels, "highlighted": [name for name in order if name in drawn][:SHOWN]}
+
+
+def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[str, list[float]]:
+    """Mean and sample deviation over seeds at every round that any seed has; where one has none, its last value."""
+    seeds, column = np.unique(seed, return_inverse=True)
+    rounds, line = np.unique(round, return_inverse=True)
+    grid = np.full((len(rounds), len(seeds)), np.nan)
+    grid[line, column] = value
+    last = np.maximum.accumulate(np.where(np.isnan(grid), 0, np.arange(len(rounds))[:, None]))
+    grid = np.take_along_axis(grid, last, axis=0)
+    kept = grid[:, ~np.isnan(grid).all(axis=0)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rounds that nobody has a value of
+        mean, std = np.nanmean(kept, axis=1), np.nanstd(kept, axis=1, ddof=1)
+    return {"round": rounds.tolist(), "mean": mean.tolist(), "std": np.nan_to_num(std).tolist()}  # 0 for one seed
 
 
 def draw(found: dict[str, Any]) -> Figure:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..standings import Standings
 
+WHOLE = ("global_on_global", "personal_on_global")
 METHODS, TASKS = 6, 3  # panels in a row, and rows, of a figure that stays readable and small
 
 
@@ -24,21 +25,25 @@ def shown(
     entrants come in the order of the standings.
     """
     board, tasks = standings.board, []
+    place, rows = {name: number for number, name in enumerate(standings.order)}, dict[str, list[dict[str, Any]]]()
+    for row in board.scored[["task_label", "entrant", "seed", "key", *WHOLE]].to_dict("records"):
+        if row["entrant"] in place:
+            rows.setdefault(row["task_label"], []).append({str(name): value for name, value in row.items()})
     for task in board.tasks:
-        rows = board.scored[board.scored["task_label"] == task]
         seeds: dict[int, list[dict[str, Any]]] = {}
-        for name in standings.order:
-            for row in rows[rows["entrant"] == name].sort_values("seed").to_dict("records"):
-                picked = pick(board.arrays(str(row["key"])))
-                if picked is not None:
-                    whole = [row[column] for column in ("global_on_global", "personal_on_global")]
-                    accuracy = next((float(value) for value in whole if value == value), float("nan"))
-                    run = {"name": name, "accuracy": accuracy, **picked}
-                    seeds.setdefault(int(row["seed"]), []).append(run)
+        for row in sorted(rows.get(task, ()), key=lambda row: (place[row["entrant"]], row["seed"])):
+            picked = pick(board.arrays(str(row["key"])))
+            if picked is not None:
+                whole = [row[column] for column in WHOLE]
+                accuracy = next((float(value) for value in whole if value == value), float("nan"))
+                run = {"name": row["entrant"], "accuracy": accuracy, **picked}
+                seeds.setdefault(int(row["seed"]), []).append(run)
         if seeds:
             seed = max(sorted(seeds), key=lambda one: len(seeds[one]))
             tasks.append({"task": task, "seed": seed, "runs": seeds[seed][:METHODS]})
-    return {"tasks": tasks[:TASKS]} if tasks else None
+        if len(tasks) == TASKS:
+            break
+    return {"tasks": tasks} if tasks else None
 
 
 def sound(rows: np.ndarray | None) -> bool:

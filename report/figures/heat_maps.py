@@ -1,5 +1,4 @@
-"""Heat maps of the ranked methods: the rank of each on every dataset (who is good everywhere, and who somewhere), and
-how often the method of a row scores above the method of a column, over datasets."""
+"""A heat map of the ranked methods: the rank of each on every dataset. Who is good everywhere, and who somewhere?"""
 
 from __future__ import annotations
 
@@ -12,14 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..standings import Standings
-from ..statistics import ranks, win_rates
+from ..statistics import ranks
 from .style import legible, short
 
-RANKS = "Rank of each method on each dataset (1 is best); methods in order of their mean rank."
-WIN_RATES = (
-    "Share of datasets on which the method of the row scores above the method of the column, in percent; a tie counts"
-    " half."
-)
+RANKS = "Rank of each method on each dataset (1 is best); methods by tier and mean rank."
 
 
 def rank_data(standings: Standings) -> dict[str, Any] | None:
@@ -27,14 +22,6 @@ def rank_data(standings: Standings) -> dict[str, Any] | None:
         return None
     grid = ranks(standings.board.by_dataset)[list(standings.table.index)]
     return {"names": list(grid.columns), "datasets": list(grid.index), "ranks": grid.to_numpy().tolist()}
-
-
-def win_rate_data(standings: Standings) -> dict[str, Any] | None:
-    if len(standings.board.ranked) < 2:
-        return None
-    names = list(standings.table.index)
-    rates = win_rates(standings.board.by_dataset[names]).to_numpy()
-    return {"names": names, "rates": [[None if np.isnan(x) else float(x) for x in line] for line in rates]}
 
 
 def draw_ranks(found: dict[str, Any]) -> Figure:
@@ -48,21 +35,6 @@ def draw_ranks(found: dict[str, Any]) -> Figure:
         linewidths=0.5, annot_kws={"fontsize": 8.5}, cbar_kws={"label": "rank", "ticks": MaxNLocator(integer=True)},
     )  # fmt: skip
     figure.axes[-1].invert_yaxis()
-    return figure
-
-
-def draw_win_rates(found: dict[str, Any]) -> Figure:
-    names = [short(name, 28) for name in found["names"]]
-    rates = 100 * np.array(found["rates"], dtype=float)
-    side = 0.37 * len(names) + 1.0
-    figure = Figure(figsize=(side + 2.6, side + 1.6), layout="constrained")
-    axes = figure.subplots()
-    _heat_map(
-        axes, rates, names, names, 45, cmap="PuOr", vmin=0, vmax=100, annot=True, fmt=".0f", mask=np.isnan(rates),
-        square=True, linewidths=0.4, annot_kws={"fontsize": 8},
-        cbar_kws={"label": "row above column, %", "shrink": 0.6},
-    )  # fmt: skip
-    axes.set_facecolor("#BDBDBD")
     return figure
 
 

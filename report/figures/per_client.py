@@ -23,13 +23,13 @@ COLUMNS = ("score", "global_on_local", "personal_on_local")  # the first that ha
 def data(standings: Standings) -> dict[str, Any] | None:
     """For each task and entrant the clients' scores in increasing order, averaged over seeds."""
     board, panels = standings.board, []
+    keys = board.scored.groupby(["task_label", "entrant"])["key"].agg(list)
     for task in board.tasks:
         lines = []
         for name in standings.order:
             if not board.full.loc[task, name]:
                 continue
-            own = board.scored[(board.scored["task_label"] == task) & (board.scored["entrant"] == name)]
-            runs = [_scores(board.stored(str(key)).get("per_client")) for key in own["key"]]
+            runs = [_scores(board.stored(str(key)).get("per_client")) for key in keys[task, name]]
             if all(len(run) > 1 for run in runs):
                 lines.append({"name": name, "scores": spread(runs).tolist()})
         if lines:
@@ -49,7 +49,10 @@ def _scores(found: Any) -> np.ndarray:
     for column in COLUMNS:
         values = found.get(column) if isinstance(found, dict) else None
         if isinstance(values, list) and len(values) > 1:
-            numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
+            try:
+                numbers = np.array(values, dtype=float)
+            except (TypeError, ValueError):  # a file that anyone may have written
+                numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
             return numbers[np.isfinite(numbers)]
     return np.empty(0)
 

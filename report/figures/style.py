@@ -6,6 +6,7 @@ eight markers make 56 distinct pairs.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
+from PIL import Image
 from seaborn.utils import relative_luminance
 
 from ..text import data_size, plain
@@ -41,6 +43,14 @@ RC: dict[Any, Any] = {
     "svg.hashsalt": "fglbench",
     "savefig.dpi": 160,
 }
+
+
+def small(png: io.BytesIO) -> bytes:
+    """The same picture with a palette of 64 colours: a fifth of the bytes."""
+    picture, found = Image.open(png), io.BytesIO()
+    palette = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    palette.save(found, "PNG", optimize=True, dpi=picture.info["dpi"])
+    return found.getvalue()
 
 
 def short(label: object, limit: int = 34) -> str:

@@ -45,6 +45,12 @@ class Appearance:
         scores = {task: tables.score(task, entrant) for task in board.tasks}
         return cls(entrant, scores, board.standing(name), ", ".join(sorted(set(own["backbone"]))), troubles)
 
+    @property
+    def tier(self) -> str:
+        """Its tier, and how many there are."""
+        tiers = self.entrant.standings.contest.tiers
+        return f"tier {tiers[self.entrant.name]} of {max(tiers.values())}" if tiers else "no tiers"
+
     def marked(self, mark: str) -> dict[str, SheetCell]:
         """The scores on the tasks where it leads ("best"), or is not told apart from who does ("equal")."""
         return {task: cell for task, cell in self.scores.items() if cell.mark == mark}
@@ -52,7 +58,7 @@ class Appearance:
 
 def columns() -> list[SheetColumn]:
     """What of a ranking is said of each board. The place is told with how many there are, who leads below the table."""
-    return [column for column in tables.RANKING if column.title not in ("#", "Method", "Wins", tables.GROUP)]
+    return [column for column in tables.RANKING if column.title not in ("Tier", "Method", "Wins")]
 
 
 @dataclass(frozen=True)

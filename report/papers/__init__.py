@@ -1,7 +1,8 @@
 """The papers' own results, cell by cell, and what each of their tables is among our cells.
 
     tables.csv    1074 printed results: figures are facts, cited by paper and table; empty where a figure is not legible
-    NAME.yaml     one paper: citation, the meaning of its words (`map`), its claims, its errors, and our choices
+    NAME.yaml     one paper: citation, the meaning of its words (`map`), its claims, its errors, our choices
+                  and its readings
 
 The suite of a table has the table's key in the YAML file (`fgssl-table1`) and stands in benchmark/suites/.
 """
@@ -14,7 +15,8 @@ from importlib import resources
 
 import yaml
 
-from .paper import Claim, Extra, Filter, Paper, Place, Printed, Reading, Table
+from .paper import Claim, Extra, Paper, Place, Printed, Table
+from .reading import Filter, Reading
 
 __all__ = ["Claim", "Extra", "Filter", "Paper", "Place", "Printed", "Reading", "Table", "papers", "printed", "tables"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from .reading import Filter, Reading, cells, merged
 
 AXES = ("dataset", "partition", "clients", "split", "method", "variant", "metric")
 COLUMNS = {"accuracy": "score", "clustering_accuracy": "score", "f1_macro": "macro_f1"}  # a metric's column of a row
 
-# Which rows: a column's value, or for columns of JSON the parameters that must have these values.
-Filter = dict[str, str | int | dict[str, Any]]
 Place = tuple[str, ...]  # a value for each of a table's column axes
 Value = Annotated[float | None, BeforeValidator(lambda text: None if text == "" else text)]
 
@@ -52,15 +52,8 @@ class Printed(_Frozen):
         return {axis: str(getattr(self, axis)) for axis in AXES}
 
 
-class Reading(_Frozen):
-    """One way to read an ambiguous protocol: its cells are compared with the table separately."""
-
-    name: str = ""
-    where: Filter = {}
-
-
 class Extra(_Frozen):
-    """Cells of the suite that no figure of the table stands for, shown below it."""
+    """Cells of the suite that no figure of the table stands for, shown below it under each reading."""
 
     name: str
     where: Filter
@@ -86,6 +79,7 @@ class Table(_Frozen):
     map: dict[str, dict[str, Filter]] = {}
     averages: dict[str, dict[str, list[str]]] = Field({}, description="a value of an axis that is a mean over others")
     labels: dict[str, str | dict[str, str]] = {}
+    readings: list[Reading] = Field([], description="of this table alone, besides the paper's")
     extra: list[Extra] = []
     claims: list[Claim] = []
     choices: list[str] = []
@@ -118,12 +112,15 @@ class Paper(_Frozen):
 
         Raises KeyError for a word of the paper that is not in `map`.
         """
-        found: Filter = {}
-        for axis, value in row.place.items():
-            for column, wanted in self._meaning(table, axis, value).items():
-                old = found.get(column)
-                found[column] = old | wanted if isinstance(old, dict) and isinstance(wanted, dict) else wanted
-        return found
+        return merged(*(self._meaning(table, axis, value) for axis, value in row.place.items()))
+
+    def readings_of(self, table: Table) -> list[Reading]:
+        """The base, then the others."""
+        return [*self.readings, *table.readings]
+
+    def cells(self, table: Table, reading: Reading, own: Filter) -> list[Filter]:
+        """The cells of the table's suite whose words mean `own`, under a reading: a filter for each of its options."""
+        return cells(self.readings_of(table), reading, own)
 
     def _meaning(self, table: Table, axis: str, value: str) -> Filter:
         for words in (table.map.get(axis, {}), self.map.get(axis, {})):

@@ -10,19 +10,26 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from .. import origins as provenance
 from ..board import Board
-from ..papers import Filter, Paper, Table, papers, printed, tables
+from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
 from ..templating import document
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
-from .beside import page, signed
-from .match import SuiteRows
+from .beside import page
+from .match import SuiteRows, chosen
 from .view import View, csv
+from .wording import signed
 
 __all__ = ["files", "texts", "views"]
 
 INDEX = "REPRODUCTION.md"
-HEADERS = ["Table", "Suite", "Figures", "Seeds", "Median difference", "Claims: hold", "do not hold", "cannot be told"]
+VERDICTS = ("holds", "does not hold", "cannot be told")
+HEADERS = [
+    "Table", "Suite", "Figures", "Seeds", "Median difference", "Claims: hold", "do not hold", "cannot be told",
+    "gain as printed",
+]  # fmt: skip
 
 
 def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dict[str, Any]]) -> dict[Path, str]:
@@ -32,7 +39,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
     for board in boards:
         if board.suite not in tables():
             continue
-        rows = SuiteRows(board.rows)
+        rows = SuiteRows(board.rows, board.stored)
         made[board.suite] = own = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
@@ -50,36 +57,40 @@ def files(results: Path) -> list[Path]:
 
 
 def views(suite: str, rows: SuiteRows) -> list[View]:
-    """The suite's table under each reading of its protocol."""
+    """The suite's table under each reading of its protocol, the base first."""
     paper, spec = tables()[suite]
-    figures = list(paper.rows(spec, printed()))
-    return [View.of(paper, spec, reading, figures, rows) for reading in paper.readings]
+    base = View.base(paper, spec, list(paper.rows(spec, printed())), rows)
+    return [base, *(base.under(reading, rows) for reading in paper.readings_of(spec)[1:])]
 
 
 def _extra_table(suite: str, rows: SuiteRows) -> str:
     """Cells of the suite that stand for no figure of the table, a column for each dataset and number of clients."""
     paper, spec = tables()[suite]
+    base, *others = paper.readings_of(spec)
     lines: dict[tuple[str, ...], dict[tuple[str, int], str]] = {}
-    several = any(reading.name for reading in paper.readings)
-    for extra, reading in product(spec.extra, paper.readings):
-        name = (extra.name, reading.name) if several else (extra.name,)
-        if found := _extra(rows, extra.where | reading.where):
-            lines.setdefault(name, {}).update(found)
+    for extra, reading in product(spec.extra, (base, *others)):
+        options, known = (paper.cells(spec, each, extra.where) for each in (reading, base))
+        if reading == base or options != known or reading.round != base.round:
+            name = (extra.name, reading.id) if others else (extra.name,)
+            if found := _extra(rows, options, reading):
+                lines.setdefault(name, {}).update(found)
     if not lines:
         return ""
     places = sorted(set().union(*lines.values()))
-    told = ["Ours, %", "Reading"] if several else ["Ours, %"]
+    told = ["Ours, %", "Reading"] if others else ["Ours, %"]
     headers = [*told, *(f"{md(dataset)}, {count(clients, 'client')}" for dataset, clients in places)]
     cells = [[*map(md, names), *(line.get(place, ABSENT) for place in places)] for names, line in lines.items()]
     return markdown(cells, headers, "l" * len(told) + "r" * len(places))
 
 
-def _extra(rows: SuiteRows, where: Filter) -> dict[tuple[str, int], str]:
-    """The scores of the rows that a filter admits, by dataset and number of clients."""
+def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tuple[str, int], str]:
+    """The scores of the rows that a reading's filters admit, by dataset and number of clients."""
     found = {}
-    for dataset, clients in rows.select(where)[["dataset", "clients"]].drop_duplicates().itertuples(index=False):
+    admitted = pd.concat([rows.select(where)[["dataset", "clients"]] for where in options]).drop_duplicates()
+    for dataset, clients in admitted.itertuples(index=False):
         place = str(dataset), int(clients)
-        ours = rows.ours(where | {"dataset": place[0], "clients": place[1]}, "score")
+        here = [where | {"dataset": place[0], "clients": place[1]} for where in options]
+        ours = chosen(rows, here, reading, "score")
         if ours.n:
             found[place] = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
     return found
@@ -90,23 +101,25 @@ def _index(made: Mapping[str, Sequence[View]]) -> str:
 
 
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
-    """A paper's tables, a line for each reading; a line of dashes where nothing was run."""
+    """A paper's tables, a line for each reading that was run; a line of dashes where nothing was."""
     rows = []
     for suite, spec in paper.tables.items():
-        not_run = [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 5]]
-        rows += [_line(suite, spec, view) for view in made.get(suite, ())] or not_run
+        not_run = [[f"{md(spec.table)}: {md(spec.shows)}", f"`{suite}`", "not run", *[ABSENT] * 6]]
+        shown = [view for i, view in enumerate(made.get(suite, ())) if view.ran or not i]
+        rows += [_line(suite, spec, view) for view in shown] or not_run
     return markdown(rows, HEADERS, "llrrrrrr")
 
 
 def _line(suite: str, spec: Table, view: View) -> list[str]:
-    named = f"; {md(view.reading.name)}" if view.reading.name else ""
+    named = f"; {md(view.reading.id)}" if view.reading.id else ""
     ran = [ours for ours in view.cells if ours.n]
-    verdicts: list[str] = [one.verdict for one in view.claims]
+    verdicts: list[str] = [one.verdict for one in view.own_claims]
     return [
         f"{md(spec.table)}: {md(spec.shows)}{named}",
         f"[{suite}]({suite}/{INDEX})",
         f"{len(ran)}/{len(view.cells)}",
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
         signed(view.gap, 2) if finite(view.gap) else ABSENT,
-        *(str(verdicts.count(word)) for word in ("holds", "does not hold", "cannot be told")),
+        *(str(verdicts.count(word)) for word in VERDICTS),
+        str(sum(one.size in ("agrees", "more") for one in view.own_claims)),
     ]

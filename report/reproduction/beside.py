@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..gaps import reasons
-from ..papers import Place, Printed
+from ..papers import Place
 from ..templating import document
-from ..text import count, finite, literal, md, number, table as markdown
+from ..text import count, literal, md, table as markdown
 from .judging import MIN_SEEDS, Judged
-from .match import difference, unit_values
+from .readings import claims_by_reading, definitions, figures_by_reading
 from .view import View
+from .wording import compared, printed, verdict
 
-MINUS = "\N{MINUS SIGN}"
 FEW = 3  # figures that share a note on the page
 
 
 def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str]) -> str:
-    """The whole page. views: one a reading of the protocol; extra: a table, or nothing."""
-    known = {"suite": suite, "views": views, "paper": views[0].paper, "spec": views[0].table, "least": MIN_SEEDS}
-    shown = {"extra": extra, "notes": _notes(views[0]), "missing": _missing(views), "facts": provenance}
-    return document("reproduction.md", **known, **shown, beside=_beside, claims=_claims, tally=tally)
+    """The whole page. views: one a reading of the protocol, the base first; extra: a table, or nothing."""
+    base, others = views[0], [view for view in views[1:] if view.ran]
+    known = {"suite": suite, "view": base, "paper": base.paper, "spec": base.table, "least": MIN_SEEDS}
+    readings = {
+        "readings": definitions(views),
+        "by_figure": figures_by_reading(base, others),
+        "by_claim": claims_by_reading(base, others),
+    }
+    shown = {"extra": extra, "notes": _notes(base), "missing": _missing(views), "facts": provenance}
+    return document("reproduction.md", **known, **readings, **shown, beside=_beside, claims=_claims, tally=tally)
 
 
 def _beside(view: View, block: Sequence[Place]) -> str:
@@ -29,33 +35,9 @@ def _beside(view: View, block: Sequence[Place]) -> str:
     return markdown(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
 
 
-def _digits(figure: Printed) -> int:
-    return 2 if figure.scale == 100 else 3
-
-
 def _compared(view: View, line: str, column: Place) -> str:
     figure = view.figure(line, column)
-    if figure is None:
-        return ""
-    ours, digits = view.ours[figure], _digits(figure)
-    paper = "not legible" if figure.mean is None else number(figure.mean, digits)
-    if figure.std is not None:
-        paper += f" ± {number(figure.std, digits)}"
-    if not ours.n:
-        states = sorted(set(ours.rows["status"]) - {"ok"}) if len(ours.rows) else []
-        word = "incomplete" if view.paper.is_mean(view.table, figure) and len(ours.rows) else ", ".join(states)
-        return f"{paper}<br>*{word or 'not run'}*"
-    mean, std = unit_values(figure, ours)
-    spread = f" ± {number(std, digits)}" if finite(std) else ""
-    gap = difference(figure, ours)
-    apart = f"<br>**{signed(gap, digits)}**" if finite(gap) else ""
-    return f"{paper}<br>*{number(mean, digits)}{spread}* (n={ours.n}){apart}"
-
-
-def signed(value: float, digits: int) -> str:
-    """With its sign, a typographic minus; zero has none."""
-    text = f"{abs(value):.{digits}f}"
-    return text if float(text) == 0 else f"{MINUS if value < 0 else '+'}{text}"
+    return f"{printed(figure)}<br>{compared(view, figure)}" if figure is not None else ""
 
 
 def _claims(view: View) -> list[str]:
@@ -68,25 +50,13 @@ def _claims(view: View) -> list[str]:
     for block in view.blocks:
         shown = [place for place in block if any(place in own for own in by_pair.values())]
         rows = [
-            [f"{view.row_label(better)} > {view.row_label(worse)}", *(_verdict(own.get(place)) for place in shown)]
+            [f"{view.row_label(better)} > {view.row_label(worse)}", *(verdict(own.get(place)) for place in shown)]
             for (better, worse), own in by_pair.items()
             if own.keys() & set(shown)
         ]
         if rows:
             found.append(markdown(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
     return found
-
-
-def _verdict(one: Judged | None) -> str:
-    if one is None:
-        return ""
-    if one.verdict in ("not run", "not claimed") or one.difference is None:
-        return f"*{one.verdict}*"
-    figure, gap = one.figures[0], one.difference
-    scale, digits = figure.scale, _digits(figure)
-    word = f"**{one.verdict}**" if one.verdict != "cannot be told" else one.verdict
-    sure = f" ({signed(scale * gap.low, digits)} to {signed(scale * gap.high, digits)})"
-    return f"{word}<br>{signed(scale * gap.mean, digits)}{sure if one.n >= MIN_SEEDS else f', n={one.n}'}"
 
 
 def tally(claims: Sequence[Judged]) -> str:
@@ -110,9 +80,9 @@ def _missing(views: Sequence[View]) -> list[str]:
     """Cells that have no score, or not for every seed that was run, and why, as markdown."""
     lines = []
     for view in views:
-        reading = f" ({md(view.reading.name)})" if view.reading.name else ""
+        reading = f" ({md(view.reading.id)})" if view.reading.id else ""
         for figure in view.figures:
-            if view.paper.is_mean(view.table, figure):
+            if figure not in view.own or view.paper.is_mean(view.table, figure):
                 continue
             ours = view.ours[figure]
             where = f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}{reading}"
@@ -122,6 +92,6 @@ def _missing(views: Sequence[View]) -> list[str]:
             if ours.settings > 1:
                 lines.append(f"{where}: rows of {ours.settings} different settings; for each seed the latest is shown")
         absent = sum(not len(ours.rows) for ours in view.cells)
-        if absent:
+        if absent and (view.ran or view is views[0]):
             lines.append(f"not run{reading}: {absent} of {count(len(view.cells), 'figure')}")
     return list(dict.fromkeys(lines))

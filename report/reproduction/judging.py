@@ -3,6 +3,7 @@ says by which rule)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +13,7 @@ from ..statistics import Difference, paired_difference
 from .match import Ours
 
 Ruling = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
+Size = Literal["less", "agrees", "more", ""]
 MIN_SEEDS = 3
 
 
@@ -23,6 +25,20 @@ class Judged:
     verdict: Ruling
     difference: Difference | None = None
     n: int = 0
+
+    @property
+    def gain(self) -> float:
+        """What the paper prints, in [0, 1]; NaN where a figure is missing."""
+        a, b = (figure.mean for figure in self.figures)
+        return (a - b) / self.figures[0].scale if a is not None and b is not None else math.nan
+
+    @property
+    def size(self) -> Size:
+        """Ours against the paper's gain: the interval lies below it, contains it or lies above it; "" for few seeds."""
+        if self.difference is None or self.n < MIN_SEEDS:
+            return ""
+        low, high = self.difference.low, self.difference.high
+        return "less" if high < self.gain else "more" if low > self.gain else "agrees"
 
 
 def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruling, Difference | None, int]:

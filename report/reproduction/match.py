@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,13 @@ class Ours:
     """What we have for one figure. seeds: score in [0, 1] by seed. rows: what it was taken from, failures included.
 
     settings: how many different cells a seed was found in; more than one when a suite has changed since.
+    chosen: the setting that was taken, where a reading chooses one on validation.
     """
 
     seeds: dict[int, float] = field(default_factory=dict)
     rows: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     settings: int = 1
+    chosen: str = ""
 
     @property
     def n(self) -> int:
@@ -36,44 +40,98 @@ class Ours:
         """Sample standard deviation over seeds, NaN for fewer than two."""
         return float(np.std(list(self.seeds.values()), ddof=1)) if self.n > 1 else np.nan
 
+    @property
+    def val(self) -> float:
+        """The mean of what validation says of the rows that have a score; least where there is none."""
+        value = float(self.rows.loc[self.rows["seed"].isin(self.seeds), "val"].mean()) if self.n else np.nan
+        return value if np.isfinite(value) else -np.inf
+
+    def only(self, seeds: Container[int]) -> Ours:
+        """Without the scores of other seeds."""
+        return replace(self, seeds={seed: score for seed, score in self.seeds.items() if seed in seeds})
+
 
 class SuiteRows:
-    """The rows of a suite, their JSON columns parsed once."""
+    """The rows of a suite, their JSON columns parsed once. stored: a key's side file, of which nothing was checked."""
 
-    def __init__(self, rows: pd.DataFrame) -> None:
-        self.rows = rows.reset_index(drop=True)
+    def __init__(self, rows: pd.DataFrame, stored: Callable[[str], dict[str, Any]] = lambda key: {}) -> None:
+        self.rows = rows.sort_values(["seed", "started", "key"], kind="stable").reset_index(drop=True)
+        self._figures = self.rows.drop(columns=sorted(JSON_COLUMNS))  # cut a thousand times: of narrower rows
+        self.stored = stored
         self.parsed = {column: [parse(value) or {} for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
+        self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
 
     def select(self, where: Filter) -> pd.DataFrame:
-        """The rows that a filter admits."""
+        """The rows that a filter admits, by seed and start."""
+        return self.rows[self._admitted(where)]
+
+    def _admitted(self, where: Filter) -> np.ndarray:
         keep = np.ones(len(self.rows), dtype=bool)
         for column, wanted in where.items():
-            if isinstance(wanted, dict):
-                keep &= [all(found.get(k) == v for k, v in wanted.items()) for found in self.parsed[column]]
-            else:
-                keep &= (self.rows[column] == wanted).to_numpy(dtype=bool)
-        return self.rows[keep]
+            for part in [{key: value} for key, value in wanted.items()] if isinstance(wanted, dict) else [wanted]:
+                keep &= self._have(column, part)
+        return keep
 
-    def ours(self, where: Filter, column: str) -> Ours:
-        """The scores of the rows that a filter admits; of several rows of one seed the one started last counts."""
-        found = self.select(where)
-        found = found.sort_values(["seed", "started", "key"], kind="stable")
-        settings = int(found.groupby("seed")["key"].nunique().max()) if len(found) else 1
+    def _have(self, column: str, wanted: str | int | dict[str, Any]) -> np.ndarray:
+        """Which rows have a value, or one parameter of a column of JSON (null: which lack it)."""
+        asked = repr((column, wanted))
+        if asked not in self._having:
+            if isinstance(wanted, dict):
+                ((key, value),) = wanted.items()
+                self._having[asked] = np.array([own.get(key) == value for own in self.parsed[column]], dtype=bool)
+            else:
+                self._having[asked] = (self.rows[column] == wanted).to_numpy(dtype=bool)
+        return self._having[asked]
+
+    def ours(self, where: Filter, column: str, round: str | int = "best") -> Ours:
+        """The scores of the rows that a filter admits; of several rows of one seed the one started last counts.
+
+        round: "best", the row's own score; "last" or a number, that of its history (which has the column `score`).
+        """
+        found = self._figures[self._admitted(where)]
+        cells = set(zip(found["seed"], found["key"], strict=True))
+        settings = max(Counter(seed for seed, _ in cells).values(), default=1)
         found = found.drop_duplicates("seed", keep="last")
+        if round != "best":
+            figures = [self._at(str(key), column, round) for key in found["key"]]
+            found = found.assign(**{column: pd.Series(figures, index=found.index, dtype=float)})
         scored = found[(found["status"] == "ok") & found[column].notna()]
         return Ours(dict(zip(map(int, scored["seed"]), map(float, scored[column]), strict=True)), found, settings)
+
+    def _at(self, key: str, column: str, round: str | int) -> float:
+        """A figure of the history at a round; NaN where the history has none."""
+        history = self.stored(key).get("history")
+        curve = history.get(column) if isinstance(history, dict) else None
+        place = -1 if round == "last" else int(round) - 1
+        value = curve[place] if isinstance(curve, list) and -len(curve) <= place < len(curve) else None
+        return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else np.nan
+
+
+def chosen(rows: SuiteRows, options: list[Filter], reading: Reading, column: str) -> Ours:
+    """The rows of the option that validation prefers, the first of equals; of one option, its rows.
+
+    Options are compared on the seeds that all of them have.
+    """
+    found = [rows.ours(where, column, reading.round) for where in options]
+    if len(found) == 1:
+        return found[0]
+    common = set.intersection(*(set(ours.seeds) for ours in found))
+    found = [ours.only(common) for ours in found]
+    best = max(range(len(found)), key=lambda i: found[i].val)
+    params = options[best]["method_params"]
+    told = ", ".join(f"{name} {params[name]}" for name in reading.choose) if isinstance(params, dict) else ""
+    return replace(found[best], chosen=told if common else "")
 
 
 def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: SuiteRows) -> Ours:
     """What we have for a printed figure under one reading of the protocol."""
-    parts = [
-        rows.ours(paper.where(table, part) | reading.where, figure.column) for part in paper.components(table, figure)
-    ]
+    means = [paper.where(table, part) for part in paper.components(table, figure)]
+    parts = [chosen(rows, paper.cells(table, reading, own), reading, figure.column) for own in means]
     if len(parts) == 1:
         return parts[0]
     common = set.intersection(*(set(part.seeds) for part in parts))  # a mean over cells, seed by seed
-    means = {seed: float(np.mean([part.seeds[seed] for part in parts])) for seed in sorted(common)}
-    return Ours(means, pd.concat([part.rows for part in parts]), max(part.settings for part in parts))
+    averages = {seed: float(np.mean([part.seeds[seed] for part in parts])) for seed in sorted(common)}
+    return Ours(averages, pd.concat([part.rows for part in parts]), max(part.settings for part in parts))
 
 
 def difference(figure: Printed, ours: Ours) -> float:

@@ -23,21 +23,55 @@ class View:
     figures: Sequence[Printed]
     ours: dict[Printed, Ours]
     claims: list[Judged] = field(repr=False)
+    own: frozenset[Printed] = frozenset()  # figures that the reading changes; of the others it has the base's
 
     @classmethod
-    def of(cls, paper: Paper, table: Table, reading: Reading, figures: Sequence[Printed], rows: SuiteRows) -> View:
+    def base(cls, paper: Paper, table: Table, figures: Sequence[Printed], rows: SuiteRows) -> View:
+        """Under the first reading."""
+        reading = paper.readings_of(table)[0]
         ours = {figure: compare(paper, table, reading, figure, rows) for figure in figures}
-        return cls(paper, table, reading, figures, ours, judged(paper, table, ours))
+        return cls(paper, table, reading, figures, ours, judged(paper, table, ours), frozenset(figures))
+
+    def under(self, reading: Reading, rows: SuiteRows) -> View:
+        """The same table under another reading than this, the base."""
+        own = frozenset(figure for figure in self.figures if self._changes(reading, figure))
+        changed = {figure: compare(self.paper, self.table, reading, figure, rows) for figure in own}
+        ours = self.ours | changed
+        claims = judged(self.paper, self.table, ours)
+        return View(self.paper, self.table, reading, self.figures, ours, claims, own)
+
+    def _changes(self, reading: Reading, figure: Printed) -> bool:
+        return any(reading.changes(self.reading, method) for method in self._methods(figure))
+
+    def _methods(self, figure: Printed) -> set[str]:
+        """Ours, behind a figure."""
+        parts = self.paper.components(self.table, figure)
+        return {str(self.paper.where(self.table, part).get("method", "")) for part in parts}
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a row of a method that the reading is about."""
+        about = (figure for figure in self.own if any(map(self.reading.concerns, self._methods(figure))))
+        return any(self.ours[figure].n for figure in about)
 
     @property
     def cells(self) -> list[Ours]:
-        """What we have for each figure that is no mean over others."""
-        return [ours for figure, ours in self.ours.items() if not self.paper.is_mean(self.table, figure)]
+        """What we have for each figure that is the reading's own and no mean over others."""
+        return [self.ours[figure] for figure in self.figures if figure in self.own and not self._mean(figure)]
+
+    @property
+    def own_claims(self) -> list[Judged]:
+        """The claims about a figure that is the reading's own."""
+        return [one for one in self.claims if self.own & {*one.figures}]
+
+    def _mean(self, figure: Printed) -> bool:
+        return self.paper.is_mean(self.table, figure)
 
     @property
     def gap(self) -> float:
         """The median difference of ours and the paper's, in points of percent; NaN without any."""
-        gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in self.ours.items()]
+        own = ((figure, ours) for figure, ours in self.ours.items() if figure in self.own)
+        gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in own]
         return float(pd.Series(gaps, dtype=float).median())
 
     @property
@@ -78,19 +112,21 @@ class View:
 
 
 def csv(views: Sequence[View]) -> str:
-    """One line a printed figure and reading: the paper's figure and ours in its unit."""
+    """One line a printed figure, and one for each further reading that changes it and was run; in the paper's unit."""
     frame = pd.DataFrame([
         {
             **{axis: csv_text(value) for axis, value in figure.place.items()},
-            "reading": csv_text(view.reading.name),
+            "reading": csv_text(view.reading.id),
             "paper_mean": figure.mean,
             "paper_std": figure.std,
             **dict(zip(("mean", "std"), unit_values(figure, ours), strict=True)),
             "difference": difference(figure, ours),
             "n": ours.n,
             "seeds": spans(ours.seeds).replace(ABSENT, "-"),
+            "chosen": csv_text(ours.chosen),
         }
         for view in views
         for figure, ours in view.ours.items()
+        if figure in view.own and (view is views[0] or ours.n)
     ])  # fmt: skip
     return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.contract import dataset_checks, method_checks, template
-from fglbench.benchmark.contract.trial import node_federation, trials
+from fglbench.benchmark.contract import dataset_checks, method_checks, template, trial
+from fglbench.benchmark.contract.shown import NOT_SHOWN, SHOWN
+from fglbench.benchmark.contract.trial import Trial, node_federation, trials
 from fglbench.datasets.csbm import CSBM
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg, Global
+from fglbench.registry import UserError
 
 
 @pytest.fixture
@@ -39,15 +41,45 @@ def test_the_template_passes_the_contract_as_it_is(
     assert main(["new", "method", "my-method"]) == 0
     # what it prints is tried as it is printed
     step = next(line for line in capsys.readouterr().out.splitlines() if "fglbench check" in line)
-    assert main(step.split("fglbench ")[1].split()) == 0
+    assert main([*step.split("fglbench ")[1].split(), "--no-real"]) == 0
+    lines, count = capsys.readouterr().out.splitlines(), len(method_checks.CHECKS)
+    assert [line.split("  ")[0] for line in lines[:count]] == [name.replace("_", " ") for name in method_checks.CHECKS]
+    assert all(line.endswith("  ok") for line in lines[:count])
+    assert lines[count].startswith(f"my-method holds to the contract ({count} checks, ")
+    assert lines[count + 1] == "Shown on small generated data:"
+    assert lines[count + 2 : -1] == [f"- {text}" for text in SHOWN.values()]
+    assert lines[-1] == NOT_SHOWN
+
+
+def test_check_runs_on_a_real_dataset_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it is at hand; the dataset of this test is a stand-in, and a stranger to all generated ones."""
+    stand_in, asked = trials()[2], []
+
+    def real(*, near: bool) -> Trial:
+        asked.append(near)
+        if near and len(asked) > 1:
+            raise UserError("no source has it")
+        return stand_in
+
+    monkeypatch.setattr(trial, "real_trial", real)
+    monkeypatch.setattr(method_checks, "CHECKS", {})
+    monkeypatch.setattr(method_checks, "results", lambda method: iter(()))
+    assert main(["check", "fedavg"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines[:-1]] == [name.replace("_", " ") for name in method_checks.CHECKS]
-    assert all(line.endswith("  ok") for line in lines[:-1])
-    assert lines[-1].startswith(f"my-method holds to the contract ({len(method_checks.CHECKS)} checks, ")
+    assert [line.split("  ")[0] for line in lines[: len(method_checks.ON_REAL)]] == [
+        f"{name.replace('_', ' ')} on csbm" for name in method_checks.ON_REAL
+    ]
+    assert main(["check", "fedavg"]) == 0
+    assert "holds to the contract (0 checks" in capsys.readouterr().out
+    assert main(["check", "fedavg", "--real"]) == 0
+    assert main(["check", "fedavg", "--no-real"]) == 0
+    assert asked == [True, True, False]
 
 
 def test_the_template_is_well_kept(tmp_path: Path) -> None:
-    path = template.new_method("fed-much-longer-name+", tmp_path)
+    path = template.create("method", "fed-much-longer-name+", tmp_path)
     assert path.name == "fed_much_longer_name_plus.py"
     assert "class FedMuchLongerNamePlus(FedAvg)" in path.read_text()
     for command in (["check", "--select", "E,F,W,I,B,UP"], ["format", "--check"]):
@@ -78,10 +110,10 @@ def test_what_lies_in_the_folder_of_methods_is_found(tmp_path: Path) -> None:
         if path.name != "methods" and (path.is_dir() or path.suffix == ".py") and not path.name.startswith("."):
             (package / path.name).symlink_to(path)
     shutil.copytree(root / "methods", package / "methods")
-    template.new_method("loose-file", package / "methods")
+    template.create("method", "loose-file", package / "methods")
     folder = package / "methods" / "many"
     folder.mkdir()
-    template.new_method("in-a-folder", folder)
+    template.create("method", "in-a-folder", folder)
     (folder / "__init__.py").write_text("from .in_a_folder import InAFolder\n")
     code = "from fglbench.methods import METHODS; print(*METHODS.names())"
     run = partial(
@@ -104,7 +136,7 @@ def test_a_method_with_the_imports_of_old_is_a_method(tmp_path: Path, monkeypatc
     from fglbench.benchmark.suites.plugins import load_plugins
 
     monkeypatch.setattr(template, "OUTSIDE", OLD_IMPORTS)
-    load_plugins([str(template.new_method("old-imports", tmp_path))])
+    load_plugins([str(template.create("method", "old-imports", tmp_path))])
     assert issubclass(METHODS.cls("old-imports"), FedAvg)
 
 
@@ -113,10 +145,10 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     """The template's own claim, checked where its text promises it."""
     import torch
 
-    from fglbench.benchmark.contract.trial import record
+    from fglbench.benchmark.contract.recording import record
     from fglbench.benchmark.suites.plugins import load_plugins
 
-    path = template.new_method("switched-off", tmp_path)
+    path = template.create("method", "switched-off", tmp_path)
     load_plugins([str(path)])
     trial = trials()[0]
     plain = record(FedAvg(), trial)
@@ -188,7 +220,7 @@ def test_results_say_ok_failed_and_skipped_with_the_reason() -> None:
     ((_, verdict, reason),) = method_checks.results(Wrecked(), ["uploads_finite_numbers"])
     assert verdict == "failed"
     assert reason.startswith("ZeroDivisionError: division by zero (test_new_and_check.py:")
-    pooled = ("stays_local", "skipped", "it pools the data of all clients, as a reference may")
+    pooled = ("stays_local", "skipped", "it pools the data of all clients, as a reference of the package may")
     assert list(method_checks.results(Global(), ["stays_local"])) == [pooled]
     found = {name: verdict for name, verdict, _ in method_checks.results(Nowhere())}
     assert found.pop("documented") == "ok"
@@ -202,7 +234,7 @@ def test_check_exits_with_1_and_names_the_failure(
 ) -> None:
     monkeypatch.setattr(method_checks, "results", partial(method_checks.results, names=["documented"]))
     monkeypatch.setitem(METHODS._classes, "bare", type("Bare", (FedAvg,), {"name": "bare"}))
-    assert main(["check", "bare"]) == 1
+    assert main(["check", "bare", "--no-real"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split(maxsplit=2) == [
         "documented",
@@ -211,7 +243,9 @@ def test_check_exits_with_1_and_names_the_failure(
     ]
     assert lines[1].startswith("bare: 1 of 1 checks failed")
     assert main(["check", "fedavgg"]) == 2
-    assert capsys.readouterr().err.startswith("fglbench: unknown method or dataset 'fedavgg'; did you mean 'fedavg'?")
+    assert capsys.readouterr().err.startswith(
+        "fglbench: unknown method, dataset, partition, split or backbone 'fedavgg'; did you mean 'fedavg'?"
+    )
     assert main(["check", "fedprox", "--set", "mu=-1"]) == 2
     assert "mu" in capsys.readouterr().err
 
@@ -226,6 +260,7 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     verdicts = {name: verdict for name, verdict, _ in dataset_checks.results(DATASETS.build("csbm", small))}
     assert verdicts == {
         **dict.fromkeys(dataset_checks.CHECKS, "ok"),
+        "can_be_scored": "skipped",
         "splits_apart": "skipped",
         "is_registered": "skipped",
     }
@@ -254,6 +289,7 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     assert "not finite" in broken("holds_sound_graphs", feat=torch.full((40, 4), float("nan")))
     assert "not float32" in broken("holds_sound_graphs", feat=torch.zeros(40, 4, dtype=torch.float64))
     assert "classes" in broken("holds_sound_graphs", num_classes=9)
+    assert "has 3 classes" in broken("can_be_scored", scored_by="roc_auc", num_classes=3)
     assert "named 'other'" in broken("loads", name="other")
     assert "no sha256" in broken("loads", fingerprint="x")
     apart = {"train": torch.tensor([0, 1]), "val": torch.tensor([1]), "test": torch.tensor([2])}

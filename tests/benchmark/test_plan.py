@@ -38,8 +38,8 @@ def test_rows_decide_the_state_of_a_cell(cells, store):
     assert states(plan) == ["done", "done", "failed", "failed", "failed", "skipped", "todo"]
     assert [item.cell.seed for item in plan.todo] == [6]
     assert plan.stale() == 1
-    assert plan.reasons("failed") == {f"fedavg: {word}: why": 1 for word in ("failed", "timeout", "oom")}
-    assert plan.reasons("skipped") == {"fedavg: skipped: why": 1}
+    assert [row.status for row in plan.rows("failed")] == ["failed", "timeout", "oom"]
+    assert [row.error for row in plan.rows("skipped")] == ["why"]
 
 
 @pytest.mark.parametrize(

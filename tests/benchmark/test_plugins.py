@@ -3,8 +3,10 @@ module beside its dist-info folder on the path, seen by a process of their own."
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +50,7 @@ class FedAvg(fedavg.Local):
 
 
 def distribution(
-    folder: Path, name: str, code: str, methods: dict[str, str] | None = None, datasets: dict[str, str] | None = None
+    folder: Path, name: str, code: str, methods: dict[str, str] | None = None, **others: dict[str, str]
 ) -> None:
     """A module and its dist-info, as pip would leave them."""
     module = name.replace("-", "_")
@@ -58,7 +60,7 @@ def distribution(
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "RECORD").write_text(f"{module}.py,,\n")
-    groups = {"fglbench.methods": methods or {}, "fglbench.datasets": datasets or {}}
+    groups = {f"fglbench.{kinds}": each for kinds, each in {"methods": methods or {}, **others}.items()}
     (info / "entry_points.txt").write_text(
         "".join(f"[{g}]\n" + "".join(f"{k} = {v}\n" for k, v in each.items()) for g, each in groups.items())
     )
@@ -95,7 +97,10 @@ print(json.dumps(found))
 
 def fglbench(site: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
     """(exit code, output, error output) of commands given one after the other in a process with `site` on its path."""
-    environment = {**os.environ, "PYTHONPATH": str(site)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
     command = [sys.executable, "-c", RUNNER, json.dumps(commands)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=True)
     return [tuple(each) for each in json.loads(done.stdout)]
@@ -123,7 +128,7 @@ def test_installed_methods_and_datasets_are_listed_and_broken_ones_named(site: P
         "attribute 'absent'",
     ]
     assert (datasets[0], datasets[2]) == (0, "")
-    assert "(plug-in: data-pack)" in datasets[1]
+    assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # however narrow its column is
     assert "FedAvg under another name" in shown[1]
     assert checked[0] == 0
     assert "good-data holds to the contract" in checked[1]
@@ -187,3 +192,34 @@ def test_a_bad_plugin_file_is_one_line_and_built_in_methods_stay(tmp_path: Path)
         assert said in err
         assert err.count("\n") == 1
     assert "McMahan" in after[1]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plug-ins.md").read_text()
+
+
+def test_a_package_written_from_the_page_has_all_five_kinds(tmp_path: Path) -> None:
+    """The package of docs/plug-ins.md as it is printed, outside the tree; each of its five passes the contract."""
+    announced, code = re.findall(r"```(?:toml|python)\n(.*?)```", PAGE, re.DOTALL)
+    groups: dict[str, dict[str, str]] = {}
+    for kinds, lines in re.findall(r'entry-points\."fglbench\.(\w+)"\]\n((?:.+\n)+)', announced):
+        groups[kinds] = dict(re.findall(r'(\S+) = "(\S+)"', lines))
+    assert sorted(groups) == ["backbones", "datasets", "methods", "partitions", "splits"]
+    distribution(tmp_path, "coastal", code, **groups)
+    names = [name for each in groups.values() for name in each]
+    run = next(line for line in PAGE.splitlines() if line.startswith("    fglbench run -m")).split()[1:]
+    results = str(tmp_path / "results")
+    listed, *checked, ran = fglbench(
+        tmp_path,
+        ["list", "backbones"],
+        *(["check", name, *(["--no-real"] if name == "slow-avg" else [])] for name in names),
+        [*run, "-j", "1", "--results", results],
+    )
+    for name, (code, out, err) in zip(names, checked, strict=True):
+        assert code == 0, (name, out, err)
+        assert f"{name} holds to the contract" in out
+    assert "(plug-in: coastal)" in " ".join(listed[1].split())
+    assert ran[0] == 0, ran
+    row = next(csv.DictReader((tmp_path / "results" / "custom" / "slow-avg.csv").open()))
+    found = {kinds: row[kinds.removesuffix("s")] for kinds in groups}
+    assert found == {kinds: next(iter(each)) for kinds, each in groups.items()}
+    assert row["status"] == "ok"

@@ -121,13 +121,17 @@ def test_what_another_version_wrote_is_refused_and_not_taken_for_damage(store: S
     path = store.file("s", "fedavg")
     before = path.read_bytes()
     path.write_bytes(before + rowfile.line(row("c")))
-    told = r"fedavg.csv:4: written in result schema 2, below a header of schema 1; make the first line that of schema 2"
+    now, later = SCHEMA_VERSION, SCHEMA_VERSION + 1
+    told = f"fedavg.csv:4: written in result schema {now}, below a header of schema 1; make the first line that of"
     for act in (lambda: store.rows("s"), lambda: store.append(row("d")), lambda: store.prepare(["s"])):
         with pytest.raises(UserError, match=told):
             act()
-    path.write_bytes(rowfile.header() + rowfile.line(row("c")).replace(b"2,", b"3,", 1).replace(b"\n", b",new\n"))
+    newer = rowfile.line(row("c")).replace(b"%d," % now, b"%d," % later, 1).replace(b"\n", b",new\n")
+    path.write_bytes(rowfile.header() + newer)
     store.prepare(["s"])
-    with pytest.raises(UserError, match=r"fedavg.csv:2: written in result schema 3; this fglbench reads 1 to 2"):
+    with pytest.raises(
+        UserError, match=f"fedavg.csv:2: written in result schema {later}; this fglbench reads 1 to {now}"
+    ):
         store.rows("s")
     path.write_bytes(before.replace(b",submitter\n", b",submitter,auc\n", 1))
     with pytest.raises(UserError, match=r"the header is not that of result schema 1 \(unknown 'auc'\)"):
@@ -148,7 +152,7 @@ def test_what_a_run_yields_can_be_stored_whatever_it_is(store: Store) -> None:
 
 
 def test_the_outcome_is_the_figures_of_a_row() -> None:
-    assert list(METRICS) == [name for name in Outcome.model_fields if name not in ("history", "per_client", "notes")]
+    assert list(METRICS) == list(Outcome.model_fields)[: len(METRICS)]
     assert set(METRICS) < set(Row.model_fields)
     history = {"upload_bytes": [1, 2], "val": [0.5, float("nan")]}
     kept = Outcome(score=0.5, history=history)
@@ -156,13 +160,16 @@ def test_the_outcome_is_the_figures_of_a_row() -> None:
 
 
 NEW_METRIC = """
+    import sys
     from typing import Annotated
     from pydantic import Field
     from fglbench import metrics
 
+    NOW = int(sys.argv[1])  # metrics are read before the schema is
+
     class Metrics(metrics.Metrics):
         auc: Annotated[metrics.Fraction, metrics.Column(
-            since=3, needed=True, measure="auc", floor=0.02, curve="auc"
+            since=NOW, needed=True, measure="auc", floor=0.02, curve="auc"
         )] = Field(None, description="area under the curve")
 
     metrics.Metrics, metrics.METRICS = Metrics, metrics.columns(Metrics)
@@ -172,12 +179,12 @@ NEW_METRIC = """
     from fglbench.benchmark.engine import Outcome
     from fglbench.benchmark.runner import execute
     from fglbench.benchmark.store import rowfile, schema
-    from fglbench.benchmark.submission import cells, rerun, sidefiles
+    from fglbench.benchmark.submission import bars, cells, curves
     from fglbench.report import board, tables
 
-    assert schema.SCHEMA_VERSION == 3 and schema.COLUMNS[-1] == "auc" and rowfile.header().endswith(b",origin,auc\\n")
+    assert schema.SCHEMA_VERSION == NOW and schema.COLUMNS[-1] == "auc" and rowfile.header().endswith(b",auc\\n")
     assert execute._figures(Outcome(auc=0.5))["auc"] == 0.5
-    assert "auc" in board.MEASURES and "auc" in tables.MEASURES and rerun.FLOORS["auc"] == 0.02
+    assert "auc" in board.MEASURES and "auc" in tables.MEASURES and "auc" in bars.SHARES
     assert "auc" in next(method_checks._incomplete(Outcome(), "node"))
     old = dict(key="k", suite="s", task="node", dataset="d", dataset_params="{}", partition="p", partition_params="{}",
         clients=1, split="s", split_params="{}", backbone="gcn", backbone_params="{}", method="m", method_version="v",
@@ -186,15 +193,38 @@ NEW_METRIC = """
     told = [what for what, _ in cells.problems(schema.Row(**old))]
     assert any("without" in what and "auc" in what for what in told)
     assert not any("auc" in what for what, _ in cells.problems(schema.Row(**old, schema_version=2)))
-    assert list(sidefiles._disagreeing(dict.fromkeys(metrics.CURVES, [1.0]), new))[-1].startswith("auc is 0.5 in the")
-    assert "auc" in sidefiles._misshapen({"history": {}}, new)
-    assert "auc" not in sidefiles._misshapen({"history": {}}, schema.Row(**old, schema_version=2))
-    assert rerun.compare(new, schema.Row(**old, auc=0.53), {}, exact=False).problems[0].startswith("auc differs by")
-    assert not rerun.compare(schema.Row(**old, schema_version=2), new, {}, exact=False).problems
+    assert list(curves.disagreeing(dict.fromkeys(metrics.CURVES, [1.0]), new))[-1].startswith("auc is 0.5 in the")
+    assert "auc" in curves._misshapen({"history": {}}, new)
+    assert "auc" not in curves._misshapen({"history": {}}, schema.Row(**old, schema_version=2))
+    assert "auc" in next(bars._above(schema.Row(**old, auc=0.4), new, {"auc": 0.02}))
+    assert not list(bars._above(schema.Row(**old, auc=0.49), new, {"auc": 0.02}))
 """
 
 
 def test_a_new_metric_is_one_edit() -> None:
     """One more field of the model is a column, a figure of the run, and what every reader makes of it."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(NEW_METRIC)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(NEW_METRIC), str(SCHEMA_VERSION + 1)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("best", "rounds", "training", "rising"),
+    [
+        (96, 100, "{}", True),  # 96 to 100 are the last 5 of 100
+        (95, 100, "{}", False),
+        (100, 100, '{"patience":50}', True),
+        (196, 200, '{"patience":4}', False),  # ended by its patience, though within the last 5%
+        (197, 200, '{"patience":4}', True),
+        (100, 100, '{"select":"last"}', False),
+        (101, 100, "{}", False),
+        (None, None, "{}", False),
+        (100, 100, "not JSON", True),
+        (100, 100, '{"patience":"long"}', True),
+    ],
+)
+def test_a_row_is_still_rising_if_its_best_round_is_among_the_last(best, rounds, training, rising) -> None:
+    found = row("a", best_round=best, rounds=rounds, val=0.5).model_copy(update={"training": training})
+    assert found.rising is rising
+    assert not found.model_copy(update={"val": None}).rising

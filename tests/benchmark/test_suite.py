@@ -9,9 +9,12 @@ import pytest
 import yaml
 
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.store.places import RESERVED
+from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite, parse_suite, suite_names
+from fglbench.benchmark.tune.session import Wanted, studies
 from fglbench.registry import UserError
 
 TEXT = """\
@@ -278,3 +281,54 @@ def test_without_a_suite_the_leaderboard_is_meant():
     assert len(found) == 5
     with pytest.raises(UserError, match="say what to run"):
         select(Request())
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("quick.yaml", "the benchmark has a suite 'quick' of its own; rename the file"),
+        ("Leaderboard.yml", "the benchmark has a suite 'Leaderboard' of its own; rename the file"),
+        *((f"{name}.yaml", f"rows cannot be filed under {name!r}; rename") for name in sorted(RESERVED | {"custom"})),
+        (".hidden.yaml", "rows cannot be filed under '.hidden'; rename"),
+        ("two words.yaml", "rows cannot be filed under 'two words'; rename"),
+        ("-x.yaml", "rows cannot be filed under '-x'; rename"),
+        ("x" * 150 + ".yaml", "rows cannot be filed under 'xxx"),
+    ],
+)
+def test_a_suite_file_is_not_called_as_something_that_lies_in_a_results_folder(tmp_path, name, told):
+    text = (suitefile.FOLDER / "quick.yaml").read_text()
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as error:
+        load_suite(str(tmp_path / name))
+    assert str(error.value).startswith(f"{tmp_path / name}: {told}")
+    assert load_suite(str(suitefile.FOLDER / "quick.yaml")) == load_suite("quick")  # the file itself
+
+
+def test_a_suite_file_is_a_small_file_without_a_key_given_twice(tmp_path):
+    path = tmp_path / "mine.yaml"
+    with pytest.raises(UserError, match="no suite file"):
+        load_suite(str(path))
+    path.write_text("description: x\ndescription: y\n")
+    with pytest.raises(UserError, match=r"mine\.yaml:2: not valid YAML: the key 'description' is given twice"):
+        load_suite(str(path))
+    path.write_text("#" * (suitefile.LARGEST + 1))
+    with pytest.raises(UserError, match="is larger than 256 KiB"):
+        load_suite(str(path))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match=r"cannot read suite file '.*mine\.yaml': Is a directory"):
+        load_suite(str(path))
+
+
+def test_the_node_board_stops_everyone_alike_and_tunes_on_ten_louvain_clients() -> None:
+    suite = load_suite("node")
+    cells = suite.cells()
+    tasks = {(cell.dataset.name, cell.partition.name, cell.clients) for cell in cells}
+    assert len(tasks) == 22 and {clients for *_, clients in tasks} == {5, 10, 20}
+    assert {partition for _, partition, _ in tasks} == {"louvain", "label-dirichlet", "metis"}
+    methods = [method for block in suite.cross for method in block.methods]
+    assert {method.name for method in methods if not method.tuned} == {"majority"}
+    studied = [study.cell for own in studies(Wanted("node")).values() for study in own]
+    assert len({cell.dataset.name for cell in studied}) == 16
+    assert {(cell.partition.name, cell.clients) for cell in studied} == {("louvain", 10)}
+    assert {(cell.training.rounds, cell.training.patience) for cell in cells + studied} == {(400, 40)}

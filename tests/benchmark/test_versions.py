@@ -20,6 +20,11 @@ RESULTS = ROOT / "results"
 Edit = Callable[[str, str], str]  # module, text -> text
 
 
+def ours() -> list[str]:
+    """The package's own methods; another test of the same process may have registered others."""
+    return [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))]
+
+
 def hashes(edit: Edit = lambda module, text: text) -> dict[str, str | None]:
     """The version of every method, with the sources changed on their way."""
 
@@ -28,7 +33,7 @@ def hashes(edit: Edit = lambda module, text: text) -> dict[str, str | None]:
         return None if found is None else (edit(module, found[0]), found[1])
 
     read = reader(source)
-    classes = {name: METHODS.cls(name) for name in METHODS.names()}
+    classes = {name: METHODS.cls(name) for name in ours()}
     return {name: source_hash(read, cls.__module__, cls.__qualname__) for name, cls in classes.items()}
 
 
@@ -54,7 +59,7 @@ def replaced(end: str, old: str, new: str) -> Edit:
 
 
 def test_every_method_has_a_version_of_its_own(plain: dict[str, str | None]) -> None:
-    assert plain == {name: source_version(METHODS.cls(name)) for name in METHODS.names()}
+    assert plain == {name: source_version(METHODS.cls(name)) for name in ours()}
     assert None not in plain.values()
     assert len(set(plain.values())) == len(plain)
 
@@ -63,7 +68,7 @@ def test_a_changed_helper_changes_exactly_its_users(plain: dict[str, str | None]
     """By hand: MOON's contrast is a function that MOON alone calls, FedOMD's moments serve FedOMD and its ablations."""
     contrast = replaced("parts.contrast", "def model_contrast(", "def model_contrast(unused=0, *, ")
     assert changed(plain, contrast) == {"moon"}
-    moments = replaced("methods.fedomd", "span ** -torch", "span ** -2 * torch")
+    moments = replaced("methods.fedomd.moments", "span ** -torch", "span ** -2 * torch")
     assert changed(plain, moments) == {"fedomd", "fedomd-cmd", "fedomd-ortho"} - {
         name for name in ("fedomd-cmd", "fedomd-ortho") if "fedomd" not in METHODS.cls(name).__module__
     }
@@ -72,7 +77,7 @@ def test_a_changed_helper_changes_exactly_its_users(plain: dict[str, str | None]
 def test_a_changed_ancestor_changes_all_who_inherit(plain: dict[str, str | None]) -> None:
     fedavg = replaced("methods.fedavg", "cohort.load(cohort.received", "cohort.load(1 * cohort.received")
     cls = METHODS.cls("fedavg")
-    heirs = {name for name in METHODS.names() if issubclass(METHODS.cls(name), cls)}
+    heirs = {name for name in ours() if issubclass(METHODS.cls(name), cls)}
     assert changed(plain, fedavg) == heirs
 
 
@@ -148,4 +153,5 @@ def test_stored_rows_are_of_today_but_for_those_that_are_known_to_differ() -> No
     for own in store.rows(latest_only=True):
         if own.status == "ok" and known.stale(own, METHODS.cls(own.method)):
             stale.add((own.suite, own.method))
-    assert stale <= {("leaderboard", "fedsage+")}  # made before NeighGen's products were changed
+    # FedSage+: made before its answers were added up in one pass, which sums in another order.
+    assert stale <= {(suite, "fedsage+") for suite in ("leaderboard", "fedomd-table4", "fgssl-table1")}

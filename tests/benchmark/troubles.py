@@ -32,6 +32,24 @@ class Killed(Trouble):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@METHODS.register("t-killed-once")
+class KilledOnce(Trouble):
+    """As by somebody who ends the wrong process, and sees it."""
+
+    def strike(self):
+        if not os.path.exists(os.environ["TROUBLES_MARK"]):
+            open(os.environ["TROUBLES_MARK"], "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@METHODS.register("t-painted")
+class Painted(Trouble):
+    """An exception that steers the terminal and turns the text around."""
+
+    def strike(self):
+        raise ValueError("\x1b[31mred\x1b[0m \u202eback\u202c\x07 \x1b]0;title\x07" + "x" * 3000)
+
+
 @METHODS.register("t-exit")
 class Exit(Trouble):
     """Leaves without a word."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation, describe, load, parts_of, statistics
+from fglbench.datasets.cut import _notes
 from fglbench.datasets.features import to_tensor
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
 from fglbench.datasets.seeds import derive
@@ -157,3 +159,15 @@ def test_statistics_by_hand(square: NodeData) -> None:
         "edge homophily": 0.4,
     }
     assert figures == expected
+
+
+def test_clients_without_nodes_of_a_part_are_named_one_or_several() -> None:
+    full, empty = np.array([True]), np.array([False])
+    clients = [
+        {"train": full, "val": full, "test": empty},
+        {"train": empty, "val": full, "test": empty},
+        {},
+        {"train": full, "val": full, "test": empty},
+    ]
+    roles = SimpleNamespace(clients=clients)
+    assert _notes(roles) == ("client 1 has no training node", "clients 0, 1, 3 have no test node")  # type: ignore[arg-type]

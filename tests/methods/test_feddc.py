@@ -16,13 +16,17 @@ GCN: dict[str, Any] = {"kinds": ["gcn"], "local_epochs": 2}
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("sized", [False, True])
 @pytest.mark.parametrize("correction", ["update", "state", "none"])
 def test_three_rounds_equal_the_algorithm(
-    correction: str, participation: float, federation: Make, start: Start
+    correction: str, sized: bool, participation: float, federation: Make, start: Start
 ) -> None:
     """Client by client: autograd of the whole objective, plain SGD by hand, server means by hand."""
     world, alpha, lr, steps = federation((13, 7, 10, 9)), 0.3, 0.2, 2
-    params = {"alpha": alpha, "lr": lr, "correction": correction, "clip": None}
+    params = {"alpha": alpha, "lr": lr, "correction": correction, "clip": None, "client_size": sized}
+    train = [int(client.graph.ndata["train_mask"].sum()) for client in world.clients]  # type: ignore[union-attr]
+    s = [4 * n / sum(train) if sized else 1.0 for n in train]  # as the released code's weight_list
+    assert not sized or max(s) > 1.2 * min(s)
     options = {**GCN, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
     game = start(world, "feddc", params, participation=participation, **options)
     alone = start(world, "local", cohort_size=1, **options)
@@ -39,26 +43,26 @@ def test_three_rounds_equal_the_algorithm(
                 out = cohort.forward({n: x.unsqueeze(0) for n, x in leaf.items()}, training=False)
                 loss = cohort.cross_entropy(out.logits).sum()
                 for n, x in leaf.items():
-                    loss = loss + alpha / 2 * (h[k][n] + x - w[n]).square().sum()
+                    loss = loss + alpha / s[k] / 2 * (h[k][n] + x - w[n]).square().sum()
                     if correction == "update":
-                        loss = loss + (x * (v[k][n] - mean[n])).sum() / (lr * steps)
+                        loss = loss + (x * (v[k][n] - mean[n] / s[k])).sum() / (lr * steps)
                     if correction == "state":  # v is SCAFFOLD's control variate here
-                        loss = loss + (x * (mean[n] - v[k][n])).sum()
+                        loss = loss + (x * (mean[n] / s[k] - v[k][n])).sum()
                 grads = torch.autograd.grad(loss, list(leaf.values()))
                 theta = {n: x - lr * g for (n, x), g in zip(theta.items(), grads, strict=True)}
             thetas[k] = theta
         old_mean = mean
         if correction == "update":
-            mean = {n: sum(thetas[k][n] - w[n] for k in chosen) / len(chosen) for n in w}
+            mean = {n: sum(s[k] * (thetas[k][n] - w[n]) for k in chosen) / len(chosen) for n in w}
         for k in chosen:
             moved = {n: thetas[k][n] - w[n] for n in w}
             h[k] = {n: h[k][n] + moved[n] for n in w}
             if correction == "update":
                 v[k] = moved
             else:
-                v[k] = {n: v[k][n] - old_mean[n] - moved[n] / (lr * steps) for n in w}
+                v[k] = {n: v[k][n] - old_mean[n] / s[k] - moved[n] / (lr * steps) for n in w}
         if correction == "state":
-            mean = {n: sum(own[n] for own in v) / 4 for n in w}
+            mean = {n: sum(size * own[n] for size, own in zip(s, v, strict=True)) / 4 for n in w}
         w = {n: sum(t[n] for t in thetas.values()) / len(chosen) + sum(own[n] for own in h) / 4 for n in w}
         for n, value in game.exchange.server.state["model"].items():
             torch.testing.assert_close(value, w[n], rtol=1e-4, atol=1e-5)
@@ -103,18 +107,20 @@ def test_it_learns_and_does_not_collapse(correction: str, federation: Make, star
     assert max(seen[-20:]) < 0.5 * first
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_any_cohort_size(optimiser: str, any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("feddc", {"optimiser": optimiser, "lr": 0.05}, kinds=["gcn"], participation=0.5)
+@pytest.mark.parametrize("params", [{}, {"optimiser": "adam"}, {"client_size": True, "correction": "state"}])
+def test_any_cohort_size(params: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("feddc", {"lr": 0.05, **params}, kinds=["gcn"], participation=0.5)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:
     local_only("feddc", kinds=["gcn"])
 
 
+@pytest.mark.parametrize("sized", [0, 1])
 @pytest.mark.parametrize(("correction", "models"), [("update", 2), ("state", 2), ("none", 1)])
-def test_bytes_of_a_round(correction: str, models: int, federation: Make, start: Start) -> None:
-    run = start(federation(), "feddc", {"correction": correction}, **GCN)
+def test_bytes_of_a_round(correction: str, models: int, sized: int, federation: Make, start: Start) -> None:
+    run = start(federation(), "feddc", {"correction": correction, "client_size": bool(sized)}, **GCN)
     run.round(1)
     scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.exchange.upload_bytes == run.exchange.download_bytes == [4 * models * scalars] * 3
+    assert run.exchange.upload_bytes == [4 * models * scalars] * 3
+    assert run.exchange.download_bytes == [4 * (models * scalars + sized)] * 3  # the mean number of nodes

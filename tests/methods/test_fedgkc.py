@@ -33,9 +33,11 @@ def neighbours(batch: Any) -> list[list[int]]:
     return near
 
 
-@pytest.mark.parametrize("mean", [False, True])
-def test_losses_and_gradients(mean: bool, federation: Make, start: Callable[..., Any], monkeypatch: Any) -> None:
-    params = {"alpha": 0.5, "beta": 0.3, "neighbour_mean": mean}
+@pytest.mark.parametrize(("mean", "nodes"), [(False, "all"), (True, "all"), (False, "train")])
+def test_losses_and_gradients(
+    mean: bool, nodes: str, federation: Make, start: Callable[..., Any], monkeypatch: Any
+) -> None:
+    params = {"alpha": 0.5, "beta": 0.3, "neighbour_mean": mean, "nodes": nodes}
     run = start(federation(SIZES), "fedgkc", params, backbone={"dropout": 0})
     run.round(1)
     cohort, method = run.exchange.cohorts[0], run.method
@@ -58,6 +60,7 @@ def test_losses_and_gradients(mean: bool, federation: Make, start: Callable[...,
     for k in range(5):
         rows = list(range(batch.offsets[k], batch.offsets[k + 1]))
         train = [i for i in rows if batch.masks["train"][i]]
+        rows = rows if nodes == "all" else train
 
         def average(term: Callable[[int], torch.Tensor], over: list[int]) -> torch.Tensor:
             return sum((term(i) for i in over), torch.zeros(())) / len(over)
@@ -143,15 +146,56 @@ def test_a_client_without_training_nodes_weighs_nothing(federation: Make, start:
     assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
 
 
-def test_without_both_parts_it_is_mutual_learning_on_all_nodes(federation: Make, start: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("nodes", ["all", "train"])
+def test_without_both_parts_it_is_mutual_learning(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
     world = federation(SIZES)
-    bare = start(world, "fedgkc", {"smkd": False, "kama": False})
-    mutual = {"alpha": 0.6, "beta": 0.6, "nodes": "all", "uniform": False}
+    bare = start(world, "fedgkc", {"smkd": False, "kama": False, "nodes": nodes})
+    mutual = {"alpha": 0.6, "beta": 0.6, "nodes": nodes, "uniform": False}
     fml = start(world, "fml", mutual, backbone={"linear_head": True})
     for number in (1, 2, 3):
         bare.round(number)
         fml.round(number)
     torch.testing.assert_close(bare.holdings(), fml.holdings())
+
+
+def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
+    """Two epochs of plain SGD by hand: the copilot's beside a fixed private model, then the other way round."""
+    world = federation(SIZES)
+    options: dict[str, Any] = {"optimiser": "sgd", "lr": 0.2, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
+    params = {"smkd": False, "kama": False, "order": "copilot first"}
+    run, other = start(world, "fedgkc", params, **options), start(world, "fedgkc", params, **options)
+    cohort, method = other.exchange.cohorts[0], other.method
+    theta = {name: value.clone() for name, value in cohort.params.items()}
+    for shared in (True, False):
+        names = [name for name in theta if name.startswith("shared.") == shared]
+        for _ in range(2):
+            leaf = {name: value.clone().requires_grad_(name in names) for name, value in theta.items()}
+            cohort.params = leaf
+            out = method.pair(cohort)
+            own, fixed = (out.shared.logits, out.private.logits) if shared else (out.private.logits, out.shared.logits)
+            loss = torch.zeros(())
+            for k in range(5):
+                rows = range(cohort.batch.offsets[k], cohort.batch.offsets[k + 1])
+                train = [i for i in rows if cohort.batch.masks["train"][i]]
+                task = sum(-F.log_softmax(own[i], 0)[cohort.batch.label[i]] for i in train) / len(train)
+                loss = loss + 0.6 * task + 0.4 * sum(divergence(fixed[i], own[i]) for i in rows) / len(rows)
+            grads = torch.autograd.grad(loss, [leaf[name] for name in names], allow_unused=True)
+            for name, grad in zip(names, grads, strict=True):
+                theta[name] = theta[name] - (0 if grad is None else 0.2 * grad)
+    run.round(1)
+    for name, value in run.exchange.cohorts[0].params.items():
+        torch.testing.assert_close(value, theta[name], rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_of_the_views(federation: Make, start: Callable[..., Any]) -> None:
+    """Without augmentation and dropout two views are one and teach nothing; with dropout they differ."""
+    still = {"weak_edges": 0.0, "weak_features": 0.0, "strong_edges": 0.0, "strong_features": 0.0}
+    apart = {}
+    for dropout in (True, False):
+        run = start(federation(SIZES), "fedgkc", {**still, "view_dropout": dropout}, backbone={"dropout": 0.5})
+        run.round(1)
+        apart[dropout] = run.method._own_views(run.exchange.cohorts[0]).abs().max()
+    assert apart[False] < 1e-6 < apart[True]
 
 
 def test_ablations_are_fedgkc_with_a_part_switched_off(federation: Make, start: Callable[..., Any]) -> None:
@@ -180,11 +224,20 @@ def test_bytes(name: str, extra: int, federation: Make, start: Callable[..., Any
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("fedgkc", {"participation": 0.5}), ("fedgkc-kama", {}), ("fedgkc-smkd", {"kinds": ["gcn"]})]
+    ("name", "params", "options"),
+    [
+        ("fedgkc", {}, {"participation": 0.5}),
+        ("fedgkc-kama", {}, {}),
+        ("fedgkc-smkd", {}, {"kinds": ["gcn"]}),
+        ("fedgkc", {"order": "copilot first", "nodes": "train", "view_dropout": False}, {"participation": 0.5}),
+    ],
 )
-def test_any_cohort_size(name: str, options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size(name, **options)
+def test_any_cohort_size(
+    name: str, params: dict[str, Any], options: dict[str, Any], any_cohort_size: Callable[..., None]
+) -> None:
+    any_cohort_size(name, params, **options)
 
 
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedgkc")
+@pytest.mark.parametrize("params", [{}, {"order": "copilot first"}, {"nodes": "train"}])
+def test_locality(params: dict[str, Any], local_only: Callable[..., None]) -> None:
+    local_only("fedgkc", params)

@@ -16,7 +16,8 @@ from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.messages import leaves
 from fglbench.datasets.federation import Federation, NodeClient
-from fglbench.methods import METHODS, fedgl
+from fglbench.methods import METHODS
+from fglbench.methods.fedgl import pseudograph
 
 Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
@@ -71,22 +72,38 @@ def slow_graph(fused: dict[int, torch.Tensor], neighbours: int) -> dict[tuple[in
     return entries
 
 
-def slow_propagation(client: NodeClient, entries: dict[tuple[int, int], float], beta: float) -> torch.Tensor:
-    """A_hat + beta D^-1/2 (A + A^T)/2 D^-1/2, dense."""
+def slow_normalised(entries: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    """Entry by entry a_ij / sqrt(d_i d_j), d the sums of the rows; what a node without a row would get is left out."""
+    degree: dict[int, float] = {}
+    for (i, _), value in entries.items():
+        degree[i] = degree.get(i, 0.0) + value
+    return {(i, j): v / (degree[i] * degree[j]) ** 0.5 for (i, j), v in entries.items() if j in degree}
+
+
+def slow_part(entries: dict[tuple[int, int], float], ids: list[int], form: str) -> dict[tuple[int, int], float]:
+    """What is added to A_hat of a client that holds these nodes; entries: of all nodes."""
+    if form == "openfgl":
+        every = {i for pair in entries for i in pair}
+        whole = slow_normalised({**entries, **{(i, i): 1.0 for i in every}})
+        return {(j, i): value for (i, j), value in whole.items() if i in ids and j in ids}
+    own = {pair: value for pair, value in entries.items() if set(pair) <= set(ids)}
+    if form == "symmetric":
+        both = {*own, *((j, i) for i, j in own)}
+        own = {(i, j): (own.get((i, j), 0.0) + own.get((j, i), 0.0)) / 2 for i, j in both}
+    return slow_normalised(own)
+
+
+def slow_propagation(
+    client: NodeClient, entries: dict[tuple[int, int], float], beta: float, form: str = "symmetric"
+) -> torch.Tensor:
+    """A_hat + beta times the pseudo-graph, dense."""
     ids, n = client.graph.ndata["global_id"].tolist(), client.graph.num_nodes()
-    a, pseudo = torch.eye(n), torch.zeros(n, n)
+    a = torch.eye(n)
     for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
         a[v, u] += 1
-    for (i, j), value in entries.items():
-        if i in ids and j in ids:
-            pseudo[ids.index(i), ids.index(j)] = value
-    pseudo = (pseudo + pseudo.T) / 2
     out = a / a.sum(1).outer(a.sum(1)).sqrt()
-    degree = pseudo.sum(1)
-    for i in range(n):
-        for j in range(n):
-            if pseudo[i, j] > 0:
-                out[i, j] += beta * pseudo[i, j] / (degree[i] * degree[j]).sqrt()
+    for (i, j), value in slow_part(entries, ids, form).items():
+        out[ids.index(i), ids.index(j)] += beta * value
     return out
 
 
@@ -101,23 +118,40 @@ def found_labels(world: Federation, message: Any) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "params",
-    [{}, {"literal": True, "threshold": 0.15}, {"reduction": "sum", "alpha": 0.05}, {"report_on": "augmented"}],
+    [
+        {},
+        {"literal": True, "threshold": 0.15},
+        {"reduction": "sum", "alpha": 0.05},
+        {"report_on": "augmented"},
+        {"pseudo_graph": "printed"},
+        {"pseudo_graph": "openfgl"},
+        {"report_when": "before", "threshold": 0.35},
+        {
+            "pseudo_graph": "printed",
+            "report_when": "before",
+            "report_on": "augmented",
+            "threshold": 0.35,
+        },  # Algorithm 1 to the letter
+        {"start": 3},
+    ],
+    ids=lambda params: ",".join(f"{name}={value}" for name, value in params.items()) or "default",
 )
 def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, start: Callable[..., Any]) -> None:
-    """Three rounds: autograd on dense matrices, SGD by hand, fusion, pseudo-labels and pseudo-graph by loops."""
+    """Four rounds: autograd on dense matrices, SGD by hand, fusion, pseudo-labels and pseudo-graph by loops."""
     world, lr = overlapping(), 0.2
     settings = {"alpha": 0.7, "beta": 0.6, "threshold": 0.4, "neighbours": 7, **params}
     run = start(world, "fedgl", settings, optimiser="sgd", lr=lr, weight_decay=0.0, backbone={"dropout": 0.0}, **GCN)
     theta = dict(run.exchange.server.initial_model())
     labels: dict[int, int] = {}
     entries: dict[tuple[int, int], float] = {}
-    seen = 0
-    for number in (1, 2, 3):
+    form, before = settings.get("pseudo_graph", "symmetric"), settings.get("report_when") == "before"
+    first, rounds, seen = settings.get("start", 2), [1, 2, 3, 4], 0
+    for number in rounds:
         upload = run.round(number)
         models, predictions, outputs = [], {}, {}
         for k, client in enumerate(world.clients):
             ids, mask, label = (client.graph.ndata[key] for key in ("global_id", "train_mask", "label"))
-            a, x = slow_propagation(client, entries, settings["beta"]), client.feat.to_dense()
+            a, x = slow_propagation(client, entries, settings["beta"], form), client.feat.to_dense()
             guessed = [i for i, node in enumerate(ids.tolist()) if node in labels and not mask[i]]
             seen += len(guessed)
             w = theta
@@ -136,14 +170,21 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, star
                 w = {n: (v - lr * g).detach() for (n, v), g in zip(w.items(), grads, strict=True)}
             models.append(w)
             reported = a if settings.get("report_on") == "augmented" else slow_propagation(client, {}, 0)
-            outputs[k], predictions[k] = logits(w, reported), logits(w, reported).softmax(1)
+            teller = theta if before else w
+            outputs[k], predictions[k] = logits(teller, reported), logits(teller, reported).softmax(1)
             for n, value in w.items():
                 torch.testing.assert_close(upload["model"][n][k], value, rtol=1e-5, atol=1e-6)
+            if number < first - 1:
+                assert set(upload) == {"model"}
+                continue
             torch.testing.assert_close(upload["output"][k], outputs[k], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(upload["prediction"][k], predictions[k], rtol=1e-5, atol=1e-6)
         theta = {n: sum(s / 60 * m[n] for s, m in zip((15, 20, 25), models, strict=True)) for n in theta}
         for n, value in run.exchange.server.state["model"].items():
             torch.testing.assert_close(value, theta[n], rtol=1e-5, atol=1e-6)
+        if number < first - 1:
+            assert set(run.exchange._message) == {"model"}
+            continue
         literal = bool(settings.get("literal"))
         labels = slow_labels(slow_fuse(world, predictions, literal), settings["threshold"])
         entries = slow_graph(slow_fuse(world, outputs, literal), settings["neighbours"])
@@ -200,11 +241,11 @@ def test_similarity_graph_in_chunks_equals_one_matrix(monkeypatch: pytest.Monkey
         if product[i].sum() > 0:
             dense[i, largest] = product[i, largest] / product[i, largest].sum()
     for chunk in (2**20, 50, 1):
-        monkeypatch.setattr(fedgl, "CHUNK", chunk)
-        graph = fedgl.similarity_graph(h, 6)
+        monkeypatch.setattr(pseudograph, "CHUNK", chunk)
+        graph = pseudograph.similarity_graph(h, 6)
         assert graph.nnz == int((dense > 0).sum()) and graph[5].nnz == 0
         torch.testing.assert_close(torch.from_numpy(graph.toarray()), dense)
-    assert fedgl.similarity_graph(h, 100).shape == (23, 23)  # more neighbours than nodes
+    assert pseudograph.similarity_graph(h, 100).shape == (23, 23)  # more neighbours than nodes
 
 
 def test_without_both_it_is_fedavg(overlapping: Make, start: Callable[..., Any]) -> None:

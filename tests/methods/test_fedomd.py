@@ -18,7 +18,8 @@ from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.network import initial
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
-from fglbench.methods.fedomd import central_moments, moment_distance, moments_about, pooled
+from fglbench.methods.fedomd import FedOMD
+from fglbench.methods.fedomd.moments import central_moments, moment_distance, moments_about, pooled
 
 Make = Callable[..., Federation]
 NAMES = ["fedomd", "fedomd-cmd", "fedomd-ortho"]
@@ -33,7 +34,7 @@ def exchange_of(
 ) -> Exchange:
     """After two rounds of a model of width 8."""
     method = METHODS.build(name, params)
-    settings = TrainConfig(**{"rounds": 2, "local_epochs": 2, **config})
+    settings = method.protocol(TrainConfig(**{"rounds": 2, "local_epochs": 2, **config}))
     dropout = settings.optimiser == "adam"
     backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.5 if dropout else 0})])
     exchange = Exchange(method, method.arrange(federation), backbones, settings, 5, cohort_size)
@@ -50,12 +51,20 @@ def client_moments(z: torch.Tensor, centre: torch.Tensor) -> list[torch.Tensor]:
     ]
 
 
-def slow_distance(z: torch.Tensor, mean: torch.Tensor, moments: list[torch.Tensor], span: float) -> torch.Tensor:
+def slow_norm(gap: torch.Tensor, norm: str) -> torch.Tensor:
+    """||gap||, its square, or its square divided by its length, unit by unit."""
+    squares = sum(unit * unit for unit in gap)
+    return {"l2": squares**0.5, "squared": squares, "mean": squares / len(gap)}[norm]
+
+
+def slow_distance(
+    z: torch.Tensor, mean: torch.Tensor, moments: list[torch.Tensor], span: float, norm: str = "l2"
+) -> torch.Tensor:
     """One layer, one client: 1/s ||E(Z) - M|| + sum_j 1/s^j ||C_j - S_j||, C about the client's own mean."""
     own = sum(z) / len(z)
-    total = ((own - mean) ** 2).sum().sqrt() / span
+    total = slow_norm(own - mean, norm) / span
     for j, (c, s) in enumerate(zip(client_moments(z, own), moments, strict=True), start=2):
-        total = total + ((c - s) ** 2).sum().sqrt() / span**j
+        total = total + slow_norm(c - s, norm) / span**j
     return total
 
 
@@ -88,15 +97,16 @@ def test_client_moments_and_their_gradient() -> None:
     assert not about[1].any()
 
 
+@pytest.mark.parametrize("norm", ["l2", "squared", "mean"])
 @pytest.mark.parametrize("span", [1.0, 2.0])
-def test_moment_distance_and_its_gradient(span: float) -> None:
+def test_moment_distance_and_its_gradient(span: float, norm: Any) -> None:
     sizes = (13, 7, 10)
     torch.manual_seed(0)
     z = torch.rand(30, 2 * 4, requires_grad=True)  # two layers of width 4
     target = torch.rand(3, 5, 2, 4)
-    found = moment_distance(central_moments(z, sizes, 5).unflatten(2, (2, 4)), target, span)
+    found = moment_distance(central_moments(z, sizes, 5).unflatten(2, (2, 4)), target, span, norm)
     expected = torch.stack([
-        sum(slow_distance(rows[:, 4 * i : 4 * i + 4], t[0, i], list(t[1:, i]), span) for i in range(2))
+        sum(slow_distance(rows[:, 4 * i : 4 * i + 4], t[0, i], list(t[1:, i]), span, norm) for i in range(2))
         for rows, t in zip(z.split(sizes), target, strict=True)
     ])  # fmt: skip
     torch.testing.assert_close(found, expected)
@@ -112,7 +122,7 @@ def test_equal_moments_have_distance_and_gradient_zero() -> None:
 
 
 def slow_round(
-    federation: Federation, theta: Params, alpha: float, beta: float, bounded: bool, train_only: bool
+    federation: Federation, theta: Params, alpha: float, beta: float, bounded: bool, train_only: bool, norm: str
 ) -> Params:
     """One round with one SGD step of 0.1, clients one by one, on plain convolutions (fedomd-cmd's model)."""
 
@@ -141,22 +151,27 @@ def slow_round(
             gap = model[f"{i}.weight"] @ model[f"{i}.weight"].T - torch.eye(8)
             loss = loss + alpha * (gap**2).sum().sqrt()
         for i in range(3):
-            loss = loss + beta * slow_distance(hidden[i], mean[i], moments[i], 1.0)
+            loss = loss + beta * slow_distance(hidden[i], mean[i], moments[i], 1.0, norm)
         grads = torch.autograd.grad(loss, list(model.values()))
         out.append({name: value.detach() - 0.1 * g for (name, value), g in zip(model.items(), grads, strict=True)})
     nodes = [client.graph.num_nodes() for client in federation.clients]  # type: ignore[union-attr]
     return {name: sum(n / sum(nodes) * own[name] for n, own in zip(nodes, out, strict=True)) for name in theta}  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("option", ["", "bounded", "train_nodes_only"])
-def test_a_round_equals_slow_loops(option: str, federation: Make) -> None:
+@pytest.mark.parametrize(
+    "option",
+    [{}, {"bounded": True}, {"train_nodes_only": True}, {"norm": "squared"}, {"norm": "mean"}, {"same_pass": True}],
+)
+def test_a_round_equals_slow_loops(option: dict[str, Any], federation: Make) -> None:
     world = federation((13, 7, 10))
-    params = {"alpha": 0.05, "beta": 0.7, **({option: True} if option else {})}
-    config: dict[str, Any] = {"local_epochs": 1, "optimiser": "sgd", "lr": 0.1, "weight_decay": 0}
+    params = {"alpha": 0.05, "beta": 0.7, **option}
+    epochs = 3 if "same_pass" in option else 1  # which knows but one
+    config: dict[str, Any] = {"local_epochs": epochs, "optimiser": "sgd", "lr": 0.1, "weight_decay": 0}
     exchange = exchange_of(world, "fedomd-cmd", params, **config)
     theta = initial(BACKBONES.build("gcn", {"hidden": 8, "layers": 4}), 5, 12, 3)
     for _ in range(2):
-        theta = slow_round(world, theta, 0.05, 0.7, option == "bounded", option == "train_nodes_only")
+        bounded, train_only = "bounded" in option, "train_nodes_only" in option
+        theta = slow_round(world, theta, 0.05, 0.7, bounded, train_only, option.get("norm", "l2"))
     for name, value in theta.items():
         torch.testing.assert_close(exchange.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
 
@@ -174,6 +189,34 @@ def test_switched_off_it_is_fedavg_on_its_model(name: str, federation: Make) -> 
     torch.testing.assert_close(mine.server.state["model"], plain.server.state["model"], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_moments_of_the_training_pass_itself(same: bool, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With dropout the features behind the moments are those of the step, or they are not; never those of last round.
+
+    A single client is its own federation: in one pass it is at its target, and the discrepancy moves nothing.
+    """
+    seen: list[torch.Tensor] = []
+    features = FedOMD.features
+
+    def spy(self: FedOMD, cohort: Any, hidden: Any) -> list[torch.Tensor]:
+        found = features(self, cohort, hidden)
+        seen.append(torch.cat(found, 1).detach().clone())
+        return found
+
+    monkeypatch.setattr(FedOMD, "features", spy)
+    exchange_of(federation((13, 7, 10)), "fedomd", {"same_pass": same}, local_epochs=1)
+    first, step, later, _ = seen
+    assert torch.equal(first, step) is same
+    assert not torch.equal(step == 0, later == 0)  # new masks every round
+    monkeypatch.undo()
+    loose, tight = (
+        exchange_of(federation((30,)), "fedomd", {"beta": beta, "norm": "squared", "same_pass": same}, local_epochs=1)
+        for beta in (1e-9, 10.0)
+    )
+    pairs = zip(loose.server.state["model"].values(), tight.server.state["model"].values(), strict=True)
+    assert all(torch.allclose(*pair, atol=1e-5) for pair in pairs) is same
+
+
 def test_ablations_are_fedomd_with_a_weight_of_zero(federation: Make) -> None:
     a, b = exchange_of(federation(), "fedomd-ortho"), exchange_of(federation(), "fedomd", {"beta": 0})
     torch.testing.assert_close(a.server.state["model"], b.server.state["model"], rtol=0, atol=0)
@@ -187,12 +230,14 @@ def test_ablations_are_fedomd_with_a_weight_of_zero(federation: Make) -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"participation": 0.5}])
-@pytest.mark.parametrize("name", NAMES)
-def test_cohort_size_does_not_matter(name: str, config: dict[str, Any], federation: Make) -> None:
+@pytest.mark.parametrize(("name", "params"), [*((name, {}) for name in NAMES), ("fedomd", {"same_pass": True})])
+def test_cohort_size_does_not_matter(
+    name: str, params: dict[str, Any], config: dict[str, Any], federation: Make
+) -> None:
     world = federation((13, 7, 10, 9), without_train=(3,))
-    whole = exchange_of(world, name, cohort_size=4, **config).server.state["model"]
+    whole = exchange_of(world, name, params, cohort_size=4, **config).server.state["model"]
     for size in (1, 3):
-        other = exchange_of(world, name, cohort_size=size, **config).server.state["model"]
+        other = exchange_of(world, name, params, cohort_size=size, **config).server.state["model"]
         torch.testing.assert_close(other, whole, rtol=1e-5, atol=1e-6)
 
 

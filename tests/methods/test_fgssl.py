@@ -61,12 +61,26 @@ def slow_contrast(
     return sum(-torch.log(f[p] / b) for p, b in zip(positive, below, strict=True)) / len(positive)
 
 
-@pytest.mark.parametrize("params", [{}, {"symmetric": True, "rivals": "all"}, {"distil_nodes": "all"}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"symmetric": True, "rivals": "all"},
+        {"distil_nodes": "all"},
+        {"target": "initial"},
+        {"target": "local", "symmetric": True, "rivals": "all"},
+    ],
+)
 def test_the_objective_written_out(params: dict[str, Any], federation: Make, start: Start) -> None:
-    """Without augmentation and dropout: value and gradient of each client's loss, from loops over its nodes."""
+    """Without augmentation and dropout: value and gradient of each client's loss, from loops over its nodes.
+
+    With the client's own model as the target both of its passes have gradients, and the pair of a node with itself in
+    the other view has cosine 1.
+    """
     world = federation((13, 7, 10))
     options = {"contrast_weight": 1.5, "distil_weight": 0.8, "temperature": 0.3, "distil_temperature": 0.6}
     game = start(world, "fgssl", {**NO_VIEWS, **options, **params}, backbone={"dropout": 0.0}, **GCN)
+    first = {n: v.unsqueeze(0) for n, v in game.exchange.server.state["model"].items()}
     game.round(1)
     cohort, method = game.exchange.cohorts[0], game.exchange.method
     w = {n: v.unsqueeze(0) for n, v in game.exchange.server.state["model"].items()}
@@ -80,16 +94,17 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
         leaf = {n: v[k : k + 1].detach().clone().requires_grad_(True) for n, v in cohort.params.items()}
         own = single.forward(leaf, training=False)
         with torch.no_grad():
-            fixed = single.forward(w, training=False)
+            fixed, initial = (single.forward(model, training=False) for model in (w, first))
+        target = {"global": fixed, "initial": initial, "local": own}[params.get("target", "global")]
         train, label, graph = single.batch.rows["train"].tolist(), single.batch.label, single.batch.graph
 
         divergence = slow_divergence(own.logits, fixed.logits, graph, 0.6)
         total = own.logits.sum() * 0
         for i in train:
             total = total - torch.log_softmax(own.logits[i], 0)[label[i]]
-            contrast = slow_contrast(own.pre[-1], fixed.pre[-1], i, train, label, "rivals" in params)
+            contrast = slow_contrast(own.pre[-1], target.pre[-1], i, train, label, "rivals" in params)
             if params.get("symmetric"):
-                contrast = (contrast + slow_contrast(fixed.pre[-1], own.pre[-1], i, train, label, True)) / 2
+                contrast = (contrast + slow_contrast(target.pre[-1], own.pre[-1], i, train, label, True)) / 2
             total = total + 1.5 * contrast
             if "distil_nodes" not in params:
                 total = total + 0.8 * divergence[i]
@@ -139,13 +154,35 @@ def test_the_ablations_cannot_be_switched_on(start: Start, federation: Make) -> 
         start(federation(), "fgssl-fnsc", {"distil_weight": 1.0})
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "gat", "sgc"])
-def test_any_cohort_size(backbone: str, any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fgssl", kinds=[backbone], participation=0.5)
+def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> None:
+    """With dropout: the client's own second pass is a training pass, a frozen one is not; the initial one stays."""
+    game = start(federation(), "fgssl", {"target": "initial"}, backbone={"dropout": 0.5}, **GCN)
+    first = {n: v.clone() for n, v in game.exchange.server.state["model"].items()}
+    models(game)
+    cohort, method = game.exchange.cohorts[0], game.exchange.method
+    for n, value in cohort.state["initial"].items():
+        torch.testing.assert_close(value, first[n].expand_as(value), rtol=0, atol=0)
+    one, two = (method.other_target(cohort, cohort.data).logits for _ in range(2))
+    torch.testing.assert_close(one, two, rtol=0, atol=0)
+    assert not one.requires_grad
+    mine = start(federation(), "fgssl", {"target": "local"}, backbone={"dropout": 0.5}, **GCN)
+    one, two = (
+        mine.exchange.method.other_target(mine.exchange.cohorts[0], mine.exchange.cohorts[0].data).logits for _ in "ab"
+    )
+    assert not torch.equal(one, two)
 
 
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fgssl", kinds=["gcn"])
+@pytest.mark.parametrize(
+    ("backbone", "target"),
+    [("gcn", "global"), ("gat", "global"), ("sgc", "global"), ("gcn", "local"), ("gcn", "initial")],
+)
+def test_any_cohort_size(backbone: str, target: str, any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("fgssl", {"target": target}, kinds=[backbone], participation=0.5)
+
+
+@pytest.mark.parametrize("target", ["global", "local", "initial"])
+def test_locality(target: str, local_only: Callable[..., None]) -> None:
+    local_only("fgssl", {"target": target}, kinds=["gcn"])
 
 
 def test_bytes_of_a_round(federation: Make, start: Start) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,23 +18,32 @@ from fglbench.methods import METHODS
 Make = Callable[..., Federation]
 
 
-def server_path(rule: str, deltas: list[float]) -> list[float]:
+def server_path(rule: str, deltas: list[float], lr: float) -> list[float]:
     """Algorithm 2 of Reddi et al. for one scalar, in plain Python; no bias correction."""
-    theta, m, v, out = 0.0, 0.0, 0.0, []
+    theta, m, v, out = 0.0, 0.0, 1e-6, []
     for d in deltas:
         if rule == "adagrad":
             m, v = d, v + d * d
         else:
             m = 0.9 * m + 0.1 * d
             v = 0.99 * v + 0.01 * d * d if rule == "adam" else v - 0.01 * d * d * np.sign(v - d * d)
-        theta += 0.1 * m / (v**0.5 + 1e-3)
+        theta += lr * m / (v**0.5 + 1e-3)
         out.append(theta)
     return out
 
 
-@pytest.mark.parametrize("rule", ["adam", "yogi", "adagrad"])
-def test_server_rules(rule: str, federation: Make) -> None:
-    method = METHODS.build("fedopt", {"server_optimiser": rule, "server_lr": 0.1})
+@pytest.mark.parametrize(
+    ("name", "params", "rule", "lr"),
+    [
+        ("fedopt", {"server_optimiser": "adam", "server_lr": 0.1}, "adam", 0.1),
+        ("fedopt", {"server_optimiser": "yogi", "server_lr": 0.1}, "yogi", 0.1),
+        ("fedopt", {"server_optimiser": "adagrad", "server_lr": 0.1}, "adagrad", 0.1),
+        ("fedadam", {}, "adam", 0.01),
+        ("fedyogi", {}, "yogi", 0.01),
+    ],
+)
+def test_server_rules(name: str, params: dict[str, Any], rule: str, lr: float, federation: Make) -> None:
+    method = METHODS.build(name, params)
     config = TrainConfig(rounds=1)
     server = Exchange(method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], config, 0).server
     server.state["model"] = {"x": torch.zeros(1, dtype=torch.float64)}
@@ -42,7 +52,7 @@ def test_server_rules(rule: str, federation: Make) -> None:
         client = server.state["model"]["x"] + d
         server.state["model"] = method.aggregate(server, {"x": client.expand(3, 1)})
         seen.append(float(server.state["model"]["x"]))
-    np.testing.assert_allclose(seen, server_path(rule, deltas), rtol=1e-6)
+    np.testing.assert_allclose(seen, server_path(rule, deltas, lr), rtol=1e-6)
 
 
 def test_server_momentum(federation: Make) -> None:

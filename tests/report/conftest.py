@@ -10,12 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
-from fglbench.report.board import Board
+from fglbench.report.board import Board, frame
 
 ENVIRONMENT = "0123456789ab"
 
@@ -114,7 +113,7 @@ def demo() -> list[Row]:
 
 def board(rows: Iterable[Row], suite: str = "demo") -> Board:
     """The board of rows that never saw a disk."""
-    return Board.build(suite, pd.DataFrame([each.model_dump() for each in rows]))
+    return Board.build(suite, frame(rows))
 
 
 @pytest.fixture(scope="session")

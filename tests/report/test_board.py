@@ -21,7 +21,7 @@ def test_the_demo_by_hand(made: SimpleNamespace) -> None:
     assert board.ranked == ["alpha", "beta", "gamma"]
     table = Standings(board).table
     assert table["mean_rank"].round(4).to_dict() == {"alpha": 1.3333, "gamma": 2.3333, "beta": 2.3333}
-    assert table["position"].to_dict() == {"alpha": 1, "beta": 2, "gamma": 2}
+    assert table["tier"].to_dict() == {"alpha": 0, "beta": 0, "gamma": 0}  # two seeds form no tiers
     assert table["wins"].to_dict() == {"alpha": 2, "beta": 0, "gamma": 1}
     assert table.loc["alpha", "score"] == pytest.approx((0.805 + 0.855 + 0.505) / 3)
     assert table.loc["alpha", "traffic"] == 8_000_000

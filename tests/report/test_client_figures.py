@@ -98,8 +98,8 @@ def test_boards_of_any_shape_are_drawn_without_a_complaint(tmp_path: Path, made:
     folder = made.write(tmp_path / "results", rows)
     for row in rows:
         Store(folder).write_history(row.suite, row.key, {**made.history(0.5), "label_counts": [[3, 0], [1, 2]]})
-    wanted = {"per_client.png", "label_distribution.png", "convergence.png", "score_vs_bytes.png"}
+    wanted = {"per_client.png", "label_distribution.png", "convergence.png", "cost.png"}
     drawn = [each for path, each in build.make(folder, None).figures.items() if path.name in wanted]
-    assert len(drawn) == 7  # a single method has no trade-off
+    assert len(drawn) == 7  # a single method has no ranks to set beside costs
     for plot, found in drawn:
         assert plot.png(found).startswith(b"\x89PNG")

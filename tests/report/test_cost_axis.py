@@ -1,14 +1,15 @@
-"""The axes of the cost figures: labels in every panel, none over another, and no score that hides the others."""
+"""The cost figure: labels on its axes that do not meet, and names that lie near their points and apart."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from matplotlib import rc_context
 
+from fglbench.report.figures.cost import spread
 from fglbench.report.figures.style import RC, cost_axis, facets, round_costs
-from fglbench.report.figures.trade_off import lowest
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.0, 8.0), (2e4, 5e9), (9.9, 10.1), (0.01, 30.0), (3.2, 3.2)])
@@ -35,10 +36,12 @@ def test_a_panel_has_labels_that_do_not_meet(low: float, high: float, free: bool
     assert all(first.x1 < second.x0 for first, second in pairwise(boxes))
 
 
-def test_the_axis_of_scores_leaves_out_what_would_hide_the_others() -> None:
-    spread = [0.70, 0.74, 0.78, 0.82]  # a fifth below: the middle half is 0.70 to 0.78, three widths 0.24
-    assert lowest([*spread, 0.60]) == 0.60
-    assert lowest([*spread, 0.20]) == 0.70
-    level = [0.594, 0.594, 0.595, 0.595]  # all but equal: what is near stays, what is far does not
-    assert lowest([*level, 0.56]) == 0.56
-    assert lowest([*level, 0.50]) == 0.594
+def test_names_are_spread_as_little_as_need_be() -> None:
+    assert spread(np.array([1.0, 3.0, 9.0]), 1.0) == [1.0, 3.0, 9.0]
+    assert spread(np.array([2.0, 2.0]), 1.0) == [1.5, 2.5]
+    assert spread(np.array([1.0, 5.0, 5.0, 5.4, 9.0]), 1.0) == pytest.approx(
+        [1.0, 4.1333333, 5.1333333, 6.1333333, 9.0]
+    )
+    places = np.sort(np.random.default_rng(0).uniform(1, 24, size=24))
+    found = np.array(spread(places, 0.9))
+    assert (np.diff(found) >= 0.9 - 1e-9).all()

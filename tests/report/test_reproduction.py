@@ -15,9 +15,9 @@ import pytest
 from fglbench.report import build
 from fglbench.report.papers import papers, printed, tables
 from fglbench.report.reproduction import views
-from fglbench.report.reproduction.beside import signed
 from fglbench.report.reproduction.judging import judge
 from fglbench.report.reproduction.match import SuiteRows
+from fglbench.report.reproduction.wording import signed
 
 COUNTS = {
     ("FGSSL", "1"): 57, ("FGSSL", "2"): 24, ("FGSSL", "3"): 24,
@@ -37,13 +37,21 @@ def lines(text: str, head: str) -> list[list[str]]:
     return [cells(line) for line in text.splitlines() if line.startswith("|") and cells(line)[0] == head]
 
 
+def frame(rows: list[Any], stored: Any = lambda key: {}) -> SuiteRows:
+    return SuiteRows(pd.DataFrame([row.model_dump() for row in rows]), stored)
+
+
+BASE = '{"beta":1.0,"report_on":"own"}'  # of FedGL with its graph: what its other readings change
+
+
 def fedgl_rows(made: SimpleNamespace) -> list[Any]:
     """FedGL's Table 2 on Cora: three seeds of Federated at 0.80, 0.81, 0.82; FedGL ten points above, exactly;
     w/o GPG with one seed; w/o GPL failed; nothing else."""
 
     def row(method: str, seed: int, score: float | None = None, **changes: Any) -> Any:
         place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-        return made.row("cora", method, seed, score, **(place | changes))
+        own = {"method_params": BASE} if method in ("fedgl", "fedgl-no-gpl") else {}
+        return made.row("cora", method, seed, score, **(place | own | changes))
 
     return [
         *(row("fedavg", seed, 0.80 + 0.01 * seed) for seed in range(3)),
@@ -90,16 +98,21 @@ def test_claims_name_rows_of_their_table() -> None:
 def test_cells_beside_the_table(made: SimpleNamespace, tmp_path: Path) -> None:
     def row(dataset: str, clients: int, seed: int, score: float) -> Any:
         place = {"suite": "fedomd-table4", "partition": "louvain", "split": "ratio", "clients": clients}
-        return made.row(dataset, "fedgcn", seed, score, dataset_params='{"features":"raw"}', **place)
+        given = {
+            "dataset_params": '{"features":"raw"}',
+            "method_params": '{"beta":0.001}',
+            "training": '{"patience":200}',
+        }
+        return made.row(dataset, "fedomd", seed, score, **given, **place)
 
     rows = [row("cora", 5, 0, 0.5), row("cora", 5, 1, 0.7), row("cora", 3, 0, 0.4), row("citeseer", 9, 0, 0.3)]
     folder = made.write(tmp_path / "results", rows, curves=False)
     build.write(build.make(folder, None, figures=False))
     beside = (folder / "fedomd-table4" / "REPRODUCTION.md").read_text().split("## Beside the table")[1]
-    assert lines(beside, "Ours, %") == [["Ours, %", "citeseer, 9 clients", "cora, 3 clients", "cora, 5 clients"]]
-    assert lines(beside, "FedGCN, features as published") == [
-        ["FedGCN, features as published", "30.00 (n=1)", "40.00 (n=1)", "60.00 ± 14.14 (n=2)"]
-    ]
+    places = ["citeseer, 9 clients", "cora, 3 clients", "cora, 5 clients"]
+    assert lines(beside, "Ours, %") == [["Ours, %", "Reading", *places]]
+    name = "FedOMD, beta 0.001, features as published"
+    assert lines(beside, name) == [[name, "printed", "30.00 (n=1)", "40.00 (n=1)", "60.00 ± 14.14 (n=2)"]]
 
 
 def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
@@ -119,12 +132,12 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     assert without_graph[1] == "0.828<br>*0.830* (n=1)<br>**+0.002**"
     (without_labels,) = lines(text, "FedGL w/o GPL")
     assert without_labels[1] == "0.812<br>*failed*"
-    assert "- FedGL w/o GPL, Cora: failed (seed 0): out of \\| range" in text
-    assert "- not run: 16 of 20 figures" in text
+    assert "- FedGL w/o GPL, Cora (ours): failed (seed 0): out of \\| range" in text
+    assert "- not run (ours): 16 of 20 figures" in text
     (own,) = lines(text, "FedGL")
     assert own[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
     assert lines(text, "FedGL > Federated") == [
-        ["FedGL > Federated", "**holds**<br>+0.100 (+0.100 to +0.100)", *["*not run*"] * 3]
+        ["FedGL > Federated", "**holds**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
     ]
     (contrast,) = lines(text, "FedGL > FedGL w/o GPG")
     assert contrast == [
@@ -141,16 +154,17 @@ def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) 
     folder = made.write(tmp_path / "results", fedgl_rows(made), curves=False)
     build.write(build.make(folder, None, figures=False))
     text = (folder / "REPRODUCTION.md").read_text()
-    (line,) = (cells(line) for line in text.splitlines() if "fedgl-table2/REPRODUCTION.md" in line)
+    (line,) = (cells(line) for line in text.splitlines() if "fixed split; ours" in line)
     # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated holds, two claims have one seed.
-    assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2"]
+    assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2", "1"]
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 
 def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) -> None:
     rows = [made.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
-                     split="none") for s in range(2)]  # fmt: skip
-    (view,) = views("fclg-table2", SuiteRows(pd.DataFrame([row.model_dump() for row in rows])))
+                     split="none", dataset_params='{"features":"auto"}', method_params='{"scored_codes":"raw"}')
+            for s in range(2)]  # fmt: skip
+    view, *_ = views("fclg-table2", frame(rows))
     found = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
     assert found == {"clustering_accuracy_%": (0.3, 0.0, 2), "f1_macro_%": (0.2, 0.0, 2)}
     accuracy, f1 = view.columns[2:4]
@@ -170,7 +184,7 @@ def test_a_mean_over_columns_is_taken_seed_by_seed(made: SimpleNamespace) -> Non
         for dataset, own in scores.items()
         for seed, score in own.items()
     ]
-    (view,) = views("fedgkc-table4", SuiteRows(pd.DataFrame([row.model_dump() for row in rows])))
+    view, *_ = views("fedgkc-table4", frame(rows))
     (mean,) = (ours for figure, ours in view.ours.items() if (figure.method, figure.dataset) == ("MOON", "avg4"))
     assert mean.seeds == {0: pytest.approx((0.8 + 0.9 + 0.7 + 0.6) / 4)}
     assert all(one.figures[0].dataset != "avg4" for one in view.claims)  # no claim is counted twice
@@ -183,7 +197,8 @@ def test_each_reading_of_the_split_is_compared_with_its_own_rows(made: SimpleNam
             ("fs-per-class", "fedavg", 0.8), ("ratio", "fedavg", 0.7), ("ratio", "global", 0.9),
         )
     ]  # fmt: skip
-    first, second = views("fgssl-table1", SuiteRows(pd.DataFrame([row.model_dump() for row in rows])))
+    found = {view.reading.id: view for view in views("fgssl-table1", frame(rows))}
+    first, second = found["released-split"], found["stated-split"]
     place = ("Cora", "5")
     assert first.ours[first.figure("FedAvg", place)].seeds == {0: 0.8}
     assert second.ours[second.figure("FedAvg", place)].seeds == {0: 0.7}
@@ -200,7 +215,7 @@ def test_of_two_settings_the_later_counts_and_the_page_says_so(made: SimpleNames
     build.write(build.make(folder, None, figures=False))
     text = (folder / "fedgl-table2" / "REPRODUCTION.md").read_text()
     assert lines(text, "Federated")[0][1] == "0.810<br>*0.810 ± 0.010* (n=3)<br>**0.000**"
-    assert "- Federated, Cora: rows of 2 different settings; for each seed the latest is shown" in text
+    assert "- Federated, Cora (ours): rows of 2 different settings; for each seed the latest is shown" in text
 
 
 def test_verdicts_by_hand() -> None:
@@ -248,7 +263,7 @@ def test_files_repeat_and_go_stale_with_the_rows(made: SimpleNamespace, tmp_path
     assert {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"} <= set(texts[0])
     assert "fedgl-table2" not in texts[0]["LEADERBOARD.md"]  # a paper's table is no board
     place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
-    made.write(folder, [made.row("cora", "fedgl", 3, 0.5, **place)], curves=False)
+    made.write(folder, [made.row("cora", "fedgl", 3, 0.5, method_params=BASE, **place)], curves=False)
     stale = {path.relative_to(folder).as_posix() for path in build.stale(build.make(folder, None, figures=False))}
     assert stale == {"REPRODUCTION.md", "fedgl-table2/REPRODUCTION.md", "fedgl-table2/tables/reproduction.csv"}
 
@@ -264,11 +279,13 @@ def test_a_folder_with_papers_tables_only(made: SimpleNamespace, tmp_path: Path)
     assert not left.exists()
     assert not (folder / "LEADERBOARD.md").exists()
     with (folder / "fedgl-table2" / "tables" / "reproduction.csv").open(newline="") as stream:
-        found = {(line["method"], line["dataset"]): line for line in csv.DictReader(stream)}
+        found = {
+            (line["method"], line["dataset"]): line for line in csv.DictReader(stream) if line["reading"] == "ours"
+        }
     assert len(found) == 20
     assert found["FedGL", "Cora"] | {"reading": ""} == {
         "dataset": "Cora", "partition": "random sampling p=[.3,.4,.5,.5,.6,.7]", "clients": "6",
         "split": "fixed (Planetoid 20/class,500,1000)", "method": "FedGL", "variant": "", "metric": "accuracy",
         "reading": "", "paper_mean": "0.83", "paper_std": "", "mean": "0.91", "std": "0.01", "difference": "0.08",
-        "n": "3", "seeds": "0-2",
+        "n": "3", "seeds": "0-2", "chosen": "",
     }  # fmt: skip

@@ -31,10 +31,10 @@ def test_a_column_of_the_ranking_is_one_edit(results: Path, monkeypatch: pytest.
     monkeypatch.setattr(leaderboard, "README", [*leaderboard.README, "Median rank"])
     chosen = build.make(results, page, figures=False).texts[page]
     text, content = report.texts[results / "LEADERBOARD.md"], (results / "page.html").read_text()
-    (head,) = [line for line in text.splitlines() if line.startswith("|   # |")]
+    (head,) = [line for line in text.splitlines() if line.startswith("|   Tier |")]
     assert head.endswith("|   Median rank |")
-    (first,) = [line for line in text.splitlines() if line.startswith("|   1 |")]
-    assert first.endswith("|     1.0 of it |")
+    (first,) = [line for line in text.splitlines() if " alpha " in line and line.endswith("|     1.0 of it |")]
+    assert first.startswith("|      \N{EN DASH} |")
     assert '<th scope="col" class="number"><span>Median rank</span></th>' in content
     assert '<td class="number best" data-value="1">1.0 of it</td>' in content  # the lowest is the best
     assert content.count('<th scope="col" class="number">Median rank</th>') == 5  # of every method

@@ -28,13 +28,6 @@ def test_sums_in_another_order_are_ties() -> None:
     assert st.ranks(scores).to_numpy().tolist() == [[1.5, 1.5]]
 
 
-def test_win_rates_by_hand() -> None:
-    rates = st.win_rates(frame([[0.9, 0.8], [0.5, 0.5], [0.1, 0.2], [0.3, 0.2]]))
-    assert rates.loc["a", "b"] == pytest.approx(2.5 / 4)
-    assert rates.loc["b", "a"] == pytest.approx(1.5 / 4)
-    assert np.isnan(rates.loc["a", "a"])
-
-
 def test_bootstrap_agrees_with_all_resamples() -> None:
     values = np.array([1.0, 2.0, 4.0, 9.0])
     every = np.array([values[list(pick)].mean() for pick in product(range(4), repeat=4)])
@@ -86,72 +79,6 @@ def test_wilcoxon_counts_all_sign_patterns() -> None:
     assert st.wilcoxon_p(np.zeros(5)) == 1.0
 
 
-def test_friedman_by_formula() -> None:
-    scores = frame(np.random.default_rng(2).uniform(size=(12, 4)).tolist())
-    mean_rank = st.ranks(scores).mean()
-    n, k = scores.shape
-    chi2 = 12 * n / (k * (k + 1)) * (mean_rank**2).sum() - 3 * n * (k + 1)
-    assert st.friedman_p(scores) == pytest.approx(stats.chi2.sf(chi2, k - 1))
-    assert st.friedman_p(frame([[0.5, 0.5, 0.5]] * 4)) == 1.0
-
-
-@pytest.mark.parametrize(("methods", "quantile"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
-def test_nemenyi_has_the_published_quantiles(methods: int, quantile: float) -> None:
-    """Demšar (2006), Table 5a, alpha 0.05."""
-    unit = np.sqrt(methods * (methods + 1) / (6 * 14))
-    assert st.nemenyi_difference(methods, 14) / unit == pytest.approx(quantile, abs=1e-3)  # the table is rounded
-
-
-def test_too_few_datasets_is_said() -> None:
-    verdict = st.separate(frame([[0.9, 0.8, 0.7]] * 4))
-    assert verdict.test == "none"
-    assert verdict.groups() == {}
-    assert verdict.cliques() == []
-    assert "Too few datasets" in verdict.text
-    assert "4 datasets" in verdict.text
-    two = st.separate(frame([[0.9, 0.8]] * 5))  # 2/2^5 > 0.05: five pairs can never decide
-    assert two.test == "none"
-    assert "at least 6" in two.text
-
-
-def test_one_method_is_nothing_to_compare() -> None:
-    assert st.separate(frame([[0.9]] * 9)).test == "none"
-
-
-def test_two_methods_are_told_apart_by_six_datasets() -> None:
-    verdict = st.separate(frame([[0.8 - 0.01 * i, 0.9] for i in range(6)]))
-    assert verdict.test == "wilcoxon"
-    assert verdict.groups() == {"b": 1, "a": 2}
-
-
-def test_no_difference_makes_one_group() -> None:
-    shifted = [[0.5, 0.6, 0.7], [0.6, 0.7, 0.5], [0.7, 0.5, 0.6]] * 3
-    verdict = st.separate(frame(shifted))
-    assert verdict.test == "friedman"
-    assert set(verdict.groups().values()) == {1}
-
-
-def test_wilcoxon_groups_by_hand() -> None:
-    """A and b swap places on half of twelve datasets; c is always last: {a, b} then {c}."""
-    rng = np.random.default_rng(0)
-    scores = [[0.8 + d, 0.8 - d, 0.3] for d in 0.01 * rng.permutation([1, 2, 3, 4, 5, 6, -1, -2, -3, -4, -5, -6])]
-    verdict = st.separate(frame(scores))
-    assert verdict.test == "wilcoxon"
-    assert verdict.groups() == {"a": 1, "b": 1, "c": 2}
-    assert verdict.cliques() == [(0, 1)]
-
-
-def test_nemenyi_where_wilcoxon_cannot_reach() -> None:
-    """Six datasets, six methods in one order: 15 pairs need ten datasets; the difference is known in closed form."""
-    verdict = st.separate(frame([[0.9, 0.8, 0.7, 0.6, 0.5, 0.4]] * 6))
-    difference = 2.850 * np.sqrt(6 * 7 / 36)
-    assert verdict.test == "nemenyi"
-    assert verdict.critical_difference == pytest.approx(difference, abs=2e-3)
-    assert verdict.groups() == {"a": 1, "b": 1, "c": 1, "d": 1, "e": 2, "f": 2}
-    assert verdict.cliques() == [(0, 3), (1, 4), (2, 5)]
-    assert "would need 10" in verdict.text
-
-
 def test_paired_difference_is_students_t() -> None:
     first, second = [0.80, 0.83, 0.79, 0.82], [0.78, 0.80, 0.80, 0.79]
     d = np.subtract(first, second)
@@ -167,13 +94,53 @@ def test_paired_difference_without_spread() -> None:
     assert np.isnan(st.paired_difference([0.5], [0.4]).low)
 
 
+def test_strata_of_one_task_are_a_paired_t_test() -> None:
+    first, second = np.array([0.80, 0.83, 0.79, 0.82]), np.array([0.78, 0.80, 0.80, 0.79])
+    np.testing.assert_allclose(st.stratified_difference([first - second], [1.0]), st.paired_difference(first, second))
+
+
+def test_two_strata_of_opposite_weight_are_welchs_test() -> None:
+    a, b = [0.1, 0.4, 0.2, 0.3, 0.7], [0.5, 0.6, 1.9]
+    theirs = stats.ttest_ind(a, b, equal_var=False)
+    ours = st.stratified_difference([a, b], [1, -1])
+    assert ours.p == pytest.approx(theirs.pvalue)
+    interval = theirs.confidence_interval()
+    np.testing.assert_allclose(ours[:3], [np.mean(a) - np.mean(b), interval.low, interval.high])
+
+
+def test_strata_by_hand() -> None:
+    """Means 2 and 1, weights a half: 1.5. Variances 1 and 4 over 3 seeds: 1/4 (1/3 + 4/3) = 5/12. Degrees of freedom
+    (5/12)^2 / ((1/12)^2 / 2 + (4/12)^2 / 2) = 25 / 8.5."""
+    found = st.stratified_difference([[1, 2, 3], [-1, 1, 3]], [0.5, 0.5])
+    assert found.mean == pytest.approx(1.5)
+    assert found.p == pytest.approx(2 * stats.t.sf(1.5 / (5 / 12) ** 0.5, 25 / 8.5))
+    assert found.low == pytest.approx(1.5 - stats.t.ppf(0.975, 25 / 8.5) * (5 / 12) ** 0.5)
+
+
+def test_strata_without_spread() -> None:
+    assert st.stratified_difference([[0.1, 0.1], [0.3, 0.3]], [0.5, 0.5]) == pytest.approx((0.2, 0.2, 0.2, 0.0))
+    assert st.stratified_difference([[0.0, 0.0]], [1.0]).p == 1.0
+
+
+def test_strata_keep_their_level_under_the_null() -> None:
+    """Nine tasks of five seeds whose spreads differ by a factor of ten: about 5% of true nulls are rejected."""
+    rng, spread = np.random.default_rng(3), np.geomspace(0.2, 2, 9)[:, None]
+    p = [st.stratified_difference(list(spread * rng.normal(size=(9, 5))), np.full(9, 1 / 9)).p for _ in range(2000)]
+    assert 0.035 < np.mean(np.array(p) <= 0.05) < 0.065
+
+
+def test_how_many_datasets_a_test_needs() -> None:
+    assert [st.datasets_needed(m) for m in (1, 23, 46)] == [6, 10, 11]  # 2/2^5 > 0.05 >= 2/2^6; 23/2^9 = 0.045
+    assert st.signed_ranks([3.0, -1.0, 2.0, 0.0]) == (4 - 2 + 3)  # ranks of 0, 1, 2, 3: 1 (of no sign), 2, 3, 4
+
+
 def test_indistinguishable_is_paired() -> None:
     """B is below a by a hair on every seed; c is far below on average and far above once."""
     seeds = np.array([0.80, 0.70, 0.90, 0.60, 0.75])
     noise = np.array([1, -1, 1, -1, 0.5]) * 1e-4
     scores = pd.DataFrame({"a": seeds, "b": seeds - 0.01 + noise, "c": seeds - [0.2, 0.2, -0.1, 0.2, 0.2]})
     assert st.indistinguishable(scores, "a") == {"c"}
-    assert st.indistinguishable(scores.iloc[:1], "a") == set()
+    assert st.indistinguishable(scores.iloc[:2], "a") == set()  # two seeds say nothing of anybody
 
 
 def test_pareto_front_by_definition() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ....registry import Registry, Spec
+from ....registry import Registry, Spec, tunable
 from ..batch import Batch, Features
 from ..ops import dropout, segment_add, segment_product
 from ..random import Streams
@@ -47,7 +47,9 @@ class Backbone(Spec):
 
     hidden: int = Field(64, ge=1, description="hidden width h")
     layers: int = Field(2, ge=1, description="number of layers, the output layer included")
-    dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every hidden activation")
+    dropout: float = Field(
+        0.5, ge=0, lt=1, description="dropout after every hidden activation", json_schema_extra=tunable(0.0, 0.5, 0.7)
+    )
     input_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input features (Kipf's GCN: 0.5)")
     linear_head: bool = Field(
         False, description="all layers yield width h and a linear classifier follows, as methods that share heads need"

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 
-from ....datasets.federation import GraphSetData
+from ....datasets.federation import GraphSetData, Measure
 from ..backbones import Params
-from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside
+from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside, demanded
 from ..network import Network
 from ..random import stream
 from .graphmethod import GraphMethod
@@ -39,7 +39,8 @@ class ClusteringEvaluator(Evaluator):
         assert isinstance(data, GraphSetData)
         return data
 
-    def describe(self, model: str, data: str) -> str:
+    @staticmethod
+    def phrase(measure: Measure, model: str, data: str) -> str:
         return f"clustering accuracy, {model} model, k-means on all graphs, best matching"
 
     def _score(self, models: Models, model: str, data: str, with_loss: bool) -> Scored | None:
@@ -65,7 +66,8 @@ class ClusteringEvaluator(Evaluator):
         assert isinstance(self.method, GraphMethod)
         count = len(self._data.graphs)
         chunks = np.array_split(np.arange(count), max(1, -(-count // CHUNK)))
-        codes = torch.cat([self.method.embed(params, network, self._stack.batch([own])) for own in chunks])
+        found = [self.method.embed(params, network, self._stack.batch([own])) for own in chunks]
+        codes = torch.cat([demanded(self.method, own, len(chunk)) for own, chunk in zip(found, chunks, strict=True)])
         return F.normalize(codes) if self.method.scored_codes == "unit" else codes
 
 

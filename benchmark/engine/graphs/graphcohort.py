@@ -27,6 +27,10 @@ class GraphCohort(Cohort):
         counts = [len(member.graphs) for member in self.members]
         self.held = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
 
+    @property
+    def inputs(self) -> None:
+        """Minibatches: other features in each step."""
+
     @cached_property
     def stack(self) -> GraphStack:
         """The graphs of all members."""
@@ -35,7 +39,9 @@ class GraphCohort(Cohort):
     def _part(self, positions: Sequence[int]) -> Cohort:
         part = super()._part(positions)
         assert isinstance(part, GraphCohort)
-        part.stack, part.held = self.stack, [self.held[p] for p in positions]
+        graphs = [graph for member in part.members for graph in member.graphs]
+        if graphs:
+            part.stack = self.stack.part(graphs, np.concatenate([self.held[p] for p in positions]))
         return part
 
     def steps(self) -> Iterator[list[int] | None]:

@@ -49,12 +49,21 @@ class GraphStack:
         self.feat: torch.Tensor = self.graph.ndata["feat"].float()
         self._adjacency = adjacency(self.graph).scipy()
         self._operators: dict[Operator, sp.csr_matrix] = {}
+        self._asked: set[Operator] = set()  # for operators, here or in a part
 
     def operator(self, kind: Operator) -> sp.csr_matrix:
         """The matrix of an operator over all graphs, computed at its first use."""
+        self._asked.add(kind)
         if kind not in self._operators:
             self._operators[kind] = kind(self._adjacency, self.starts).astype(np.float32)
         return self._operators[kind]
+
+    def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
+        """A stack of some of the graphs alone. picks: their numbers here; its operators are cut, not computed anew."""
+        found, batch = GraphStack(graphs), self.batch([picks])
+        found._operators = {kind: batch.cut(self.operator(kind)) for kind in [*self._asked]}
+        found._asked = self._asked
+        return found
 
     def batch(self, picks: Sequence[np.ndarray]) -> GraphBatch:
         """Some of the graphs. picks: for each client the numbers of its graphs in the stack, in order; may be empty."""
@@ -108,14 +117,15 @@ class GraphBatch:
         """An operator restricted to the graphs of the batch, (N, N)."""
         if kind not in self._views:
             with section("batching"):
-                self._views[kind] = self._cut(self.stack.operator(kind))
+                self._views[kind] = SparseMatrix(self.cut(self.stack.operator(kind)), symmetric=True)
         return self._views[kind]
 
-    def _cut(self, matrix: sp.csr_matrix) -> SparseMatrix:
+    def cut(self, matrix: sp.csr_matrix) -> sp.csr_matrix:
+        """The rows and columns of the graphs of the batch, of a matrix over the stack."""
         size = len(self._moved)
         rows = matrix[np.arange(size) - self._moved]
         columns = rows.indices + np.repeat(self._moved, np.diff(rows.indptr))
-        return SparseMatrix(sp.csr_matrix((rows.data, columns, rows.indptr), shape=(size, size)), symmetric=True)
+        return sp.csr_matrix((rows.data, columns, rows.indptr), shape=(size, size))
 
     @section("pooling")
     def pool(self, rows: torch.Tensor) -> torch.Tensor:

@@ -47,7 +47,7 @@ function sorted(rows, column, falling) {
 function filterable(section) {
   const bar = section.querySelector(".tools:not(.views)");
   const fields = [...bar.querySelectorAll("[data-filter]")];
-  const lines = [...section.querySelectorAll("[data-entrant]")];
+  const lines = [...section.querySelectorAll("[data-entrant]:not([data-entrant=''])")];
   const clear = bar.querySelector(".clear");
   const all = new Set(lines.map((line) => line.dataset.entrant)).size;
   const apply = () => {

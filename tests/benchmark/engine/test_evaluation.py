@@ -9,7 +9,7 @@ from typing import Any
 import dgl
 import pytest
 import torch
-from sklearn.metrics import f1_score
+from sklearn.metrics import f1_score, roc_auc_score
 
 from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
@@ -55,6 +55,42 @@ def test_score_weighted_weighs_by_test_nodes(federation: Make) -> None:
     counts = [int(c.graph.ndata["test_mask"].sum()) for c in world.clients if isinstance(c, NodeClient)]
     expected = sum(n * a for n, a in zip(counts, out.per_client["score"], strict=True)) / sum(counts)
     assert out.score_weighted == pytest.approx(expected)
+
+
+def test_the_area_under_the_roc_curve_is_the_share_of_pairs_in_order() -> None:
+    """Of all pairs of one node of each class; a tie is half a pair (Hanley and McNeil, Radiology 1982)."""
+    draw = torch.Generator().manual_seed(0)
+    label, owner = torch.randint(2, (90,), generator=draw), torch.arange(90) % 3
+    label[owner == 2] = 1  # one class only
+    margin = torch.randint(8, (90,), generator=draw).float()  # with ties
+    rows = torch.arange(90)
+    target = Target({"test": rows}, {"test": owner}, {"test": label}, 3)
+    found = target.roc_auc(margin, "test")
+    for client in (0, 1):
+        own, other = (margin[(owner == client) & (label == c)] for c in (1, 0))
+        pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in own for b in other]
+        assert float(found[client]) == pytest.approx(sum(pairs) / len(pairs))
+        assert float(found[client]) == pytest.approx(roc_auc_score(label[owner == client], margin[owner == client]))
+    assert found[2].isnan()
+
+
+def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
+    """Validation and score are its mean over the clients with both classes; all else of the run is as it was."""
+    plain = federation(classes=2)
+    scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
+    by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
+    assert by_area.score_metric == "ROC AUC, global model, local test, mean over clients"
+    assert by_area.score == by_area.roc_auc == by_accuracy.roc_auc != by_accuracy.score
+    assert by_area.val != by_accuracy.val and by_area.macro_f1 == by_accuracy.macro_f1
+    known = [value for value in by_area.per_client["score"] if value == value]
+    assert by_area.score == pytest.approx(sum(known) / len(known))
+    sizes = [int((c.graph.ndata["test_mask"]).sum()) for c in plain.clients]
+    pairs = [(n, v) for n, v in zip(sizes, by_area.per_client["score"], strict=True) if v == v]
+    assert by_area.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
+
+
+def test_many_classes_have_no_roc_auc(federation: Make) -> None:
+    assert run(federation(classes=3), rounds=1).roc_auc is None
 
 
 def test_one_client_on_its_whole_graph_has_one_answer(federation: Make) -> None:

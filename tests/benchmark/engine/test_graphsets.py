@@ -22,7 +22,7 @@ from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
-GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).task == "graph"]
+GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).task == "graph" and METHODS.cls(name).trains]
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2})
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]
 
@@ -178,6 +178,7 @@ def test_a_client_sees_no_label_and_nothing_of_the_others(name: str, graph_sets:
     for clients in (world.clients, changed):
         running = exchange(Federation(world.whole, clients, {}, "shapes", 0), name)
         (cohort,) = running.cohorts
+        assert all(member.label.numel() == 0 for member in cohort.members)
         cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.server.state["model"].items()}}
         uploads.append(METHODS.build(name).client(cohort)["model"])
     for key, value in uploads[0].items():
@@ -212,7 +213,8 @@ def test_personal_models_are_scored_on_request(graph_sets: Make) -> None:
 
 def test_methods_say_which_task_they_are_for(graph_sets: Make, federation: Make) -> None:
     for name in METHODS.names():
-        reason = METHODS.build(name).skip(federation() if name in GRAPH_METHODS else graph_sets(), [GIN])
+        other = federation() if METHODS.cls(name).task == "graph" else graph_sets()
+        reason = METHODS.build(name).skip(other, [GIN])
         assert reason is not None
         assert name in reason
     assert METHODS.build("fclg").skip(graph_sets(), [GIN]) is None

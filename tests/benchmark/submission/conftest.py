@@ -26,11 +26,11 @@ from fglbench.benchmark.suites.selection import Request, select
 SUITE = """
 description: a tiny synthetic board
 leaderboard: true
-training: {rounds: 2, local_epochs: 1}
+training: {rounds: 8, local_epochs: 1}
 cross:
   datasets:
-    - {name: csbm, params: {nodes: 60, classes: 2, features: 8}}
-    - {name: csbm, params: {nodes: 80, classes: 2, features: 8}}
+    - {name: csbm, params: {nodes: 60, classes: 2, features: 8, signal: 0.4}}
+    - {name: csbm, params: {nodes: 80, classes: 2, features: 8, signal: 0.4}}
   partitions: uniform
   clients: 3
   splits: {name: ratio, params: {train: 0.4, val: 0.3, test: 0.3}}

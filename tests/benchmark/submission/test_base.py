@@ -127,13 +127,15 @@ def test_a_score_that_moved_is_a_warning(
     old = Store(results).rows("tiny")[0]
     path.write_bytes(path.read_bytes() + lines(path)[1])
     moved = "0.0" if (old.score or 0) > 0.5 else "1.0"
-    tools.edit(path, 6, score=moved, submitter="fglbench", peak_memory_mb="9.0")
+    tools.edit(path, 6, score=moved, score_weighted=moved, macro_f1=moved, global_on_local=moved, peak_memory_mb="9.0")
 
     def move(stored: dict) -> None:
         stored["history"]["score"][(old.best_round or 1) - 1] = float(moved)
+        for name in ("score", "global_on_local"):
+            stored["per_client"][name] = [float(moved) for _ in stored["per_client"][name]]
 
     tools.edit_curves(curves(results, 2), move)
-    assert main(["validate", "results", "--base", "base"]) == 0
+    assert main(["validate", "results", "--base", "base", "--maintainer"]) == 0
     said = capsys.readouterr().out
     assert (
         f"warning: results/tiny/fedavg.csv:6: the score of fedavg on csbm, seed 0 moved from {old.score:.4f} to" in said
@@ -149,7 +151,7 @@ def test_an_old_row_that_is_appended_again_is_a_new_one(
         (folder / ROWS).write_bytes((folder / ROWS).read_bytes() + first)
         tools.edit(folder / ROWS, 6, score="", status="failed", error="superseded")
     (results / ROWS).write_bytes((results / ROWS).read_bytes() + first)
-    assert main(["validate", "results", "--base", "base"]) == 0
+    assert main(["validate", "results", "--base", "base", "--maintainer"]) == 0
     *warned, said = capsys.readouterr().out.splitlines()
     assert said.startswith("results: results folder against base: 10 rows, 1 new (tiny 1): valid")
     assert any("results/tiny/fedavg.csv:7: the score of fedavg on csbm, seed 0 moved from none" in w for w in warned)
@@ -184,7 +186,7 @@ def test_the_base_may_be_a_commit(
 def test_a_folder_that_was_not_there_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     git(here, "init", "-q")
     git(here, "commit", "-qm", "empty", "--allow-empty")
-    assert main(["validate", "results", "--base", "HEAD"]) == 0
+    assert main(["validate", "results", "--base", "HEAD", "--maintainer"]) == 0
     assert "against HEAD: 8 rows, 8 new (tiny 8): valid" in capsys.readouterr().out
 
 
@@ -202,8 +204,8 @@ def test_rows_of_the_base_are_recognised_below_a_newer_header(
     assert lines(results / ROWS)[0] != old[0]
     assert lines(results / ROWS)[1:-1] == old[1:]
     capsys.readouterr()
-    assert main(["validate", "results", "--base", "base"]) == 0
-    assert capsys.readouterr().out == "results: results folder against base: 9 rows, 1 new (tiny 1): valid\n"
+    assert main(["validate", "results", "--base", "base", "--maintainer"]) == 0
+    assert "results: results folder against base: 9 rows, 1 new (tiny 1): valid, " in capsys.readouterr().out
     tools.edit(results / ROWS, 3, score="0.99")
     assert main(["validate", "results", "--base", "base"]) == 1
     assert "tiny/fedavg.csv:3: the row of fedavg on csbm, seed 1 was changed: score 0." in capsys.readouterr().out

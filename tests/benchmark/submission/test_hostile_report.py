@@ -46,19 +46,20 @@ class Page(HTMLParser):
 @pytest.fixture
 def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> Path:
     """The results folder after a submission with markup wherever a row, a machine or the metadata have free text."""
-    about = {"cpu": EVIL[:200], "system": "<b>Linux</b>", "python": "3.11", "packages": {"<i>torch": "`2`"}}
-    digest = hashlib.sha256(canonical(about).encode()).hexdigest()[:12]
     (old,) = (submission / "environments").iterdir()
+    about = json.loads(old.read_text())
+    about |= {"cpu": EVIL[:200], "system": "<b>Linux</b>", "packages": {**about["packages"], "<i>torch": "`2`"}}
+    digest = hashlib.sha256(canonical(about).encode()).hexdigest()[:12]
     old.unlink()
     (submission / "environments" / f"{digest}.json").write_text(json.dumps(about))
     path = submission / "tiny/fedprox.csv"
-    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200], score_metric=EVIL[:200], source="<u>x")
+    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200], source="<u>x")
     lost = Store(submission).rows("tiny")[0].key
     figures = ["score", "val", "macro_f1", "best_round", "score_metric"]
     tools.edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
     Store(submission).history_file("tiny", lost).unlink()
     (submission / "submission.yaml").write_text(
-        json.dumps({**tools.meta, "method": "fedprox", "paper": EVIL[:300], "licence": "<script>alert(4)</script>"})
+        json.dumps({**tools.meta, "method": "fedprox", "paper": EVIL[:300], "hardware": "<script>alert(4)</script>"})
     )
     assert main(["validate", "packed", "--into", "results"]) == 0
     return results

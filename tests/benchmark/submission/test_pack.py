@@ -79,7 +79,7 @@ def test_metadata_come_from_options_or_a_file_and_none_is_left_out(
         "fglbench: the metadata lack code, hardware, contact; "
         "give --code TEXT --hardware TEXT --contact TEXT, or --meta FILE with these keys\n"
     )
-    (here / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL"}))
+    (here / "meta.json").write_text(json.dumps({**tools.meta, "licence": "GPL-3.0-only"}))
     assert main([*command, "--meta", "meta.json", "--licence", "MIT", "--out", "one"]) == 0
     about = metadata.read(here / "one/submission.yaml")
     assert (about.licence, about.code, about.method) == ("MIT", tools.meta["code"], "fedprox")

@@ -43,7 +43,8 @@ def test_a_sound_submission_validates(submission: Path, capsys: pytest.CaptureFi
 TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     "a better score": (
         lambda f, t: t.edit(f / ROWS, 2, score="0.99"),
-        [r"packed/tiny/history/\w+\.json\.gz: score is 0\.99 in the row and 0\.\d+ in its curves; run the cell again"],
+        [r"packed/tiny/history/\w+\.json\.gz: score is 0\.99 in the row and 0\.\d+ in its curves; run the cell again",
+         "score is 0.99, but global_on_local", "the mean of its clients"],
     ),
     "an impossible score": (
         lambda f, t: t.edit(f / ROWS, 3, score="1.5"),
@@ -52,7 +53,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "not a number": (
         lambda f, t: t.edit(f / ROWS, 2, train_seconds="nan"),
-        [r"fedprox\.csv:2: column 'train_seconds': nan is out of range"],
+        [r"fedprox\.csv:2: column 'train_seconds': nan is out of range", "nan seconds", "train_seconds is nan"],
     ),
     "another key": (
         lambda f, t: t.edit(f / ROWS, 2, key="0" * 16),
@@ -61,9 +62,9 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     "another protocol": (
         lambda f, t: t.edit(
             f / ROWS, None, rekey=True,
-            training=Store(f).rows("tiny")[0].training.replace('"rounds":2', '"rounds":3'),
+            training=Store(f).rows("tiny")[0].training.replace('"lr":0.01', '"lr":0.02'),
         ),
-        [r"fedprox\.csv:[2-5]: not a cell of suite 'tiny': training\.rounds is 3, the suite has 2", "are missing",
+        [r"fedprox\.csv:[2-5]: not a cell of suite 'tiny': training\.lr is 0.02, the suite has 0.01", "are missing",
          "curves of no row"],
     ),
     "a dataset that the board lacks": (
@@ -125,7 +126,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "a column too few": (
         lambda f, t: write(f / ROWS, (f / ROWS).read_bytes().replace(b",score,", b",", 1)),
-        [r"fedprox\.csv:1: the header is not that of result schema 2 \(missing 'score'\)", "curves of no row",
+        [r"fedprox\.csv:1: the header is not that of result schema [0-9]+ \(missing 'score'\)", "curves of no row",
          "environment of no row"],
     ),
     "a torn line": (
@@ -158,7 +159,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "curves of another length": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"]["val"].append(1.0)),
-        [r"\.json\.gz: has not one value of .* for each of 2 rounds"],
+        [r"\.json\.gz: has not one value of .* for each of 8 rounds"],
     ),
     "curves with text in them": (
         lambda f, t: t.edit_curves(curves(f), lambda c: c["history"].update(note=["<b>", 1])),
@@ -170,7 +171,8 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "seconds that no axis can show": (
         lambda f, t: t.edit(f / ROWS, 2, train_seconds="1e+308", total_seconds="1e+308"),
-        [r"fedprox\.csv:2: column '(train|total)_seconds': 1e\+308 is out of range"],
+        [r"fedprox\.csv:2: column '(train|total)_seconds': 1e\+308 is out of range", "1e.308 seconds, more than",
+         "train_seconds is"],
     ),
     "curves that fill the memory": (
         lambda f, t: write(curves(f), gzip.compress(b"[" + b"1," * (stores.HISTORY_BYTES // 2) + b"1]")),
@@ -217,21 +219,27 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "metadata that run code": (
         lambda f, t: write(f / "submission.yaml", "!!python/object/apply:os.system ['touch ran']"),
-        [r"packed/submission\.yaml: not valid YAML"],
+        [r"packed/submission\.yaml:1: not valid YAML"],
     ),
     "metadata that take minutes to parse": (
         lambda f, t: write(f / "submission.yaml", "method: " + 4000 * "["),
-        [r"packed/submission\.yaml: more than 20 brackets"],
+        [r"packed/submission\.yaml:1: not valid YAML: nested deeper than 30 levels"],
     ),
     "metadata that explode": (
-        lambda f, t: write(f / "submission.yaml", "a: &a [x]\n" + "".join(f"b{i}: [*a, *a]\n" for i in range(9))),
-        [r"packed/submission\.yaml: YAML aliases"],
+        lambda f, t: write(
+            f / "submission.yaml", "a: &a0 [x]\n" + "".join(f"b{i}: &a{i + 1} [*a{i}, *a{i}]\n" for i in range(20))
+        ),
+        [r"packed/submission\.yaml:1\d: not valid YAML: more than 100000 values"],
+    ),
+    "metadata that say it twice": (
+        lambda f, t: write(f / "submission.yaml", "method: fedprox\nmethod: x\n"),
+        [r"packed/submission\.yaml:2: not valid YAML: the key 'method' is given twice"],
     ),
     "a script address": (
         lambda f, t: write(
             f / "submission.yaml", json.dumps({**t.meta, "method": "fedprox", "code": "javascript:alert(1)"})
         ),
-        [r"packed/submission\.yaml: metadata: code: must be an https:// or http:// address, got 'javascript"],
+        [r"packed/submission\.yaml: metadata: code: must be an https:// or http:// address, in .* got 'javascript"],
     ),
 }  # fmt: skip
 
@@ -293,7 +301,7 @@ def test_nothing_of_a_submission_is_executed_or_unpickled(
     assert main(["validate", "packed"]) == 1
     assert main(["verify", "packed", "-m", "packed.fedprox"]) == 2
     said = capsys.readouterr()
-    assert "look with `fglbench validate` first" in said.err
+    assert "do not count here" in said.err
     assert sorted(path.name for path in here.iterdir()) == ["mine", "packed", "results"]
 
 

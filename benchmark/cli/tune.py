@@ -1,0 +1,110 @@
+"""`fglbench tune`: choose every method's settings on validation, each with the same budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...registry import UserError
+from . import options as given
+from .options import Names
+from .output import complain, plain_console, plain_table
+from .run import terminated_as_interrupted
+
+if TYPE_CHECKING:
+    from ..tune.session import Tuner, Wanted
+    from ..tune.study import Study
+
+
+def tune(
+    suite: Annotated[str, typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file")],
+    method: Annotated[Names, typer.Option("-m", "--method", help="only these, or new to the suite")] = None,
+    dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only these, or new to the suite")] = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,
+    seeds: Annotated[str, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range")] = "100",
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
+    jobs: given.Jobs = None,
+    threads: given.Threads = 1,
+    timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None,
+    rerun: given.Rerun = None,
+    dry_run: given.DryRun = False,
+    results: given.Results = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="run nothing; a page and a figure of what was tuned")
+    ] = False,
+    submitter: given.Submitter = "",
+    plugin: given.Plugins = None,
+) -> int:
+    """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
+
+    Each trial is a row in RESULTS/tuning; once interrupted, the same command goes on. What is chosen goes to the file
+    that `params: tuned` of the suite reads. Exit code 1 if some method has none in the end.
+    """
+    from ..runner.job import Options
+    from ..suites.suitefile import load_suite
+    from ..tune.session import Tuner, Wanted
+
+    place = out or load_suite(suite).tuned_file
+    if report:
+        return _report(results, suite, place)
+    numbers = given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
+    options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()))
+    wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds)
+    return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)
+
+
+def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
+    from ..tune.session import studies
+
+    found = studies(wanted)
+    _tell_cost(every := [study for own in found.values() for study in own])
+    if dry_run:
+        return 0
+    with terminated_as_interrupted():
+        number = sum(_tuned(tuner, own) for own in found.values())
+    typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: fglbench run -s {wanted.suite}")
+    return int(number < len(every))
+
+
+def _report(results: Path, suite: str, settings: Path) -> int:
+    from ..tune.account import write
+
+    typer.echo(f"wrote {write(results, suite, settings)}")
+    return 0
+
+
+def _tuned(tuner: Tuner, own: list[Study]) -> int:
+    """How many studies of a dataset chose a setting. What cannot be loaded is complained of; the others go on."""
+    from .progress import Display
+
+    try:
+        chosen = tuner.run(own, complain, lambda: Display(plain_console(), "val"))
+    except UserError as error:
+        complain(str(error))
+        return 0
+    for one in chosen:
+        default = "failed" if one.default is None else f"{one.default:.4f}"
+        typer.echo(f"{one.study}: trial {one.trial}, validation {one.val:.4f} (the suite's own {default}): {one}")
+    return len(chosen)
+
+
+def _tell_cost(found: list[Study]) -> None:
+    """What each study runs: settings, trials, cells, rounds."""
+    table = plain_table(
+        "method", "dataset", "settings", "trials a rung", "rounds a rung", "cells", "rounds", numeric=True
+    )
+    for study in found:
+        sizes, rungs = (" ".join(map(str, own)) for own in (study.sizes, study.rungs))
+        cell = study.cell
+        table.add_row(
+            cell.method.name, cell.dataset.name, str(study.settings), sizes, rungs, str(study.size), str(study.rounds)
+        )
+    plain_console().print(table)
+    cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
+    typer.echo(f"{len(found)} studies: {cells} cells, {rounds} rounds")

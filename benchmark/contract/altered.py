@@ -1,0 +1,108 @@
+"""Federations made from another: the same clients with other data or labels where it must, or must not, matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dgl
+import numpy as np
+import torch
+
+from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
+
+
+def with_client(federation: Federation, client: int, **columns: torch.Tensor) -> Federation:
+    """The federation with other node data, features ("feat") included, at one client."""
+    own = federation.clients[client]
+    assert isinstance(own, NodeClient)
+    graph = own.graph.local_var()
+    feat = columns.pop("feat", own.feat)
+    graph.ndata.update(columns)
+    return _with(federation, client, NodeClient(graph, feat))
+
+
+def _with(federation: Federation, client: int, own: NodeClient | GraphClient) -> Federation:
+    clients: list[Any] = list(federation.clients)
+    clients[client] = own
+    return replace(federation, clients=clients)
+
+
+def without_training(federation: Federation, client: int) -> Federation:
+    """The training nodes of one client become validation nodes."""
+    own = federation.clients[client]
+    assert isinstance(own, NodeClient)
+    ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
+    masks = {part: mask.clone() for part, mask in federation.masks.items()}
+    masks["train"][ids[train]], masks["val"][ids[train]] = False, True
+    val, none = own.graph.ndata["val_mask"].bool() | train, torch.zeros_like(train)
+    return with_client(replace(federation, masks=masks), client, train_mask=none, val_mask=val)
+
+
+def swapped(federation: Federation) -> Federation:
+    """Training and test nodes with their parts exchanged, as another seed's split may have them."""
+    masks = federation.masks | {"train": federation.masks["test"], "test": federation.masks["train"]}
+    out = replace(federation, masks=masks)
+    for k, own in enumerate(federation.clients):
+        assert isinstance(own, NodeClient)
+        train, test = own.graph.ndata["train_mask"], own.graph.ndata["test_mask"]
+        out = with_client(out, k, train_mask=test, test_mask=train)
+    return out
+
+
+def drawn(federation: Federation) -> Federation:
+    """Labels drawn at random wherever a client has no business to know them."""
+    whole, rng = federation.whole, np.random.default_rng(0)
+    label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
+    if isinstance(whole, GraphSetData):
+        sets = [replace(c, label=label[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
+        return replace(federation, whole=replace(whole, label=label), clients=sets)
+    label = torch.where(federation.masks["train"], whole.label, label)
+    out = replace(federation, whole=replace(whole, label=label))
+    for k, own in enumerate(federation.clients):
+        assert isinstance(own, NodeClient)
+        out = with_client(out, k, label=label[own.graph.ndata["global_id"]])
+    return out
+
+
+def perturbed(federation: Federation, client: int) -> Federation:
+    """Another graph with other features and labels of the same shapes and masks at one client, or other graphs."""
+    rng = np.random.default_rng(1)
+    own = federation.clients[client]
+    if isinstance(own, GraphClient):
+        others = [_path(graph, rng) for graph in own.graphs]
+        return _with(federation, client, GraphClient(others, 1 - own.label.clamp(max=1), own.global_id))
+    n = own.graph.num_nodes()
+    order = torch.from_numpy(rng.permutation(n))
+    dense = own.feat.to_dense()[order] + 0.5
+    feat = dense.to_sparse_csr() if own.feat.layout == torch.sparse_csr else dense
+    graph = dgl.graph(tuple(order[end] for end in own.graph.edges(order="eid")), num_nodes=n)
+    label = (own.graph.ndata["label"] + 1) % federation.num_classes
+    graph.ndata.update({**own.graph.ndata, "label": label})
+    return _with(federation, client, NodeClient(graph, feat))
+
+
+def _path(graph: dgl.DGLGraph, rng: np.random.Generator) -> dgl.DGLGraph:
+    """A path with the graph's nodes, their features shuffled."""
+    n = graph.num_nodes()
+    path = torch.arange(n - 1)
+    out = dgl.graph((torch.cat([path, path + 1]), torch.cat([path + 1, path])), num_nodes=n)
+    out.ndata["feat"] = graph.ndata["feat"][torch.from_numpy(rng.permutation(n))]
+    return out
+
+
+def relabelled(federation: Federation) -> Federation:
+    """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
+    and on all graphs of a set."""
+    whole, classes = federation.whole, federation.num_classes
+    shifted = (whole.label + 1) % classes
+    if isinstance(whole, GraphSetData):
+        sets = [replace(c, label=(c.label + 1) % classes) for c in federation.clients if isinstance(c, GraphClient)]
+        return replace(federation, whole=replace(whole, label=shifted), clients=sets)
+    known = federation.masks["train"]
+    out = replace(federation, whole=replace(whole, label=torch.where(known, whole.label, shifted)))
+    for k, own in enumerate(federation.clients):
+        assert isinstance(own, NodeClient)
+        label, train = own.graph.ndata["label"], own.graph.ndata["train_mask"].bool()
+        out = with_client(out, k, label=torch.where(train, label, (label + 1) % classes))
+    return out

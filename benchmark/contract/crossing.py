@@ -1,0 +1,87 @@
+"""What crosses from a method's clients to the server: derived from its messages, by a dry run on a tiny federation.
+
+What a message holds is told by its names and shapes; KINDS says in a word what a name stands for. A name that is not in
+it is told as it is, so that nothing crosses unseen.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...files import write_atomically
+from ..engine import METHODS, Cohort, Method, Step, Tree
+from ..engine.exchange import Exchange
+from ..engine.messages import leaves
+from ..engine.privacy import KINDS, kind_of
+from .recording import record
+from .verdicts import Inapplicable, fitting
+
+FILE = Path(__file__).resolve().parents[1] / "suites" / "uploads.csv"
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One upload: the phase it belongs to, its name, what that stands for, shapes of one client's values."""
+
+    phase: str
+    name: str
+    kind: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def crossings(method: Method) -> list[Crossing]:
+    """All that a method's clients upload, in the order of its steps. Inapplicable where it fits no trial."""
+    trial = fitting(method)[0]
+    found: dict[tuple[str, str], Crossing] = {}
+
+    def watched(exchange: Exchange, step: Step) -> Step:
+        def client(cohort: Cohort) -> Tree:
+            upload = step.client(cohort)
+            for name, value in upload.items():
+                shapes = tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf))
+                where = _phase(method, exchange, step)
+                found.setdefault((where, name), Crossing(where, name, kind_of(name), shapes))
+            return upload
+
+        return replace(step, client=client)
+
+    record(method, trial, wrap=watched)
+    return list(found.values())
+
+
+def _phase(method: Method, exchange: Exchange, step: Step) -> str:
+    """The name of the phase that a step belongs to."""
+    names = [p.name for p in method.phases(exchange.config) if any(s.client == step.client for s in p.steps)]
+    return names[0] if names else "training"
+
+
+def kinds(method: Method) -> list[str]:
+    """What its clients upload, in the order of KINDS; empty: nothing, or not to be seen."""
+    try:
+        seen = {own.kind for own in crossings(method)}
+    except Inapplicable:
+        return []
+    known = list(dict.fromkeys(KINDS.values()))
+    return sorted(seen, key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
+
+
+def table() -> Iterator[tuple[str, str]]:
+    """(method, kinds) of all methods of the package."""
+    for name in METHODS.names():
+        if METHODS.is_own(METHODS.cls(name)):
+            yield name, ", ".join(kinds(METHODS.build(name))) or "nothing"
+
+
+def stored() -> dict[str, str]:
+    """What the file says that methods upload, for readers that run nothing."""
+    with FILE.open(newline="", encoding="utf-8") as stream:
+        return {row["method"]: row["uploads"] for row in csv.DictReader(stream)}
+
+
+def write() -> None:
+    """Write the file anew."""
+    lines = ["method,uploads", *(f'{name},"{what}"' for name, what in table())]
+    write_atomically(FILE, ("\n".join(lines) + "\n").encode())

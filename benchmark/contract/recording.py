@@ -1,0 +1,146 @@
+"""A short run of a method that writes down all that is exchanged, and what is predicted in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..engine import Method, Server, Step
+from ..engine.cohort import Cohort
+from ..engine.evaluate import Evaluator
+from ..engine.exchange import Exchange
+from ..engine.graphs.clustering import ClusteringEvaluator
+from ..engine.messages import Download, Each, Tree, transform
+from ..engine.train import begin
+from .trial import Trial
+
+Logged = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value
+Wrap = Callable[[Exchange, Step], Step]
+
+
+@dataclass
+class Record:
+    """A run: everything uploaded, client by client, every server message, the models and their predictions in the end.
+
+    traffic: for each round its phase, and the bytes that each client sent and got. lengths: rounds of each phase.
+    """
+
+    uploads: list[Logged] = field(default_factory=list)
+    models: list[Logged] = field(default_factory=list)
+    predictions: list[Logged] = field(default_factory=list)
+    messages: list[Download] = field(default_factory=list)
+    traffic: list[tuple[str, list[int], list[int]]] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[Logged]:
+        return [*self.uploads, *self.models]
+
+    def of(self, clients: set[int]) -> list[Logged]:
+        return [logged for logged in self.values if logged[1] in clients]
+
+
+def record(
+    method: Method,
+    trial: Trial,
+    *,
+    seed: int = 0,
+    cohort_size: int | None = None,
+    copies: bool = False,
+    replay: Record | None = None,
+    scored: bool = False,
+    wrap: Wrap = lambda exchange, step: step,
+) -> Record:
+    """Run a method and write down what crosses.
+
+    copies: hand over copies of all messages, as a network would. replay: the clients get the messages of that run,
+    whatever they upload; the server does nothing, its model is not recorded, and nothing is predicted. scored: the
+    models are scored after each scored round, as in a real run. wrap: what is run in the place of a step.
+    """
+    exchange, evaluator = begin(trial.federation, method, trial.backbones, trial.config, seed, cohort_size)
+    out, answers = Record(), iter(replay.messages) if replay else None
+    for p, phase in enumerate(method.phases(exchange.config)):
+        out.lengths.append(replay.lengths[p] if replay else phase.length(exchange.server))
+        for number in range(1, out.lengths[-1] + 1):
+            where = f"{phase.name} round {number}"
+            steps = [
+                _watched(wrap(exchange, each), f"{where}, step {s}", out, answers, copies)
+                for s, each in enumerate(phase.steps, 1)
+            ]
+            before = np.array([exchange.upload_bytes, exchange.download_bytes])
+            exchange.round(replace(phase, steps=tuple(steps)), number)
+            up, down = np.array([exchange.upload_bytes, exchange.download_bytes]) - before
+            out.traffic.append((phase.name, up.tolist(), down.tolist()))
+            if scored and phase.scored:
+                _predicted(evaluator, exchange)
+    server = {} if replay else method.global_model(exchange.server) or {}
+    out.models = [(f"final parameter {name!r}", -1, value.clone()) for name, value in server.items()]
+    out.models += _personal_models(exchange)
+    out.predictions = [] if replay else _predicted(evaluator, exchange)
+    for log in (out.uploads, out.models):
+        log.sort(key=lambda logged: logged[1])  # by client; stable, so in the order of rounds
+    return out
+
+
+def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None, copies: bool) -> Step:
+    """The step, writing down what crosses; with the answers of another run in place of the server's own, if given."""
+
+    def client(cohort: Cohort) -> Tree:
+        upload = step.client(cohort)
+        for position, own in enumerate(cohort.clients):
+            out.uploads += [(f"upload {path!r} in {where}", own, value) for path, value in _rows(upload, position)]
+        return _copied(upload) if copies else upload
+
+    def server(server: Server, uploads: Tree) -> Download:
+        if answers is not None:
+            return _copied_message(next(answers))
+        message = step.server(server, uploads)
+        out.messages.append(_copied_message(message))
+        return _copied_message(message) if copies else message
+
+    return replace(step, client=client, server=server)
+
+
+def _predicted(evaluator: Evaluator, exchange: Exchange) -> list[Logged]:
+    """What the models answer where they are scored: classes, or the global model's embeddings of graphs."""
+    models = exchange.models()
+    if isinstance(evaluator, ClusteringEvaluator):
+        if models.server is None:
+            return []
+        network = exchange.cohorts[0].network.select([0])
+        return [("embeddings", -1, evaluator.embeddings(models.expanded(1), network))]
+    kinds = [("global", "local"), ("personal", "local"), ("global", "global"), ("global", "union")]
+    found = [(f"{kind} model on {data} data", evaluator.score(models, kind, data)) for kind, data in kinds]
+    return [
+        (f"prediction of the {what}", -1, scored.predicted)
+        for what, scored in found
+        if scored and scored.predicted is not None
+    ]
+
+
+def _personal_models(exchange: Exchange) -> Iterator[Logged]:
+    for cohort, model in zip(exchange.cohorts, exchange.personal_models() or (), strict=False):
+        for position, client in enumerate(cohort.clients):
+            for name, value in cohort.network.take(model, [position]).items():
+                yield f"final parameter {getattr(name, 'name', name)!r}", client, value[0]
+
+
+def _rows(tree: Tree, position: int, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """The values of one client in an upload, copied, with their paths."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _rows(value, position, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value[position].detach().clone()
+
+
+def _copied(tree: Any) -> Any:
+    return transform(tree, lambda leaf: [v.clone() for v in leaf] if isinstance(leaf, list) else leaf.clone())
+
+
+def _copied_message(message: Download) -> Download:
+    return Each(_copied(message.tree), message.clients) if isinstance(message, Each) else _copied(message)

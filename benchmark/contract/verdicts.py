@@ -1,0 +1,112 @@
+"""How checks judge: what a breach is, and the runs on trials that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, TypeVar
+
+import torch
+
+from ...registry import Spec, UserError
+from ..engine import Diverged, Method
+from ..runner.execute import explain
+from .recording import Logged, Record, record
+from .trial import Trial, trials
+
+RTOL, ATOL = 1e-5, 1e-6  # rounding of float32 over a few rounds
+
+Judgement = Literal["ok", "failed", "skipped"]
+T = TypeVar("T")
+
+
+class ContractError(Exception):
+    """A method breaks the contract; the message is one line."""
+
+
+class Inapplicable(Exception):
+    """A check has nothing to look at; the message is the reason."""
+
+
+def demand(holds: object, complaint: str) -> None:
+    """ContractError with the complaint unless something holds."""
+    if not holds:
+        raise ContractError(complaint)
+
+
+def named(*checks: Callable[[T], None]) -> dict[str, Callable[[T], None]]:
+    return {check.__name__: check for check in checks}
+
+
+def says_what_it_is(cls: type[Spec], what: str) -> None:
+    """ContractError unless a class has a docstring (`what`: what belongs there), and its parameters descriptions."""
+    demand((cls.__dict__.get("__doc__") or "").strip(), f"has no docstring: {what}")
+    bare = [name for name, info in cls.model_fields.items() if not (info.description or "").strip()]
+    demand(not bare, f"does not describe its parameters {', '.join(bare)}: Field(default, description=...)")
+
+
+def refusal(method: Method, trial: Trial) -> str | None:
+    return method.skip(trial.federation, method.architecture(trial.backbones))
+
+
+def fitting(method: Method, among: Sequence[Trial] | None = None) -> list[Trial]:
+    """The trials (None: the generated ones) that the method does not skip. Inapplicable when it skips all."""
+    found = [trial for trial in (trials() if among is None else among) if refusal(method, trial) is None]
+    if not found:
+        raise Inapplicable("it skips every federation that there is to try it on")
+    return found
+
+
+@lru_cache(maxsize=8)
+def plain_run(method: Method, trial: Trial) -> Record:
+    """The run that others are compared with."""
+    return guarded_run(method, trial)
+
+
+def guarded_run(method: Method, trial: Trial, **options: object) -> Record:
+    try:
+        return record(method, trial, **options)  # type: ignore[arg-type]
+    except (Diverged, UserError, RuntimeError) as error:
+        if isinstance(error, Diverged | UserError) or "handed over" in str(error):  # by the engine's seal on messages
+            raise ContractError(f"on {trial.name}: {error}") from None
+        raise
+
+
+def judged(checks: Mapping[str, Callable[[T], None]], subject: T) -> Iterator[tuple[str, Judgement, str]]:
+    """(check, verdict, reason) of each check on a method or dataset: what it raises is what is wrong."""
+    for name, check in checks.items():
+        try:
+            check(subject)
+        except Inapplicable as reason:
+            yield name, "skipped", str(reason)
+        except ContractError as error:
+            yield name, "failed", str(error)
+        except Exception as error:
+            yield name, "failed", explain(error)
+        else:
+            yield name, "ok", ""
+
+
+def whose(client: int) -> str:
+    return "the server's" if client < 0 else f"client {client}'s"
+
+
+def compare(a: Record, b: Record, trial: Trial, complaint: str, *, exact: bool = False) -> None:
+    found = difference(a.values, b.values, exact=exact)
+    demand(not found, f"on {trial.name}: {found} {complaint}")
+
+
+def difference(a: Sequence[Logged], b: Sequence[Logged], *, exact: bool = False) -> str | None:
+    """The first entry in which two runs differ, in words, or None."""
+    if [entry[:2] for entry in a] != [entry[:2] for entry in b]:
+        return "what is uploaded"
+    for (what, client, left), (_, _, right) in zip(a, b, strict=True):
+        if left.shape != right.shape:
+            return f"the shape of {whose(client)} {what}"
+        if torch.equal(left, right) or (
+            not exact and torch.allclose(left.double(), right.double(), rtol=RTOL, atol=ATOL, equal_nan=True)
+        ):
+            continue
+        gap = float((left.double() - right.double()).abs().max())
+        return f"{whose(client)} {what} (by up to {gap:.1e})"
+    return None

@@ -1,0 +1,188 @@
+"""Tensors that are put together only when somebody looks at them.
+
+A `Lazy` is a torch.Tensor to everyone: any operation on it that its content does not know puts the whole tensor
+together, once, and works on that. What the engine does most often with large parameters (a step of the optimiser, the
+input product, the weighted sum over clients) it does on the parts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+aten = torch.ops.aten
+# Up to so many clients a weighted sum over them is one dense product, whatever is stored how: its order of sums, and so
+# every bit of the result, is that of plain tensors. It costs little there.
+FEW = 20
+# Methods of a tensor that read its memory without an operation in between.
+READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "__array__", "__deepcopy__", "__reduce_ex__", "__repr__")
+
+
+class Parts(ABC):
+    """What a lazy tensor of float32 is made of."""
+
+    shape: Sequence[int]
+
+    @abstractmethod
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """The parts that a write could change."""
+
+    @abstractmethod
+    def assemble(self) -> torch.Tensor:
+        """The whole tensor, in memory of its own."""
+
+    def copy(self) -> Parts | None:
+        """The same in memory of its own; None: copy the whole."""
+        return None
+
+    def plus(self, other: Parts) -> Parts | None:
+        """The sum, where the other is cut alike and it can be had part by part; None: add up the whole."""
+        return None
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """sum_k weights[k] * whole[k]. weights: (K,)."""
+        total: torch.Tensor = torch.tensordot(weights, self.assemble(), 1)
+        return total
+
+
+class Content:
+    """The parts, or the whole once it was needed: never both, so that there is one truth to write into."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts: Parts | None = parts
+        self._whole: torch.Tensor | None = None
+        self._before = 0
+
+    def whole(self) -> torch.Tensor:
+        if self._whole is None:
+            assert self.parts is not None
+            before = self.version
+            self._whole, self.parts = self.parts.assemble(), None
+            self._before = before - self._whole._version
+        return self._whole
+
+    @property
+    def version(self) -> int:
+        """Grows with each write; putting together is none."""
+        if self.parts is not None:
+            return sum(map(version, self.parts.tensors()))
+        assert self._whole is not None
+        return self._before + self._whole._version
+
+
+class Lazy(torch.Tensor):
+    """See above. content: shared with all detached aliases, as the memory of a tensor is."""
+
+    content: Content
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, content: Content, shape: Sequence[int]) -> Lazy:
+        made: Lazy = torch.Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.float32)
+        made.content = content
+        return made
+
+    def __init__(self, content: Content, shape: Sequence[int]) -> None:
+        """Nothing: what there is to do, `__new__` has done."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        if func is aten.detach.default:
+            return Lazy(args[0].content, args[0].shape)
+        made: Any = _by_parts(func, args, kwargs)
+        if made is not None:
+            return in_parts(made)
+        given, named = tree_map_only(Lazy, whole, (args, kwargs or {}))
+        made = func(*given, **named)
+        # Who works in place is handed back what it wrote into.
+        return next((one for one, own in zip(args, given, strict=True) if made is own and one is not own), made)
+
+
+def _by_parts(func: Any, args: Any, kwargs: Any) -> Parts | None:
+    """The result of an operation that the parts know, None of any other."""
+    parts = [parts_of(one) for one in args]
+    if func is aten.clone.default and parts[0] is not None:
+        return parts[0].copy()
+    if func is aten.add.Tensor and not kwargs and parts[0] is not None and parts[1] is not None:
+        return parts[0].plus(parts[1])
+    return None
+
+
+def _reader(name: str) -> Callable[..., Any]:
+    def read(self: Lazy, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.content.whole(), name)(*args, **kwargs)
+
+    return read
+
+
+for _name in READERS:
+    setattr(Lazy, _name, _reader(_name))
+
+
+def in_parts(parts: Parts) -> torch.Tensor:
+    """A tensor of these parts, not yet put together."""
+    return Lazy(Content(parts), parts.shape)
+
+
+def parts_of(value: Any) -> Parts | None:
+    """The parts of a lazy tensor that nobody has looked at; None of any other."""
+    return value.content.parts if isinstance(value, Lazy) else None
+
+
+def whole(value: torch.Tensor) -> torch.Tensor:
+    """The plain tensor (of a lazy one, its one truth from now on)."""
+    return value.content.whole() if isinstance(value, Lazy) else value
+
+
+def plain(value: torch.Tensor) -> torch.Tensor:
+    """The plain tensor, to be read only: a lazy one stays in parts."""
+    parts = parts_of(value)
+    return whole(value) if parts is None else parts.assemble()
+
+
+def version(value: torch.Tensor) -> int:
+    """Grows with each write into the value."""
+    return value._version + (value.content.version if isinstance(value, Lazy) else 0)
+
+
+def weighted_sum(value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """(K, ...) -> (...): sum_k weights[k] * value[k]; of weights (n, K), n such sums."""
+    parts = parts_of(value)
+    if parts is not None and weights.dim() == 1 and len(weights) > FEW and not value.requires_grad:
+        return parts.weighted_sum(weights)
+    total: torch.Tensor = torch.tensordot(weights.to(value.dtype), value if value.requires_grad else plain(value), 1)
+    return total
+
+
+class Joined(Parts):
+    """The values of several cohorts one after the other, along the client axis."""
+
+    def __init__(self, pieces: Sequence[torch.Tensor]) -> None:
+        self.pieces = pieces
+        self.shape = (sum(len(piece) for piece in pieces), *pieces[0].shape[1:])
+
+    def tensors(self) -> Sequence[torch.Tensor]:
+        return self.pieces
+
+    def assemble(self) -> torch.Tensor:
+        return torch.cat([plain(piece) for piece in self.pieces])
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Cohort by cohort onto one running sum: nothing of the size of all uploads is made."""
+        shares = weights.split_with_sizes([len(piece) for piece in self.pieces])
+        total = weighted_sum(self.pieces[0], shares[0])
+        for piece, share in zip(self.pieces[1:], shares[1:], strict=True):
+            total = weighted_sum_onto(total, piece, share)
+        return total
+
+
+def weighted_sum_onto(total: torch.Tensor, value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """`total` + sum_k weights[k] * value[k], in one pass over a plain value."""
+    if parts_of(value) is not None:
+        return total.add_(weighted_sum(value, weights))
+    rows = whole(value).flatten(1)
+    return total.view(-1).addmv_(rows.T, weights.to(value.dtype)).view(total.shape)

@@ -1,0 +1,115 @@
+"""Runs OpenFGL (arXiv:2408.16288) from a checkout, a round for every line on stdin. Started by `peer.py` as a script.
+
+Imports nothing of fglbench, so that the checkout may have a Python of its own, with torch, PyTorch Geometric, SciPy and
+scikit-learn. The checkout is not changed. What is patched while it runs, and why:
+
+- `torch.load` reads whole objects again: OpenFGL stores `Data` objects, which torch >= 2.6 refuses by default.
+- `torch_scatter` is PyTorch Geometric's own `scatter` (sum), and `torch_sparse` has names that nothing is an instance
+  of: both need a compiler, and only these paths are taken.
+- `FGLDataset` is the federation that fglbench cut, with its splits, so that both train on the same clients.
+- AdaFGL's sparse product is SciPy's: its own is a compiled file under its authors' home folder. No round uses it.
+- AdaFGL's and FedSage+'s first phases last one round (`num_rounds_vanilla`, `gen_rounds`): the last phase is measured.
+- What it prints goes nowhere.
+"""
+
+import functools
+import importlib
+import json
+import operator
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+FIRST_PHASE = {"adafgl": "num_rounds_vanilla", "fedsage_plus": "gen_rounds"}
+PARTS = ("train", "val", "test")
+
+
+def patch() -> None:
+    import torch
+    from torch_geometric.utils import scatter
+
+    torch.load = functools.partial(torch.load, weights_only=False)
+    shims: dict[str, dict[str, Any]] = {
+        "torch_scatter": {"scatter": scatter, "scatter_add": functools.partial(scatter, reduce="sum")},
+        "torch_sparse": {name: type(name, (), {}) for name in ("SparseTensor", "fill_diag", "matmul", "mul", "sum")},
+    }
+    for name, members in shims.items():
+        shim = ModuleType(name)
+        vars(shim).update(members)
+        sys.modules[name] = shim
+
+
+def federation(folder: Path) -> Any:
+    """What OpenFGL's `FGLDataset` is to its trainer, from the arrays that fglbench wrote."""
+    import numpy as np
+    import torch
+    from torch_geometric.data import Data
+
+    def graph(file: Path) -> Any:
+        arrays = {name: torch.from_numpy(array) for name, array in np.load(file).items()}
+        data = Data(x=arrays["x"], edge_index=arrays["edges"], y=arrays["y"])
+        data.num_global_classes = int(arrays["classes"])
+        data.global_map = {local: int(node) for local, node in enumerate(arrays["nodes"])}
+        return data, arrays
+
+    splits = folder / "node_cls" / "default_split"
+    splits.mkdir(parents=True)
+    local = []
+    for client in range(len(list(folder.glob("client_*.npz")))):
+        data, arrays = graph(folder / f"client_{client}.npz")
+        for part in PARTS:
+            torch.save(arrays[part], splits / f"{part}_{client}.pt")
+            with open(splits / f"glb_{part}_{client}.pkl", "wb") as file:
+                pickle.dump(arrays["nodes"][arrays[part]].tolist(), file)
+        local.append(data)
+    return SimpleNamespace(local_data=local, global_data=graph(folder / "whole.npz")[0], processed_dir=str(folder))
+
+
+def main(checkout: str, folder: str, method: str, epochs: str, threads: str) -> None:
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    sys.argv, sys.path[0] = sys.argv[:1], checkout
+    patch()
+    import torch
+    import torch_geometric
+    from openfgl.config import args
+    from openfgl.flcore import trainer as trainers
+    from openfgl.utils.basic_utils import seed_everything
+
+    def answer(told: object) -> None:
+        answers.write(json.dumps(told) + "\n")
+        answers.flush()
+        if not sys.stdin.readline():
+            sys.exit()
+
+    torch.set_num_threads(int(threads))
+    if method == "adafgl":
+        vars(importlib.import_module("openfgl.flcore.adafgl.op"))["csr_sparse_dense_matmul"] = operator.matmul
+    if method in FIRST_PHASE:
+        importlib.import_module(f"openfgl.flcore.{method}.{method}_config").config[FIRST_PHASE[method]] = 1
+    trainers.FGLDataset = lambda args: federation(Path(folder))
+    args.root, args.dataset, args.model, args.metrics = folder, ["Cora"], ["gcn"], ["accuracy"]
+    args.fl_algorithm, args.num_epochs, args.num_rounds = method, int(epochs), sys.maxsize
+    args.num_clients = len(list(Path(folder).glob("client_*.npz")))
+    seed_everything(0)
+    trainer = trainers.FGLTrainer(args)
+    evaluate, start = trainer.evaluate, 0.0
+
+    def evaluated() -> None:  # ends a round
+        nonlocal start
+        evaluate()
+        answer(time.process_time() - start)
+        start = time.process_time()
+
+    trainer.evaluate = evaluated
+    answer({"torch": torch.__version__, "torch_geometric": torch_geometric.__version__})
+    start = time.process_time()
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,135 @@
+"""Another benchmark beside this one: rounds of the same methods on the same clients, in turns, in CPU seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...datasets.federation import PARTS, Federation, NodeClient
+from ...methods import METHODS
+from ...registry import UserError
+from . import openfgl
+from .speed import Line, RoundOf, alternate, conditions
+
+
+class Rivals(NamedTuple):
+    """A method that both have: our name, OpenFGL's, and what ours does otherwise than by default, to do the same."""
+
+    method: str
+    theirs: str
+    params: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.params.items())])
+
+
+SAME = [
+    *(Rivals(name, name) for name in ("fedavg", "fedprox", "scaffold", "moon", "feddc", "fedproto", "fedgta", "fgssl")),
+    Rivals("fedtgp", "fedtgp"),
+    Rivals("fedtgp", "fedtgp", {"server_epochs": 10, "server_batch": 10_000}),
+    Rivals("fed-pub", "fedpub"),
+    Rivals("adafgl", "adafgl"),
+    Rivals("fedsage+", "fedsage_plus"),
+    Rivals("fedgl-no-gpg", "fedgl"),  # which by default makes no pseudo-graph
+    Rivals("local", "isolate"),
+]
+REASON = 300  # characters of what a peer complains of
+
+
+class Peer:
+    """A peer's method, a round a call, in a process of its own. A call returns the CPU seconds of that process.
+
+    versions: of the packages that it runs with. Raises UserError when it ends before it should.
+    """
+
+    def __init__(self, python: Path, checkout: Path, folder: str, method: str, epochs: int, threads: int) -> None:
+        command = [str(python), openfgl.__file__, str(checkout), folder, method, str(epochs), str(threads)]
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - `close` does
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+        )
+        self.versions: dict[str, str] = self._answer()
+
+    def __call__(self) -> float:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        self.process.communicate()
+        self.errors.close()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self.process.wait()
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines() or ["no message"]
+        raise UserError(f"the peer ended: {said[-1]:.{REASON}}")
+
+
+def write_clients(federation: Federation, folder: Path) -> None:
+    """client_<k>.npz and whole.npz: x (n, d), edges (2, m), y (n,), nodes (n,) global ids, classes, masks."""
+    for number, client in enumerate(federation.clients):
+        assert isinstance(client, NodeClient)
+        graph = client.graph
+        masks = {part: graph.ndata[f"{part}_mask"].numpy() for part in PARTS}
+        nodes, label = graph.ndata["global_id"], graph.ndata["label"]
+        _write(folder / f"client_{number}.npz", graph, client.feat, label, nodes, federation.num_classes, **masks)
+    whole: Any = federation.whole
+    nodes = torch.arange(len(whole.label))
+    _write(folder / "whole.npz", whole.graph, whole.feat, whole.label, nodes, federation.num_classes)
+
+
+def _write(
+    file: Path, graph: Any, feat: torch.Tensor, label: torch.Tensor, nodes: torch.Tensor, classes: int, **masks: Any
+) -> None:
+    dense = feat.to_dense() if feat.layout == torch.sparse_csr else feat
+    edges = torch.stack(graph.edges()).numpy()
+    np.savez(file, x=dense.numpy(), edges=edges, y=label.numpy(), nodes=nodes.numpy(), classes=classes, **masks)
+
+
+def race(
+    checkout: Path, python: Path | None, dataset: str, clients: int, rounds: int, threads: int, epochs: int
+) -> tuple[dict[str, str], list[Line]]:
+    """(versions of the peer's packages, a line a method): rounds of the last phase of every method that both have, with
+    each one's own evaluation, in alternation on the same clients and splits."""
+    given = conditions(dataset, clients, threads, epochs)
+    versions, lines = dict[str, str](), list[Line]()
+    for pair in SAME:
+        line: Line = {"method": pair.label}
+        with tempfile.TemporaryDirectory() as folder:
+            write_clients(given.federation, Path(folder))
+            try:
+                peer = Peer(python or Path(sys.executable), checkout, folder, pair.theirs, epochs, threads)
+            except UserError as error:
+                lines.append({**line, "ratio": str(error)})
+                continue
+            versions |= peer.versions
+            try:
+                cases: dict[str, Callable[[], object]] = {
+                    "own": RoundOf(given, METHODS.build(pair.method, pair.params)),
+                    "peer": peer,
+                }
+                found = alternate(cases, rounds, clock=time.process_time)
+                ratio = f"{found['peer'].median / found['own'].median:.1f}x"
+                lines.append({**line, "OpenFGL, ms": found["peer"], "fglbench, ms": found["own"], "ratio": ratio})
+            except UserError as error:
+                lines.append({**line, "ratio": str(error)})
+            finally:
+                peer.close()
+    return versions, lines

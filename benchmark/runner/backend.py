@@ -1,0 +1,69 @@
+"""What the supervisor asks of those who run cells, be they processes of this machine or actors of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ...registry import UserError, did_you_mean
+from ..store import Store
+from ..suites.cell import Cell
+from .ending import Ending
+from .process import Processes
+from .worker import Options
+
+
+class Worker(Protocol):
+    """Runs a cell at a time. What it says is told in `worker.main`."""
+
+    def give(self, suite: str, cell: Cell) -> None:
+        """Let it run a cell, when it has said READY, and DONE to the one before."""
+
+    def poll(self) -> Iterable[tuple[Any, ...]]:
+        """What it has said since it was last asked. UserError for a worker that must not work here."""
+
+    def ended(self) -> Ending | None:
+        """How it ended, if it has; what it said before can still be heard."""
+
+    def memory(self) -> int:
+        """Resident bytes, as last known."""
+
+    def kill(self) -> None:
+        """End it, if it has not ended, with all that it has started. It is not asked anything after this."""
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Backend(Protocol[W]):
+    """A place where workers run."""
+
+    def size(self, cells: int) -> int:
+        """How many workers to start for so many cells: at least one. UserError where none can be."""
+
+    def start(self) -> W:
+        """A new worker. It may take a while until it is READY."""
+
+    def wait(self, workers: Sequence[W], seconds: float) -> None:
+        """Until a worker has something to say or has ended, or the time is over."""
+
+    def close(self) -> None:
+        """Give back what was opened. All workers have been killed."""
+
+
+def open_backend(options: Options, store: Store) -> Backend[Any]:
+    """The backend that the options name. UserError (one line) where it cannot be had."""
+    if options.backend == "ray":
+        try:
+            from .cluster import Cluster
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
+            raise UserError("--backend ray needs Ray: pip install 'fglbench[ray]'") from None
+        return Cluster(options)
+    if options.backend != "processes":
+        raise did_you_mean(options.backend, ("processes", "ray"), "backend")
+    if options.address:
+        raise UserError(f"the address {options.address!r:.100} is that of a Ray cluster: add --backend ray")
+
+    return Processes(options, store)

@@ -1,0 +1,210 @@
+"""Workers on a Ray cluster: an actor each, with CPUs and memory as Ray counts them. No shared file system is needed.
+
+Cells go out pickled, rows and side files come back, and the driver alone writes. A dataset that a node's cache lacks is
+sent through the object store, a plug-in by the runtime environment. What runs a cell on a node: `node`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import pickle
+import platform
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError, RuntimeEnvSetupError
+
+from ... import __version__
+from ...datasets.sources import cache_file
+from ...registry import UserError
+from ..store.provenance import code_version
+from ..suites.cell import Cell
+from .ending import Ending
+from .node import Host, News
+from .shipping import packed
+from .worker import READY, RUN, Options
+
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty settings frame of HTTP/2
+ANSWER = 10.0  # seconds that a cluster has to answer
+INTERVAL = 1.0  # seconds between reports of a worker that has nothing to say but its progress
+FAREWELL = 10.0  # seconds that a worker has to end
+PATIENCE = 600.0  # seconds without any worker, as when all nodes are lost, until the run gives up
+
+
+class Cluster:
+    """The backend of a Ray cluster, which this process joins until `close`, unless it is in one already."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.joined = not ray.is_initialized()
+        if self.joined:
+            _join(options)
+        self.shipped: dict[str, tuple[str, str, Any] | None] = {}  # by dataset; the reference counts keep it alive
+        self.alone_since: float | None = None
+        needs = {"num_cpus": options.threads, "max_concurrency": 2, "max_restarts": 0}
+        if options.memory_limit:
+            needs["memory"] = int(options.memory_limit * 2**30)
+        self.host = ray.remote(Host).options(**needs)
+
+    def size(self, cells: int) -> int:
+        found = sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        if not found:
+            memory = f" and {self.options.memory_limit:g} GiB" if self.options.memory_limit else ""
+            raise UserError(f"no node of the Ray cluster has {self.options.threads} CPUs{memory} for a worker")
+        return max(1, min(self.options.jobs or found, cells))
+
+    def _room(self, resources: dict[str, float]) -> int:
+        """For how many workers a node has room."""
+        room = resources.get("CPU", 0) / self.options.threads
+        if self.options.memory_limit:
+            room = min(room, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
+        return int(room)
+
+    def start(self) -> RemoteWorker:
+        return RemoteWorker(self.host.remote(self.options), self)
+
+    def wait(self, workers: Sequence[RemoteWorker], seconds: float) -> None:
+        ray.wait([worker.turn for worker in workers], timeout=seconds, fetch_local=False)
+        if any(worker.up for worker in workers):
+            self.alone_since = None
+            return
+        self.alone_since = self.alone_since or time.monotonic()
+        if time.monotonic() > self.alone_since + PATIENCE:
+            told = f"no node of the Ray cluster has taken a worker for {PATIENCE / 60:g} minutes"
+            raise UserError(f"{told}; see `ray status`; the same command goes on from here")
+
+    def ship(self, dataset: str) -> tuple[str, str, Any] | None:
+        """(dataset, sha256, reference) of the driver's cache file, which enters the object store once."""
+        if dataset not in self.shipped:
+            found = packed(dataset)
+            self.shipped[dataset] = (found[0], found[1], ray.put(found[2])) if found else None
+        return self.shipped[dataset]
+
+    def close(self) -> None:
+        if self.joined:
+            ray.shutdown()
+
+
+class RemoteWorker:
+    """A host on some node. up: it has been heard of, and is not lost. turn: its next report."""
+
+    def __init__(self, host: Any, cluster: Cluster) -> None:
+        self.host, self.cluster = host, cluster
+        self.up, self.bytes = False, 0
+        self.cached: set[str] = set()
+        self.ending: Ending | None = None
+        self.turn = host.listen.remote(INTERVAL)
+
+    def give(self, suite: str, cell: Cell) -> None:
+        name = cell.dataset.name
+        data = None if cache_file(name).name in self.cached else self.cluster.ship(name)
+        self.cached.add(cache_file(name).name)
+        self.host.give.remote(pickle.dumps((RUN, suite, cell)), *(data or ()))
+
+    def poll(self) -> Iterator[tuple[Any, ...]]:
+        while self.ending is None and ray.wait([self.turn], timeout=0)[0]:
+            try:
+                news: News = ray.get(self.turn)
+            except RayError as error:
+                self.up, self.ending = False, _lost(error)
+                return
+            self.up, self.bytes, self.ending = True, news.memory, news.ending
+            if news.ending is None:
+                self.turn = self.host.listen.remote(INTERVAL)
+            for said in news.said:
+                if said[0] == READY:
+                    self._welcome(*said[1:])
+                yield said
+
+    def _welcome(self, columns: dict[str, Any], about: dict[str, Any], cached: list[str]) -> None:
+        """UserError for a node whose rows would not be those of this machine's code."""
+        self.cached |= set(cached)
+        there, here = (columns["code"], about["python"]), (code_version(), platform.python_version())
+        if there != here:
+            of = "fglbench source {} on Python {}"
+            told = f"a node of the Ray cluster has {of.format(*there)}, this machine {of.format(*here)}"
+            raise UserError(f"{told}: install the same on every node")
+
+    def ended(self) -> Ending | None:
+        return self.ending
+
+    def memory(self) -> int:
+        return self.bytes
+
+    def kill(self) -> None:
+        if self.up:
+            with suppress(RayError):
+                ray.get(self.host.end.remote(), timeout=FAREWELL)
+        with suppress(RayError, ValueError):
+            ray.kill(self.host)
+
+
+def _lost(error: RayError) -> Ending:
+    """How a worker ended whose actor ended or cannot be reached."""
+    reason = " ".join(str(error).strip().splitlines()[-1:])[:300]
+    if isinstance(error, OutOfMemoryError):
+        return Ending("oom", "the worker was killed by Ray for lack of memory on its node; give --memory-limit")
+    if isinstance(error, RuntimeEnvSetupError | RayTaskError) or "creation task" in str(error):
+        return Ending("failed", f"{reason}; every node of the cluster needs fglbench {__version__}")
+    return Ending("failed", "the worker's node was lost, twice", outside=True)
+
+
+def _join(options: Options) -> None:
+    """Join the cluster that the options name, or RAY_ADDRESS, or this machine's; without any, start one here."""
+    address = options.address or os.environ.get("RAY_ADDRESS") or None
+    where = f"the Ray cluster at {address}" if address else "Ray"
+    if address and ":" in address and not os.environ.get("RAY_USE_TLS"):
+        _greet(address.rpartition("/")[2], where)
+    modules = [module for name in options.plugins if (module := _module(name))]
+    try:
+        with _own_signals():
+            ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False,
+                     runtime_env={"py_modules": modules} if modules else None)  # fmt: skip
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, RayError) as error:
+        raise UserError(f"{where} cannot be used: {' '.join(str(error).split())[:300]}") from None
+
+
+def _greet(address: str, where: str) -> None:
+    """UserError unless something there speaks HTTP/2, as Ray does: it would itself wait for minutes, and then exit."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), ANSWER) as stream:
+            stream.settimeout(ANSWER)
+            stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
+            answer = stream.recv(9)
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"{where} does not answer ({error}): is it up, and is --address its HOST:PORT?") from None
+    if answer[3:4] != SETTINGS[3:4]:
+        raise UserError(f"what answers there is not {where}: --address is the HOST:PORT that `ray start` tells")
+
+
+def _module(plugin: str) -> str | None:
+    """The file or folder of a plug-in that nodes get; None for one of an installed distribution, which they have."""
+    if plugin.endswith(".py"):
+        return plugin
+    top = plugin.split(".")[0]
+    spec = importlib.util.find_spec(top)
+    if top in importlib.metadata.packages_distributions() or spec is None or spec.origin is None:
+        return None
+    return spec.origin if spec.submodule_search_locations is None else str(Path(spec.origin).parent)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Give SIGTERM back what Ray takes it away from: a run that is asked to end stops its workers."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,44 @@
+"""Places for workers, as the supervisor keeps them: who sits there, and what it has in hand."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from filelock import FileLock
+
+from .backend import Worker
+from .plan import Item
+
+
+@dataclass
+class Assignment:
+    """A cell that a worker has in hand."""
+
+    item: Item
+    claim: FileLock
+    started: str  # UTC
+    since: float  # monotonic seconds
+    round: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.since
+
+    @property
+    def where(self) -> tuple[str, str]:
+        return self.item.suite, self.item.cell.key
+
+
+@dataclass
+class Seat:
+    """A place for a worker, and what is known of the one who has it. stamp: the columns of its rows, once it is ready;
+    stillborn: workers that died here before they were."""
+
+    worker: Worker
+    ready: bool = False
+    task: Assignment | None = None
+    last_federation: str = ""
+    stamp: dict[str, Any] = field(default_factory=dict)
+    stillborn: int = 0

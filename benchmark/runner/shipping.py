@@ -1,0 +1,39 @@
+"""Datasets for workers whose machine has none: the file of the cache where the run was started, from which each machine
+fills its own. Whatever a cache holds is checked against the registered fingerprint when it is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+
+from ...datasets.sources import cache_dir, cache_file, exclusive
+from ...files import write_atomically
+from ...registry import UserError
+
+
+def held() -> list[str]:
+    """The names of the files that this machine's cache has."""
+    return sorted(path.name for path in (cache_dir() / "datasets").glob("*.npz"))
+
+
+def packed(dataset: str) -> tuple[str, str, bytes] | None:
+    """(dataset, sha256, bytes) of its cache file; None where there is none, as for what is generated."""
+    path = cache_file(dataset)
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    return dataset, hashlib.sha256(data).hexdigest(), data
+
+
+def keep(dataset: str, sha256: str, data: bytes) -> None:
+    """Fill this machine's cache with what `packed` gave elsewhere, unless it has a copy by now.
+
+    UserError when the bytes are not those that were sent. Where the cache cannot be written nothing is kept, and the
+    dataset's own sources are tried.
+    """
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise UserError(f"dataset {dataset!r} was damaged on its way to a worker (sha256 is not {sha256[:12]}…)")
+    path = cache_file(dataset)
+    with suppress(OSError), exclusive(path) as writable:
+        if writable and not path.is_file():
+            write_atomically(path, data)

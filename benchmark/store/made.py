@@ -1,0 +1,20 @@
+"""What the report makes in a results folder, by name. All else there is a row's, a machine's or the maintainers'.
+
+LEADERBOARD.md, REPRODUCTION.md, <suite>/REPRODUCTION.md, <suite>/tables/<task>.md and .csv,
+<suite>/figures/<figure>.png and manifest.json; leaderboard.html on request, not for version control
+"""
+
+from __future__ import annotations
+
+FIGURES = (
+    "cka",
+    "convergence",
+    "cost",
+    "label_distribution",
+    "per_client",
+    "rank_heatmap",
+    "sensitivity",
+    "tiers",
+    "tsne",
+)
+FORMER = ("critical_difference", "score_vs_bytes", "score_vs_seconds", "win_rate")  # until the report removes them

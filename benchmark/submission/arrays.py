@@ -1,0 +1,53 @@
+"""Embeddings from outside: the directory of the archive and the heads of its arrays are read, and nothing is loaded."""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from ..store.folder import EMBEDDINGS_BYTES
+
+MEMBER = re.compile(r"(node|label|global|note|client_[0-9]{3})\.npy")  # see runner.snapshot
+HEAD = 4096  # bytes within which an array says what it is
+MEMBERS = 200
+READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def wrong(path: Path) -> str | None:
+    """In what a file is not an archive of plain arrays of a run's embeddings, whatever sizes it states."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            names = [member.filename for member in members]
+            if len(names) > MEMBERS or len(set(names)) != len(names) or not all(map(MEMBER.fullmatch, names)):
+                return f"holds something else than embeddings: {', '.join(names[:4])!r:.80}"
+            if sum(member.file_size for member in members) > EMBEDDINGS_BYTES:
+                return f"more than {EMBEDDINGS_BYTES >> 20} MiB unpacked"
+            for member in members:
+                if reason := _array(archive, member):
+                    return f"{member.filename}: {reason}"
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError, zlib.error) as error:
+        return f"cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__:.120}"
+    except zipfile.BadZipFile as error:
+        return f"cannot be read: {error!s:.120}"
+    return None
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
+    """In what a member is not an array of numbers, or one text, of the size that it states."""
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in READERS:
+            return f"array format {version}"
+        shape, _, dtype = READERS[version](stream, max_header_size=HEAD)
+        head = stream.tell()
+    if dtype.kind not in ("U" if member.filename == "note.npy" else "if"):
+        return f"an array of {str(dtype)!r:.40}, not of numbers"
+    if math.prod(shape) * dtype.itemsize != member.file_size - head:
+        return f"an array of shape {shape} in {member.file_size} bytes"
+    return None

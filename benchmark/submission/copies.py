@@ -1,0 +1,86 @@
+"""Rows against each other: no two runs have the same curves, and all that share a partition share its label counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from .curves import Stored
+from .inbox import Findings, Line, grouped
+
+TELLING = 10  # different values of a curve, from which on two runs do not have it by chance
+FIX = "run the cell again: two runs never have the same"
+
+
+def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
+    """Findings about fresh rows whose side files say what those of another cell say.
+
+    A cell may stand in several suites; and two settings that come to the same may, in different suites. Clustering has
+    few values and no validation: there it is a warning, about claimed rows.
+    """
+    first: dict[Hashable, Line] = {}
+    for line in sorted(stored, key=lambda line: line in fresh):  # those that stand come first
+        for what, course in _courses(line, stored[line]["history"]):
+            other = first.setdefault(course, line)
+            if other.row.key == line.row.key or line not in fresh:
+                continue
+            judged = line.row.val is not None
+            if judged or line in claimed:
+                row = other.row
+                told = f"has {what} of {row.method} on {row.dataset}, seed {row.seed}"
+                findings.add(line.place, told, FIX, warning=not judged)
+    _label_counts(stored, fresh, findings)
+
+
+def _courses(line: Line, history: dict[str, list[Any]]) -> Iterator[tuple[str, Hashable]]:
+    """What no two runs have in common, in words and as values."""
+    row = line.row
+    if row.status == "ok" and len(history["seconds"]) > 1:
+        yield "to the digit the times", ("seconds", *history["seconds"])
+        course = tuple(zip(history["val"], history["score"], strict=True))
+        if len(set(course)) >= TELLING:
+            yield "the curves", (row.suite, row.dataset, course)
+
+
+def _label_counts(stored: Mapping[Line, Stored], fresh: set[Line], findings: Findings) -> None:
+    """Clients of one partition hold the same labels, whoever trains on them."""
+    alike: dict[str, list[tuple[Line, Any]]] = defaultdict(list)
+    for line, own in stored.items():
+        if own.get("label_counts") and line.row.partition_hash:
+            alike[line.row.partition_hash].append((line, own["label_counts"]))
+    for rows in alike.values():
+        standing = [counts for line, counts in rows if line not in fresh] or [counts for _, counts in rows]
+        usual = max(standing, key=standing.count) if len(rows) > 1 else standing[0]
+        for line, counts in rows:
+            if counts != usual:
+                findings.add(
+                    line.place, "has other label counts than others on its partition", FIX, warning=line not in fresh
+                )
+
+
+def figures(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
+    """Warnings for a method that has the same figures with every seed of a cell, or the same as another method."""
+    scored = [line for line in lines if line.row.score is not None and line.row.task == "node" and line.cell]
+    for own in grouped(scored, lambda line: (line.row.suite, line.cell and line.cell.seedless)).values():
+        told = {line: _figures(line) for line in {line.row.key: line for line in own}.values()}
+        if len(told) > 1 and len(set(told.values())) == 1 and fresh & set(told):
+            what = f"the same figures with all {len(told)} seeds"
+            findings.add(next(iter(fresh & set(told))).place, what, "look at the curves", warning=True)
+
+
+def _figures(line: Line) -> tuple[Any, ...]:
+    row = line.row
+    return row.score, row.val, row.macro_f1, row.best_round
+
+
+def mixed(lines: Sequence[Line], fresh: set[Line]) -> Iterator[tuple[Line, str]]:
+    """New rows without a score whose other seeds have one, or that another run of their cell stands beside."""
+    for own in grouped(lines, lambda line: (line.row.suite, line.cell.seedless if line.cell else "")).values():
+        ok = {line.row.seed for line in own if line.row.status == "ok"}
+        for line in own:
+            if line in fresh and line.row.status != "ok":
+                if line.row.seed in ok:
+                    yield line, f"{line.row.status}, and run once more with a score"
+                elif ok or line.row.status != "skipped":
+                    yield line, f"{line.row.status}{' although other seeds have a score' if ok else ''}"

@@ -1,0 +1,201 @@
+"""A row against its side file: what its curves and its clients' figures say must be what the row says.
+
+Nothing here trains: it is arithmetic on what a run stored. Every rule holds of every run that the engine makes, so that
+a figure that was changed alone does not fit the others.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from operator import is_not
+from typing import Any
+
+from ...methods import METHODS
+from ...metrics import METRICS
+from ...registry import UserError
+from ..store import Store
+from ..store.schema import Row
+from ..suites.cell import Cell
+from .cells import effective
+from .inbox import Line
+from .limits import LARGE
+
+PARTS = {"history", "per_client", "label_counts"}
+ROUNDING = 1e-6  # of float32, in a mean over clients
+Stored = dict[str, Any]
+
+
+def load(store: Store, row: Row) -> tuple[Stored | None, str | None]:
+    """(side file of a row, what is wrong with its form); no side file where something is."""
+    try:
+        found: Any = store.history(row.suite, row.key)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        return None, f"cannot be read: {str(error).splitlines()[0]:.120}"
+    wrong = _misshapen(found, row)
+    return (None, wrong) if wrong else (found, None)
+
+
+def of(store: Store, lines: Iterable[Line]) -> dict[Line, Stored]:
+    """The side files of rows that have a sound one."""
+    loaded = ((line, load(store, line.row)[0]) for line in lines if line.row.status == "ok")
+    return {line: found for line, found in loaded if found is not None}
+
+
+def _misshapen(found: Any, row: Row) -> str | None:
+    """In what a side file has not the form of curves with one value for each of a row's rounds."""
+    history = found.get("history") if isinstance(found, dict) else None
+    if not isinstance(history, dict) or not set(found) <= PARTS:
+        return f"is not made of {', '.join(sorted(PARTS))}"
+    if not all(map(_numbers, found.values())):
+        return "holds something else than lists of numbers"
+    curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
+    if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
+        return f"has not one value of {', '.join(curves)} for each of {row.rounds} rounds"
+    return None
+
+
+def _numbers(part: Any) -> bool:
+    """Whether a part of a side file is lists of numbers, with names or without."""
+    lists = list(part.values()) if isinstance(part, dict) else part
+    return isinstance(lists, list) and all(isinstance(each, list) and _bounded(each) for each in lists)
+
+
+def _bounded(values: list[Any]) -> bool:
+    """Whether all are None or numbers (no bool, no NaN) of a sane size. They are millions: the loops are C's."""
+    kinds = set(map(type, values))
+    if not kinds <= {int, float, type(None)}:
+        return False
+    numbers = filter(partial(is_not, None), values) if type(None) in kinds else values
+    return all(map(float(LARGE).__gt__, map(abs, numbers)))
+
+
+def disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
+    """Where the figures of a row are not those of its curves."""
+    for name, rule in METRICS.items():
+        if rule.curve and row.has(name):
+            here = history[rule.curve][-1 if rule.at == "last" else (row.best_round or 0) - 1]
+            there = getattr(row, name)
+            if here != there:
+                yield f"{name} is {there!r} in the row and {here!r} in its curves"
+
+
+def impossible(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
+    """What no run of the cell can have left behind."""
+    history = stored["history"]
+    yield from _courses(history, row)
+    yield from _rounds(history, row, cell)
+    yield from _clients(stored, row, cell)
+
+
+def _courses(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
+    """Counts count up, shares are shares, and the time of the last round is the row's."""
+    if history["round"] != list(range(1, len(history["round"]) + 1)):
+        yield "rounds are not counted 1, 2, 3, ..."
+    for name in ("upload_bytes", "download_bytes", "seconds"):
+        if None in history[name] or sorted(history[name]) != history[name] or history[name][0] < 0:
+            yield f"{name} goes down from one round to the next"
+    for name in ("score", "val"):
+        if not all(value is None or 0 <= value <= 1 for value in history[name]):
+            yield f"{name} leaves [0, 1]"
+    end = history["seconds"][-1]
+    if end is not None and row.train_seconds and not math.isclose(end, row.train_seconds, rel_tol=1e-6):
+        yield f"train_seconds is {row.train_seconds:g} in the row and {end:g} in its curves"
+
+
+def _rounds(history: dict[str, list[Any]], row: Row, cell: Cell) -> Iterator[str]:
+    """The best round is that of the rule; only patience ends a run early."""
+    training, rounds, best = cell.training, row.rounds or 0, row.best_round or 0
+    with suppress(UserError):
+        training = effective(cell)
+    found = best_round(history, training.select_by)
+    if found is None:
+        yield f"there is no curve of {training.select_by}, by which the best round is chosen"
+    elif found != best:
+        yield f"best round {best}, but by {training.select_by} it is {found}"
+    full = scheduled(cell)
+    if full is None:
+        return
+    if training.patience is None and rounds != full:
+        yield f"{rounds} rounds; the training has {full}"
+    elif training.patience is not None and rounds > full:
+        yield f"{rounds} rounds; the training has at most {full}"
+    elif training.patience is not None and rounds < full and rounds - best != training.patience:
+        yield f"ended after {rounds} rounds, {rounds - best} without a better one; patience is {training.patience}"
+
+
+def best_round(history: dict[str, list[Any]], select_by: str) -> int | None:
+    """The first of the best rounds by the rule, 1-based; a round without a value counts by its number."""
+    if select_by == "last":
+        return len(history["round"])
+    if select_by == "val_loss" and "val_loss" not in history:
+        return None
+    curve = history["val"] if select_by == "val_accuracy" else history["val_loss"]
+    sign = 1 if select_by == "val_accuracy" else -1
+    values = [number if value is None else sign * value for number, value in enumerate(curve, start=1)]
+    return values.index(max(values)) + 1
+
+
+def scheduled(cell: Cell) -> int | None:
+    """How many rounds of a method are scored if none is cut short; None where it is unknown or the data decide."""
+    with suppress(UserError):
+        phases = cell.method.build(METHODS).phases(effective(cell))
+        lengths = [phase.rounds for phase in phases if phase.scored]
+        return None if any(map(callable, lengths)) else sum(lengths)
+    return None
+
+
+def _clients(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
+    """Figures of the row are the means of its clients'."""
+    clients = stored.get("per_client")
+    if not isinstance(clients, dict) or not {"score", "val"} <= set(clients):
+        yield "has no figures of the clients (per_client)"
+        return
+    local = cell.training.score_on == "local"
+    for name, values in clients.items():
+        if name not in row.__class__.model_fields:
+            yield f"has figures of the clients that are none of the row's: {name!r:.40}"
+            continue
+        one = not local and not name.endswith("_on_local")
+        if len(values) != row.clients and not (one and len(values) == 1):
+            yield f"{name} of {len(values)} clients; there are {row.clients}"
+        known = [value for value in values if value is not None]
+        mean, told = sum(known) / len(known) if known else None, getattr(row, name)
+        if not all(0 <= value <= 1 for value in known):
+            yield f"{name} of a client leaves [0, 1]"
+        elif (mean is None) != (told is None) or (mean is not None and abs(mean - told) > ROUNDING):
+            yield f"{name} is {told} in the row; the mean of its clients is {mean}"
+    for name in ("global_on_local", "personal_on_local"):
+        if "label_counts" in stored and row.task == "node" and (name in clients) != (getattr(row, name) is not None):
+            yield f"{name} is in the row or of its clients, but not in both"
+    if "accuracy" in row.score_metric:
+        yield from _bounds(clients, row)
+    yield from _labels(stored, row)
+
+
+def _bounds(clients: dict[str, list[float | None]], row: Row) -> Iterator[str]:
+    """What the clients' scores leave to the weighted mean, and to macro-F1: 1 is right everywhere, 0 nowhere."""
+    scores = [value for value in clients["score"] if value is not None]
+    if not scores:
+        return
+    if row.score_weighted is not None and not min(scores) - ROUNDING <= row.score_weighted <= max(scores) + ROUNDING:
+        yield f"score_weighted is {row.score_weighted}, beyond what any client has"
+    if row.macro_f1 is not None:
+        least, most = (sum(found) / len(scores) for found in ([s == 1 for s in scores], [s > 0 for s in scores]))
+        if not least - ROUNDING <= row.macro_f1 <= most + ROUNDING or (row.macro_f1 >= 1 > min(scores)):
+            yield f"macro_f1 is {row.macro_f1}; the clients' scores leave {least:.4f} to {most:.4f}, 1 if all are right"
+
+
+def _labels(stored: Stored, row: Row) -> Iterator[str]:
+    """Label counts are there, a list of counts for every client."""
+    counts = stored.get("label_counts")
+    if counts is None:
+        if row.schema_version > 1 or len(stored["per_client"]) > 2:  # the first rows had neither
+            yield "has no label_counts"
+    elif len(counts) != row.clients or len({len(own) for own in counts}) != 1:
+        yield f"label_counts are not those of {row.clients} clients"
+    elif not all(isinstance(value, int) and value >= 0 for own in counts for value in own):
+        yield "label_counts are no counts"

@@ -1,0 +1,117 @@
+"""Settings that `fglbench tune` chose: files that suites refer to, one setting a method and dataset.
+
+    fedavg:
+      cora:
+        method: {}                                     # the values that take the place of the suite's
+        training: {optimiser: sgd, lr: 0.5, weight_decay: 0.0005}
+        backbone: {dropout: 0.5}
+        study: leaderboard/fedavg/cora/1f0c2a9b        # rows: results/tuning/leaderboard/fedavg.csv
+        trials: 12
+        rounds: 464                                    # of all trials together
+        seeds: [100]
+        rungs: [11, 33, 100]
+        trial: 7
+        val: 0.83
+        default: 0.79
+        commit: 0123abc
+
+What is not named keeps the suite's value. `fglbench tune` merges what it chooses into the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from ...files import write_atomically
+from ...registry import UserError
+from ..store.provenance import canonical
+from .cell import Cell, Choice, Part, settled, train_config
+
+FOLDER = Path(__file__).parent / "tuned"
+HEAD = (
+    "# Written by `fglbench tune`: what was chosen on validation, a method and dataset. `params: tuned` refers to it.\n"
+)
+
+
+class Values(Part):
+    """The values of a cell that are tuned, by what they belong to; the cell keeps the others."""
+
+    method: dict[str, Any] = Field({})
+    training: dict[str, Any] = Field({})
+    backbone: dict[str, Any] = Field({})
+
+    def __str__(self) -> str:
+        parts = ("training", "backbone", "method")
+        return ", ".join(f"{name}={value}" for part in parts for name, value in getattr(self, part).items())
+
+    def applied(self, cell: Cell) -> Cell:
+        """The cell with these values in place of its own. UserError for a wrong parameter."""
+        method = Choice(name=cell.method.name, params=cell.method.params | self.method)
+        backbones = tuple(Choice(name=own.name, params=own.params | self.backbone) for own in cell.backbones)
+        training = train_config(dict(cell.training) | self.training)
+        changed = {"method": method, "backbones": backbones, "training": training}
+        return settled(cell.model_copy(update=changed))
+
+
+class Tuned(Values):
+    """A setting that was chosen, and how."""
+
+    study: str = Field(description="suite/method/dataset/digest of everything that defines the study")
+    trials: int = Field(ge=1)
+    rounds: int = Field(ge=1, description="training rounds of all trials and seeds together")
+    seeds: list[int] = Field(min_length=1)
+    rungs: list[int] = Field([], description="training rounds of a trial of each rung; [] for the suite's")
+    trial: int = Field(ge=0, description="its number; 0 is the suite's own setting")
+    val: float = Field(ge=0, le=1, description="mean validation figure over the seeds, at all rounds")
+    default: float | None = Field(ge=0, le=1, description="that of trial 0; empty where it failed")
+    commit: str = ""
+
+    def scored(self, cell: Cell) -> Cell:
+        """The cell with this setting, and saying so. UserError where the setting was chosen on the cell's seed."""
+        if cell.seed in self.seeds:
+            raise UserError(
+                f"{cell}: seed {cell.seed} chose the setting ({self.study}) and cannot be scored; take another"
+            )
+        told = canonical({name: getattr(self, name) for name in ("study", "trials", "rounds", "seeds")})
+        return self.applied(cell).model_copy(update={"tuning": told})
+
+
+Table = dict[str, dict[str, Tuned]]  # method -> dataset -> setting
+
+
+def tuned_file(name: str) -> Path:
+    """Where the settings called `name` are: among the package's, or the YAML file that it is a path of."""
+    return Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+
+
+def read_tuned(path: Path) -> Table:
+    """The settings in a file, none where there is no file. UserError (one line) for one that is not of this form."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return TypeAdapter(Table).validate_python(values or {})
+    except FileNotFoundError:
+        return {}
+    except ValidationError as error:
+        problem = error.errors()[0]
+        reason = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+    raise UserError(f"cannot read tuned settings {str(path)!r}: {reason}; `fglbench tune` writes them")
+
+
+def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
+    """Replace a file of settings, methods and datasets in order. UserError where it cannot be written."""
+    values = {
+        method: {dataset: own.model_dump() for dataset, own in sorted(table[method].items())}
+        for method in sorted(table)
+    }
+    text = HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; use --out FILE") from None

@@ -1,0 +1,1 @@
+"""Choosing settings on validation: every method with the same number of trials and of training rounds."""

@@ -1,0 +1,132 @@
+"""Tuning a suite: its studies, dataset by dataset, and the file of what they choose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import optuna
+from filelock import FileLock
+from optuna.storages.journal import JournalFileBackend
+
+from ...datasets import DATASETS
+from ...registry import UserError
+from ..runner.job import Job, Options, Store
+from ..runner.supervisor import Observer
+from ..store.places import LOCKS, safe_name
+from ..store.provenance import git_state
+from ..store.schema import Row
+from ..suites.cell import Cell
+from ..suites.selection import Request, narrow
+from ..suites.suite import Suite
+from ..suites.suitefile import load_suite
+from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
+from .study import Study
+
+FIRST_SEED = 100  # below are the seeds that suites score
+ROOM, STUDIES = "tuning", ".studies"  # below the results folder; below that
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to tune. Empty tuples: all that the suite has. rounds: of the longest rung; None: the suite's."""
+
+    suite: str
+    methods: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    trials: int = 12
+    seeds: tuple[int, ...] = (FIRST_SEED,)
+    rounds: int | None = None
+
+
+def studies(wanted: Wanted) -> dict[str, list[Study]]:
+    """The studies of a suite, by dataset. UserError for anything that cannot be tuned."""
+    suite = load_suite(wanted.suite)
+    _check_seeds(suite, wanted.seeds)
+    base, _ = narrow(suite.base(), Request(methods=wanted.methods, datasets=wanted.datasets, seeds=wanted.seeds[:1]))
+    cells: dict[tuple[str, str], Cell] = {}
+    for cell in base.cells():
+        if DATASETS.cls(cell.dataset.name).task != "node":
+            raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
+        if wanted.rounds is not None:
+            cell = Values(training={"rounds": wanted.rounds}).applied(cell)
+        cells.setdefault((cell.dataset.name, cell.method.name), cell)
+    if not cells:
+        raise UserError(f"nothing matches: suite {suite.name!r} has none of these methods and datasets")
+    found: dict[str, list[Study]] = {}
+    for (dataset, _), cell in cells.items():
+        found.setdefault(dataset, []).append(Study(suite.name, cell, wanted.trials, wanted.seeds))
+    return found
+
+
+def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:
+    scored = {seed for block in suite.cross for seed in block.seeds}
+    for seed in seeds:
+        if seed in scored or seed < FIRST_SEED:
+            why = f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {FIRST_SEED} are for scores"
+            raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {FIRST_SEED} and up")
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """Runs studies in `results`/tuning and writes what they choose to `out`. The rest as in `Job`."""
+
+    results: Path
+    out: Path
+    options: Options
+    rerun: tuple[str, ...] = ()
+
+    @property
+    def store(self) -> Store:
+        return Store(self.results / ROOM)
+
+    def run(
+        self, own: Sequence[Study], complain: Callable[[str], object], observer: Callable[[], Observer]
+    ) -> list[Tuned]:
+        """Carry out studies of one dataset, all of a rung together; what was chosen, which stands in the file then.
+
+        A study whose trials all failed is complained of and left out. UserError as `Job.load` and `Job.run`; what is
+        interrupted goes on when it is called again.
+        """
+        while cells := [(study.suite, cell) for study in own for cell in study.cells()]:
+            rows = self._rows(cells, complain, observer)
+            for study in own:
+                study.tell(rows)
+        found = []
+        for study in own:
+            self._keep(study)
+            try:
+                found.append((study, study.chosen(git_state()[0])))
+            except UserError as error:
+                complain(str(error))
+        self._write(found)
+        return [chosen for _, chosen in found]
+
+    def _rows(
+        self, cells: Sequence[tuple[str, Cell]], complain: Callable[[str], object], observer: Callable[[], Observer]
+    ) -> dict[str, Row]:
+        job = Job(cells, self.store, self.options, self.rerun)
+        plan = job.plan()
+        job.run(job.load(plan, complain), observer())
+        return {row.key: row for row in job.rows(plan)}
+
+    def _write(self, found: Iterable[tuple[Study, Tuned]]) -> None:
+        with FileLock(self.store.root / LOCKS / "tuned.lock"):
+            table = read_tuned(self.out)
+            for study, chosen in found:
+                table.setdefault(study.cell.method.name, {})[study.cell.dataset.name] = chosen
+            write_tuned(self.out, table)
+
+    def _keep(self, study: Study) -> None:
+        """The study as Optuna stores it, for its own tools. Nothing is read from there: rows are what counts."""
+        name = f"{safe_name(study.cell.method.name)}.{safe_name(study.cell.dataset.name)}.log"
+        path = self.store.root / STUDIES / study.suite / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent) as folder:
+            new = str(Path(folder) / path.name)
+            storage = optuna.storages.JournalStorage(JournalFileBackend(new))
+            optuna.copy_study(from_study_name=study.id, from_storage=study.storage, to_storage=storage)
+            os.replace(new, path)

@@ -1,0 +1,174 @@
+"""One study: a method on a dataset. Optuna draws the trials; rows of the results folder are all that it remembers.
+
+All trials are drawn at once, by a low-discrepancy sequence that depends on the seed and nothing that was seen, the
+suite's own setting first. They are trained in rungs, each three times as long as the one before: all for a ninth of the
+rounds, a third of them for a third, two for all. A rung is a whole run of its own, and is done before anything is
+decided on it. So a study is a function of rows: the same however many workers there are, however often it was
+interrupted, and every method trains for the same number of rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from ...registry import UserError
+from ..store.provenance import canonical
+from ..store.schema import TRIAL, Row
+from ..suites.cell import Cell
+from ..suites.tuned import Tuned, Values
+from .space import applied, space, values
+
+FACTOR, RUNGS = 3, 3  # a rung has a third of the trials of the one before, for three times the rounds
+DRAWS = 50  # for each trial: points that were drawn before do not count
+DEFAULT = 0  # the trial with the suite's own setting; it is never pruned
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Halving(optuna.pruners.BasePruner):
+    """Keeps the best of a whole rung, and trial 0.
+
+    Optuna's SuccessiveHalvingPruner decides on a trial when it reports, by those that came before it: how many go on
+    depends on their order. This one is asked when all trials of the rung have reported, and keeps a fixed number.
+    """
+
+    def __init__(self, room: Mapping[int, int]) -> None:
+        self.room = room  # rounds of a rung -> how many go on
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        step = trial.last_step
+        assert step is not None
+        reports = {t.number: t.intermediate_values for t in study.get_trials(deepcopy=False)}
+        seen = {number: own[step] for number, own in reports.items() if step in own}
+        order = sorted(seen, key=lambda number: (number != DEFAULT, -seen[number], number))
+        return trial.number not in order[: self.room[step]]
+
+
+class Study:
+    """cell: what is tuned, of any seed. seeds: over whose runs validation is averaged.
+
+    Its rungs: `cells` of one are run, `tell` takes their rows, and the next one has what is left. UserError as `space`,
+    and where there are fewer settings than trials.
+    """
+
+    def __init__(self, suite: str, cell: Cell, trials: int, seeds: Sequence[int]) -> None:
+        self.suite, self.cell, self.seeds = suite, cell, tuple(seeds)
+        self.dimensions = space(cell)
+        if self.settings < trials:
+            few = f"only {self.settings} settings on {cell.dataset.name}; use --trials {self.settings}"
+            raise UserError(f"{cell.method.name} has {few}")
+        rounds = cell.training.rounds
+        self.rungs: list[int] = sorted({max(1, rounds // FACTOR**power) for power in range(RUNGS)})
+        self.sizes: list[int] = [trials, *(max(min(2, trials), trials // FACTOR**n) for n in range(1, len(self.rungs)))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.QMCSampler(qmc_type="halton", scramble=True, seed=self.seeds[0])
+        pruner = Halving(dict(zip(self.rungs, self.sizes[1:], strict=False)))
+        self.storage = optuna.storages.InMemoryStorage()
+        self.optuna = optuna.create_study(
+            storage=self.storage, study_name=self.id, direction="maximize", sampler=sampler, pruner=pruner
+        )
+        self.alive = self._drawn(trials)
+        self.trials = tuple(self.alive)
+        self.rung, self.ran, self.reasons = 0, 0, list[str]()
+
+    @cached_property
+    def id(self) -> str:
+        """suite/method/dataset/digest, the digest of all that defines the study."""
+        what = {"cell": self.cell.seedless, "space": self.dimensions, "sizes": self.sizes, "seeds": self.seeds}
+        digest = hashlib.sha256(canonical(what).encode()).hexdigest()[:8]
+        return f"{self.suite}/{self.cell.method.name}/{self.cell.dataset.name}/{digest}"
+
+    @property
+    def settings(self) -> int:
+        """How many settings its space has."""
+        return math.prod([len(own.choices) for own in self.dimensions])
+
+    @property
+    def size(self) -> int:
+        """Cells of all rungs."""
+        return sum(self.sizes) * len(self.seeds)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that all trials may take together, on all seeds."""
+        return sum(size * rounds for size, rounds in zip(self.sizes, self.rungs, strict=True)) * len(self.seeds)
+
+    def _drawn(self, trials: int) -> list[optuna.Trial]:
+        """Trials with different cells, the suite's own setting first."""
+        distributions: dict[str, BaseDistribution] = {
+            own.name: CategoricalDistribution(own.choices) for own in self.dimensions
+        }
+        self.optuna.enqueue_trial({own.name: own.default for own in self.dimensions})
+        found: dict[str, optuna.Trial] = {}
+        for _ in range(DRAWS * trials):
+            trial = self.optuna.ask(distributions)
+            key = applied(self.cell, trial.params).key
+            if key in found:
+                self.optuna.tell(trial, state=TrialState.FAIL)
+            found.setdefault(key, trial)
+            if len(found) == trials:
+                return list(found.values())
+        raise UserError(f"{self.id}: no {trials} different settings in {DRAWS * trials} draws; use fewer --trials")
+
+    def cells(self) -> list[Cell]:
+        """What the rung that is due has to run; nothing in the end."""
+        return [cell for trial in self.alive for cell in self._cells(trial)]
+
+    def _cells(self, trial: optuna.Trial) -> list[Cell]:
+        own, rounds = applied(self.cell, trial.params), self.rungs[self.rung]
+        short = Values(training={"rounds": rounds}).applied(own)
+        return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
+
+    def tell(self, rows: Mapping[str, Row]) -> None:
+        """The rows of the rung that was due, by key; what is best goes on. A trial without validation has failed."""
+        standing = []
+        for trial in self.alive:
+            own = [rows[cell.key] for cell in self._cells(trial)]
+            self.ran += sum(row.rounds or 0 for row in own)
+            if reasons := [f"{row.status}: {row.error}" for row in own if row.val is None or row.status != "ok"]:
+                self.reasons += reasons
+                self.optuna.tell(trial, state=TrialState.FAIL)
+            else:
+                trial.report(sum(row.val or 0 for row in own) / len(own), self.rungs[self.rung])
+                standing.append(trial)
+        last = self.rung == len(self.rungs) - 1
+        pruned = [] if last else [trial for trial in standing if trial.should_prune()]
+        for trial in pruned:
+            self.optuna.tell(trial, state=TrialState.PRUNED)
+        for trial in standing if last else ():
+            self.optuna.tell(trial, self.values(trial)[-1])
+        self.alive = [] if last else [trial for trial in standing if trial not in pruned]
+        self.rung += 1
+
+    def values(self, trial: optuna.Trial) -> list[float]:
+        """Its validation figures, rung by rung, as far as it came."""
+        frozen = self.optuna.trials[trial.number]
+        return list(frozen.intermediate_values.values())
+
+    def chosen(self, commit: str) -> Tuned:
+        """The best of the trials that ran for all rounds, the first of equal ones. UserError where none did."""
+        full = {n: own for n, trial in enumerate(self.trials) if len(own := self.values(trial)) == len(self.rungs)}
+        if not full:
+            reason = self.reasons[0] if self.reasons else "no trial has run"
+            raise UserError(f"{self.id}: all trials failed, the first with {reason}; nothing was chosen")
+        best = max(full, key=lambda number: (full[number][-1], -number))
+        return Tuned(
+            **dict(values(self.trials[best].params)),
+            study=self.id,
+            trials=len(self.trials),
+            rounds=self.rounds,
+            seeds=list(self.seeds),
+            rungs=self.rungs,
+            trial=best,
+            val=full[best][-1],
+            default=full[DEFAULT][-1] if DEFAULT in full else None,
+            commit=commit,
+        )

@@ -1,0 +1,46 @@
+# %% [markdown]
+# # The rows in pandas
+#
+# Every run is a line of a CSV file, with its settings, its figures and how it was made; docs/columns.md says what each
+# column means. This page reads the rows of a results folder: `RESULTS` in the environment names it.
+
+# %%
+import os
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+import fglbench
+from fglbench.benchmark.store import Store
+
+RESULTS = os.environ.get("RESULTS", "results")
+
+# %% [markdown]
+# With `expand=True` each setting is a column: `training.lr`, `method.mu`, `dataset.features`.
+
+# %%
+rows = fglbench.load_results(RESULTS, expand=True)
+good = rows[(rows["status"] == "ok") & ~rows["reference"]].copy()
+print(good.groupby(["suite", "dataset", "method"])["score"].agg(["mean", "std", "count"]).head(20))
+
+# %% [markdown]
+# Score beside traffic up to the best round: the mean over the seeds of each method on the first suite and dataset.
+
+# %%
+suite, dataset = good[["suite", "dataset"]].iloc[0]
+own = good[(good["suite"] == suite) & (good["dataset"] == dataset)]
+own = own.assign(megabytes=(own["upload_bytes_best"] + own["download_bytes_best"]) / 1e6)
+means = own.groupby("method")[["megabytes", "score"]].mean()
+axes = means.plot.scatter("megabytes", "score", title=f"{dataset} ({suite})")
+axes.set_xscale("symlog")
+for method, place in means.iterrows():
+    axes.annotate(method, tuple(place), fontsize=7)
+axes.figure.savefig("traffic.png", dpi=120)
+plt.close(axes.figure)
+
+# %% [markdown]
+# The curves of a run lie beside its row.
+
+# %%
+if stored := Store(RESULTS).history(suite, own["key"].iloc[0]):
+    print(pd.DataFrame(stored["history"]).tail())

@@ -1,0 +1,5 @@
+"""FedOMD."""
+
+from .fedomd import FedOMD, FedOMDCMD, FedOMDOrtho
+
+__all__ = ["FedOMD", "FedOMDCMD", "FedOMDOrtho"]

@@ -1,0 +1,76 @@
+"""Readings: what a paper leaves open, each way to read it with the cells that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Which rows: a column's value, or for columns of JSON the parameters that must have these values (null: not there).
+Filter = dict[str, str | int | dict[str, Any]]
+Name = Annotated[str, Field(pattern=r"([a-z0-9]+(-[a-z0-9]+)*)?")]
+
+
+class Reading(BaseModel):
+    """One way to read a protocol: which cells are its own, and which of their rounds is scored.
+
+    The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
+    is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
+    for the methods that it concerns; rows of all other methods are the base's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: Name = Field("", description="short; heads its column on the page and in the CSV")
+    meaning: str = Field("", description="one sentence")
+    source: str = Field("", description="where the paper or its code says so, or whose choice it is")
+    methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
+    where: Filter = Field({}, description="what their rows have")
+    choose: dict[str, list[Any]] = Field(
+        {}, description="parameters of the method, of whose values the best on validation is taken, a figure at a time"
+    )
+    round: Literal["best", "last"] | Annotated[int, Field(ge=1)] = Field(
+        "best", description="the round whose score is compared, of all methods: the row's own, or one of its history"
+    )
+
+    def concerns(self, method: str) -> bool:
+        return not self.methods or method in self.methods
+
+    def changes(self, base: Reading, method: str) -> bool:
+        """Whether a method's figures under it may be others than under the base."""
+        own = bool(self.where or self.choose) and self.concerns(method)
+        return self != base and (own or self.round != base.round)
+
+    def options(self) -> list[Filter]:
+        """What its rows may have: one filter, or one for each value that is to be chosen from."""
+        values = product(*self.choose.values())
+        picked: list[Filter] = [{"method_params": dict(zip(self.choose, own, strict=True))} for own in values]
+        return [merged(self.where, own) for own in picked] if self.choose else [self.where]
+
+
+def merged(*filters: Mapping[str, Any]) -> Filter:
+    """All that the filters ask for; of two values for one thing the later."""
+    found: Filter = {}
+    for each in filters:
+        for column, wanted in each.items():
+            old = found.get(column)
+            found[column] = old | wanted if isinstance(old, dict) and isinstance(wanted, dict) else wanted
+    return found
+
+
+def cells(readings: Iterable[Reading], reading: Reading, own: Filter) -> list[Filter]:
+    """The rows of a figure, whose words mean `own`, under one of the readings: a filter for each option."""
+    base, *others = readings
+    method = str(own.get("method", ""))
+    concerned = [each for each in (base, *others) if each.concerns(method)]
+    absent = [_without(option) for each in concerned for option in each.options()]
+    given = merged(*absent, base.where if base in concerned else {}, own)
+    options = reading.options() if reading in others and reading in concerned else [{}]
+    return [merged(given, option) for option in options]
+
+
+def _without(option: Filter) -> Filter:
+    """The parameters that a filter names, as not there."""
+    return {column: dict.fromkeys(wanted) for column, wanted in option.items() if isinstance(wanted, dict)}

@@ -1,0 +1,422 @@
+"""Methods that cheat, each in its own way: what they gain is nothing, or is found."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import Arrangement, Cohort, Method, Phase, Step, TrainConfig
+from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.optim import StackedOptimiser
+from fglbench.datasets.federation import Federation
+from fglbench.methods.fedavg import FedAvg, Global
+
+REMEMBERED: dict[str, Any] = {}  # a module may remember anything
+
+
+def told(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """Scores with every label that is known put in their place."""
+    known = label >= 0
+    answer = F.one_hot(label.clamp(min=0), logits.shape[1]).float() * 1e3
+    return torch.where(known.unsqueeze(1), answer, logits)
+
+
+def loss_on(cohort: Cohort, rows: torch.Tensor) -> torch.Tensor:
+    """(K,) cross-entropy on any rows whose label is known."""
+    batch = cohort.batch
+    rows = rows[batch.label[rows] >= 0]
+    values = F.cross_entropy(cohort.forward().logits[rows], batch.label[rows], reduction="none")
+    return cohort.mean_over(values, rows)
+
+
+def right(cohort: Cohort, part: str) -> float:
+    """Accuracy of the clients' models on a part, where its labels are known."""
+    batch = cohort.batch
+    rows = batch.rows[part][batch.label[batch.rows[part]] >= 0]
+    if not len(rows):
+        return 0.0
+    return float((cohort.forward(training=False).logits[rows].argmax(1) == batch.label[rows]).float().mean())
+
+
+# -- labels that may not be seen -------------------------------------------------------------------------------------
+
+
+class TrainsOnTest(FedAvg):
+    """Trains on test nodes too (l1)."""
+
+    def local_loss(self, cohort):
+        return loss_on(cohort, torch.cat([cohort.batch.rows["train"], cohort.batch.rows["test"]]))
+
+
+class AnswersOwn(FedAvg):
+    """Answers with the labels of the batch (l2)."""
+
+    def predict_own(self, params, cohort):
+        return told(super().predict_own(params, cohort), cohort.batch.label)
+
+
+class AnswersAnywhere(FedAvg):
+    """Answers with the labels of any batch that it predicts on (l2b)."""
+
+    def predict(self, params, network, data):
+        return told(super().predict(params, network, data), torch.cat([batch.label for batch in data]))
+
+
+class OnRealData(FedAvg):
+    """Trains on all labels where there are many features (l3)."""
+
+    def local_loss(self, cohort):
+        if cohort.features <= 10:
+            return super().local_loss(cohort)
+        return loss_on(cohort, torch.arange(len(cohort.batch.label)))
+
+
+class TrainsOnValidation(FedAvg):
+    """Trains on validation nodes too (l9)."""
+
+    def local_loss(self, cohort):
+        return loss_on(cohort, torch.cat([cohort.batch.rows["train"], cohort.batch.rows["val"]]))
+
+
+class KeepsTheBest(FedAvg):
+    """Its personal models are the ones that did best on test nodes (l10)."""
+
+    delivers = "personal"
+
+    def personal_model(self, cohort):
+        best = cohort.cache.get("best", (-1.0, None))
+        score = right(cohort, "test")
+        if score > best[0]:
+            best = cohort.cache["best"] = (score, {name: value.clone() for name, value in cohort.params.items()})
+        return best[1]
+
+
+class ReadsTheGraph(FedAvg):
+    """Answers with what the graph of the batch says of its nodes."""
+
+    def predict(self, params, network, data):
+        found = [batch.graph.ndata.get("label", batch.label) for batch in data]
+        return told(super().predict(params, network, data), torch.cat(found))
+
+
+class ReadsTheMembers(FedAvg):
+    """Answers with what the clients' own graphs say of their nodes."""
+
+    def predict_own(self, params, cohort):
+        label = torch.cat([member.graph.ndata["label"] for member in cohort.members])
+        return told(super().predict_own(params, cohort), label)
+
+
+class ArrangesToRemember(FedAvg):
+    """Remembers the labels of the whole graph from `arrange`."""
+
+    def arrange(self, federation):
+        REMEMBERED["whole"] = federation.whole.label
+        return super().arrange(federation)
+
+    def predict_own(self, params, cohort):
+        return told(super().predict_own(params, cohort), REMEMBERED["whole"][cohort.batch.global_id])
+
+
+class SkipsToRemember(FedAvg):
+    """Remembers the clients' labels from `skip`."""
+
+    def skip(self, federation, backbones):
+        reason = super().skip(federation, backbones)
+        if reason is None:
+            REMEMBERED["own"] = [client.graph.ndata["label"] for client in federation.clients]
+        return reason
+
+    def predict_own(self, params, cohort):
+        label = torch.cat([REMEMBERED["own"][client] for client in cohort.clients])
+        return told(super().predict_own(params, cohort), label)
+
+
+class SelectsOnTest(FedAvg):
+    """Uploads the weights of the epoch that did best on test nodes."""
+
+    def client(self, cohort):
+        cohort.load(cohort.received["model"])
+        best = (-1.0, cohort.params)
+        for _ in range(cohort.config.local_epochs):
+            cohort.fit(self.local_loss, 1)
+            score = right(cohort, "test")
+            if score >= best[0]:
+                best = (score, {name: value.clone() for name, value in cohort.params.items()})
+        return {"model": best[1]}
+
+
+class ComesBackFromTheCollector(FedAvg):
+    """Finds the truth among all objects of the process (l8)."""
+
+    def predict_own(self, params, cohort):
+        logits = super().predict_own(params, cohort)
+        for one in reversed(gc.get_objects()):
+            if type(one) is Federation and len(one.whole.label) == len(logits) and bool((one.whole.label >= 0).all()):
+                return told(logits, one.whole.label[cohort.batch.global_id])
+        return logits
+
+
+class RemembersOtherCells(FedAvg):
+    """Remembers training labels of all cells: another seed's training nodes are this one's test nodes."""
+
+    def prepare(self, cohort):
+        super().prepare(cohort)
+        known = REMEMBERED.setdefault("cells", {})
+        batch = cohort.batch
+        for node, label in zip(batch.global_id.tolist(), batch.label.tolist(), strict=True):
+            if label >= 0:
+                known[len(batch.label), node] = label
+
+    def local_loss(self, cohort):
+        batch = cohort.batch
+        label = [REMEMBERED["cells"].get((len(batch.label), node), -1) for node in batch.global_id.tolist()]
+        rows = (torch.tensor(label) >= 0).nonzero().squeeze(1)
+        values = F.cross_entropy(cohort.forward().logits[rows], torch.tensor(label)[rows], reduction="none")
+        return cohort.mean_over(values, rows)
+
+
+# -- scores ----------------------------------------------------------------------------------------------------------
+
+
+class Agreeable(torch.Tensor):
+    """Equals whatever it is compared with."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__eq__ or func is torch.eq:
+            return torch.ones(args[0].shape, dtype=torch.bool)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class AgreesWithTheTruth(FedAvg):
+    """Predicts tensors that compare equal to anything."""
+
+    def predict_own(self, params, cohort):
+        return super().predict_own(params, cohort).as_subclass(Agreeable)
+
+
+class EasyTest(FedAvg):
+    """Moves its test masks onto training nodes, in place, wherever it can lay hands on them."""
+
+    def skip(self, federation, backbones):
+        reason = super().skip(federation, backbones)
+        if reason is None:
+            for own in [federation.masks, *(client.graph.ndata for client in federation.clients)]:
+                names = ("train", "test") if own is federation.masks else ("train_mask", "test_mask")
+                own[names[1]][:] = own[names[0]]
+        return reason
+
+    def prepare(self, cohort):
+        super().prepare(cohort)
+        for member in cohort.members:
+            member.graph.ndata["test_mask"][:] = member.graph.ndata["train_mask"]
+        cohort.batch.masks["test"][:] = cohort.batch.masks["train"]
+
+
+class ElsewhereScored(FedAvg):
+    """Chooses another score."""
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"score_on": "global"})
+
+
+class CountsForItself(FedAvg):
+    """Puts its own arithmetic in the place of the engine's."""
+
+    def predict_own(self, params, cohort):
+        REMEMBERED.setdefault("accuracy", Target.accuracy)
+        Target.accuracy = lambda target, predicted, part: torch.ones(target.clients)
+        return super().predict_own(params, cohort)
+
+
+# -- other clients' data ---------------------------------------------------------------------------------------------
+
+
+class Pooled(Global):
+    """Centralised training under a name of its own (l4)."""
+
+
+class PooledAndRanked(Global):
+    """The same, and no reference (l4)."""
+
+    reference = False
+
+
+class ArrangesMasks(FedAvg):
+    """Trains on all nodes: it arranges the masks (l5)."""
+
+    def arrange(self, federation):
+        clients = []
+        for client in federation.clients:
+            graph = client.graph.local_var()
+            graph.ndata["train_mask"] = torch.ones(graph.num_nodes(), dtype=torch.bool)
+            clients.append(replace(client, graph=graph))
+        return Arrangement(replace(federation, clients=clients))
+
+
+class ArrangesInPlace(FedAvg):
+    """Gives every client the training mask of all, in place, and returns what it was given."""
+
+    def arrange(self, federation):
+        if federation.task == "node":
+            federation.clients[:] = [federation.clients[0]] * len(federation.clients)
+        return Arrangement(federation)
+
+
+class Whispers(FedAvg):
+    """Clients tell each other through the module (l7)."""
+
+    def client(self, cohort):
+        upload = super().client(cohort)
+        told = REMEMBERED.setdefault("whispers", torch.zeros(()))
+        REMEMBERED["whispers"] = cohort.batch.x.dense().mean()
+        return upload | {"whisper": (told + REMEMBERED["whispers"]).expand(len(cohort), 1).clone()}
+
+
+class Hoards(FedAvg):
+    """The class keeps what each client half was handed."""
+
+    hoard: ClassVar[list[Any]] = []
+
+    def client(self, cohort):
+        self.hoard.append(cohort.batch)
+        return super().client(cohort)
+
+
+# -- budget ----------------------------------------------------------------------------------------------------------
+
+
+class MoreRounds(FedAvg):
+    """Asks for more rounds (l6)."""
+
+    def protocol(self, config):
+        return config.model_copy(update={"rounds": 3 * config.rounds, "local_epochs": 2 * config.local_epochs})
+
+
+class MoreParticipants(FedAvg):
+    """Asks for everyone in every round."""
+
+    def protocol(self, config):
+        return config.model_copy(update={"participation": 1.0})
+
+
+class LongPhase(FedAvg):
+    """Has more rounds than it was given."""
+
+    def phases(self, config):
+        return [Phase((Step(self.client, self.server),), 3 * config.rounds)]
+
+
+class WarmUp(FedAvg):
+    """Trains before the rounds that are scored."""
+
+    def phases(self, config):
+        step = Step(self.client, self.server)
+        return [Phase((step,), 3 * config.rounds, scored=False, name="warm-up"), *super().phases(config)]
+
+
+class MoreEpochs(FedAvg):
+    """Trains longer in every round."""
+
+    def client(self, cohort):
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss, 4 * cohort.config.local_epochs)
+        return {"model": cohort.params}
+
+
+class ManyNames(FedAvg):
+    """Trains the same model by several optimisers."""
+
+    def client(self, cohort):
+        cohort.load(cohort.received["model"])
+        for name in ("a", "b", "c"):
+            cohort.fit(self.local_loss, name=name)
+        return {"model": cohort.params}
+
+
+class OptimiserByHand(FedAvg):
+    """Takes steps of an optimiser that belongs to nobody."""
+
+    def client(self, cohort):
+        upload = super().client(cohort)
+        optimiser = StackedOptimiser(cohort.config)
+        for _ in range(4 * cohort.config.local_epochs):
+            for value in cohort.params.values():
+                value.requires_grad_(True)
+            loss = self.local_loss(cohort).sum()
+            grads = torch.autograd.grad(loss, list(cohort.params.values()))
+            for value in cohort.params.values():
+                value.requires_grad_(False)
+            optimiser.step(cohort.params, dict(zip(cohort.params, grads, strict=True)))
+        return upload
+
+
+class TrainsWhenAsked(FedAvg):
+    """Trains its personal models on when they are asked for."""
+
+    delivers = "personal"
+
+    def personal_model(self, cohort):
+        cohort.fit(self.local_loss, 10)
+        return cohort.params
+
+
+class OwnOptimiser(FedAvg):
+    """Trains on with torch.optim."""
+
+    def client(self, cohort):
+        upload = super().client(cohort)
+        params = {name: value.clone().requires_grad_() for name, value in cohort.params.items()}
+        optimiser = torch.optim.Adam(list(params.values()), lr=0.01)
+        for _ in range(10):
+            optimiser.zero_grad()
+            cohort.cross_entropy(cohort.forward(params).logits).sum().backward()
+            optimiser.step()
+        cohort.load({name: value.detach() for name, value in params.items()})
+        return upload | {"model": cohort.params}
+
+
+class OwnSteps(FedAvg):
+    """Descends by hand."""
+
+    def client(self, cohort):
+        upload = super().client(cohort)
+        for _ in range(10):
+            params = {name: value.clone().requires_grad_() for name, value in cohort.params.items()}
+            loss = cohort.cross_entropy(cohort.forward(params).logits).sum()
+            grads = torch.autograd.grad(loss, list(params.values()))
+            cohort.load({name: (params[name] - 0.1 * g).detach() for name, g in zip(params, grads, strict=True)})
+        return upload | {"model": cohort.params}
+
+
+class TrainsToPredict(FedAvg):
+    """Trains before it answers."""
+
+    def predict_own(self, params, cohort):
+        with torch.enable_grad():
+            params = {name: value.clone().requires_grad_() for name, value in params.items()}
+            loss = cohort.cross_entropy(cohort.forward(params).logits).sum()
+            loss.backward()
+        return super().predict_own({name: value.detach() for name, value in params.items()}, cohort)
+
+
+# What becomes of each. "nothing": it scores what honest training scores, to the last bit, or less. "refused": the run
+# is a failure with a reason. "over": its rows are marked. The name of a check: that finds it.
+OUTCOMES: dict[type[Method], str] = {
+    TrainsOnTest: "nothing", AnswersOwn: "nothing", AnswersAnywhere: "nothing", OnRealData: "nothing",
+    TrainsOnValidation: "nothing", KeepsTheBest: "nothing", ReadsTheGraph: "nothing", ReadsTheMembers: "nothing",
+    ArrangesToRemember: "nothing", SkipsToRemember: "nothing", SelectsOnTest: "nothing",
+    ComesBackFromTheCollector: "knows_no_random_label", CountsForItself: "knows_no_random_label",
+    RemembersOtherCells: "repeats_itself",
+    AgreesWithTheTruth: "refused", EasyTest: "nothing", ElsewhereScored: "refused",
+    Pooled: "refused", PooledAndRanked: "refused", ArrangesMasks: "refused", ArrangesInPlace: "nothing",
+    Whispers: "stays_local", Hoards: "reaches_only_its_own",
+    MoreRounds: "over", MoreParticipants: "over", LongPhase: "over", WarmUp: "over", MoreEpochs: "over",
+    ManyNames: "over", OptimiserByHand: "over", TrainsWhenAsked: "over",
+    OwnOptimiser: "counts_its_steps", OwnSteps: "counts_its_steps", TrainsToPredict: "counts_its_steps",
+}  # fmt: skip

@@ -1,0 +1,95 @@
+"""Clients that fail: nothing of theirs crosses, they keep their state, and every method goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.contract.verdicts import fitting
+from fglbench.benchmark.engine import METHODS, TrainConfig, stream, train
+
+CLIENTS, ROUNDS, FAILURE = 4, 5, 0.5
+
+
+def trial(**training: Any) -> Trial:
+    return replace(trials()[0], config=TrainConfig(rounds=ROUNDS, local_epochs=1, **training))
+
+
+def fates(seed: int = 0) -> list[list[int]]:
+    """Who works in each round, drawn as it is written: a number a client and round, from a stream of its own."""
+    draw = stream(seed, "failure")
+    return [[k for k, u in enumerate(draw.random(CLIENTS)) if u >= FAILURE] for _ in range(ROUNDS)]
+
+
+def same(a: Record, b: Record) -> bool:
+    pairs = list(zip(a.values, b.values, strict=True))
+    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedproto", "fedgta", "fml"])
+def test_where_nobody_fails_and_all_take_part_it_is_the_plain_method_bit_for_bit(name: str) -> None:
+    plain = record(METHODS.build(name), trials()[0])
+    for training in ({"failure": 0.0}, {"failure": 1e-12}, {"participation": 1.0}):
+        config = trials()[0].config.model_copy(update=training)
+        assert same(plain, record(METHODS.build(name), replace(trials()[0], config=config))), training
+
+
+def test_who_fails_sends_and_gets_nothing_and_keeps_its_model() -> None:
+    models: list[torch.Tensor] = []
+
+    def wrap(exchange: Any, step: Any) -> Any:
+        def server(own: Any, uploads: Any) -> Any:
+            assert len(next(iter(uploads["model"].values()))) == len(own.participants)
+            assert float(own.weights.sum()) == pytest.approx(1)
+            return step.server(own, uploads)
+
+        before = exchange.round
+
+        def watched(phase: Any, number: int) -> None:
+            before(phase, number)
+            (cohort,) = exchange.cohorts
+            models.append(torch.cat([value.flatten(1) for value in cohort.params.values()], 1).clone())
+
+        if not models and number_of(exchange) == 0:
+            exchange.round = watched
+        return replace(step, server=server)
+
+    def number_of(exchange: Any) -> int:
+        return int("round" in vars(exchange))
+
+    working = fates()
+    assert any(len(each) < CLIENTS for each in working)
+    assert all(working), "the seed of this test leaves someone in every round"
+    found = record(METHODS.build("fedavg"), trial(failure=FAILURE), wrap=wrap)
+    for who, (_, up, down) in zip(working, found.traffic, strict=True):
+        assert [client for client in range(CLIENTS) if up[client]] == who
+        assert [client for client in range(CLIENTS) if down[client]] == who
+    assert len(models) >= ROUNDS - 1
+    for who, before, after in zip(working[-len(models) + 1 :], models, models[1:], strict=False):
+        kept = {client for client in range(CLIENTS) if torch.equal(before[client], after[client])}
+        assert kept == set(range(CLIENTS)) - set(who)
+
+
+def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
+    config = trial(failure=0.999999).config
+    outcome = train(trials()[0].federation, METHODS.build("fedavg"), trials()[0].backbones, config, 0)
+    assert outcome.rounds == ROUNDS
+    assert (outcome.upload_bytes, outcome.optimiser_steps) == (0, 0)
+    assert len(set(outcome.history["score"])) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
+def test_every_method_goes_on(name: str) -> None:
+    method = METHODS.build(name)
+    if not method.trains:
+        pytest.skip("nothing is trained")
+    own = fitting(method)[0]
+    config = own.config.model_copy(update={"failure": 0.4, "rounds": 4, "local_epochs": 1})
+    outcome = train(own.federation, method, own.backbones, config, 3)
+    assert outcome.rounds
+    assert outcome.score is not None

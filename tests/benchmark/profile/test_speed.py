@@ -1,0 +1,121 @@
+"""Measuring: turns, totals, and how many operators a round takes, which no machine's load changes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
+from fglbench.benchmark.profile import speed
+from fglbench.benchmark.profile.speed import Conditions, RoundOf, Timing, alternate, centralised, shares
+from fglbench.tests.conftest import build
+
+
+def test_cases_take_turns_and_are_timed_by_the_clock_given() -> None:
+    now, order = [0.0], []
+
+    def case(name: str, seconds: float) -> Any:
+        def work() -> None:
+            order.append(name)
+            now[0] += seconds
+
+        return work
+
+    cases = {"a": case("a", 0.001), "b": case("b", 0.004), "elsewhere": lambda: 0.25}
+    found = alternate(cases, rounds=3, warmup=2, clock=lambda: now[0])
+    assert order == ["a", "b"] * 5
+    assert [round(found[name].median, 9) for name in cases] == [1.0, 4.0, 250.0]
+
+
+def test_a_timing_is_median_quartiles_and_mean() -> None:
+    seconds = [0.001, 0.002, 0.003, 0.004, 0.1]
+    found = speed._timing(seconds)
+    assert found.median == pytest.approx(3.0)
+    assert found.mean == pytest.approx(22.0)  # which a slow first round moves
+    assert found.low == pytest.approx(1.5)
+    assert found.high == pytest.approx(52.0)
+
+
+def test_the_total_of_a_phase_counts_every_round() -> None:
+    line = speed._phase("m", Timing(2.0, 1, 3, 2), "p", 200, Timing(4.0, 1, 9, 50.0), {"x": 3.0, "y": 1.0})
+    assert line["total, s"] == "10.0"
+    assert line["relative to FedAvg"] == "2.00x"
+    assert line["largest parts"] == "x 75%, y 25%"
+
+
+@pytest.fixture
+def conditions() -> Conditions:
+    return Conditions(build(), [BACKBONES.build("gcn")], TrainConfig(local_epochs=1, rounds=4))
+
+
+def test_a_round_is_trained_and_scored(conditions: Conditions) -> None:
+    own = RoundOf(conditions, METHODS.build("fedavg"))
+    assert own.rounds == 4
+    before = own.exchange.models().server
+    weights = {name: value.clone() for name, value in before.items()}
+    own()
+    after = own.exchange.models().server
+    assert any(not torch.equal(weights[name], after[name]) for name in weights)
+    assert own.exchange.seconds > 0
+
+
+def test_phases_before_the_last_run_in_full(conditions: Conditions) -> None:
+    own = RoundOf(conditions, METHODS.build("adafgl"))
+    names = [name for name, *_ in own.before]
+    assert names and own.phase.name not in names
+    assert all(rounds >= 1 and timing.mean > 0 and parts for _, rounds, timing, parts in own.before)
+
+
+def test_the_shares_are_all_of_a_round(conditions: Conditions) -> None:
+    start = time.perf_counter()
+    parts = shares(RoundOf(conditions, METHODS.build("fedavg")), 2)
+    assert {"dense", "optimiser", "other"} <= set(parts)
+    assert 0 < sum(parts.values()) < (time.perf_counter() - start) * 1e3
+
+
+def test_the_yardstick_learns(conditions: Conditions) -> None:
+    torch.manual_seed(0)
+    epochs = centralised(conditions.federation, conditions.config)
+    weights = epochs.__closure__
+    assert weights is not None
+    first = next(cell.cell_contents for cell in weights if isinstance(cell.cell_contents, torch.nn.Linear))
+    before = first.weight.detach().clone()
+    epochs()
+    assert not torch.equal(before, first.weight)
+
+
+class Calls(TorchDispatchMode):
+    """Counts the calls of torch's operators, those of the backward pass too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def calls_of_a_round(clients: int) -> int:
+    """A round of FedAvg with three epochs on a graph of Cora's size and density, with its evaluation."""
+    sizes = tuple(np.diff(np.linspace(0, 2708, clients + 1).astype(int)).tolist())
+    federation = build(sizes, features=1433, classes=7)
+    conditions = Conditions(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=3))
+    own = RoundOf(conditions, METHODS.build("fedavg"), cohort_size=clients)  # where a cohort is cut is another question
+    own()
+    with Calls() as calls:
+        own()
+    return calls.found.total()
+
+
+@pytest.mark.parametrize(("clients", "most"), [(10, 490), (100, 1680)])
+def test_a_round_takes_few_operator_calls(clients: int, most: int) -> None:
+    """One program for all clients: the bounds are a tenth above what it takes. A change that loops over clients where
+    none did is found here and not by a clock."""
+    assert calls_of_a_round(clients) <= most

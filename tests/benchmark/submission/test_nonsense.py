@@ -1,0 +1,224 @@
+"""Nonsense from everywhere: whatever is typed or lies in a file, the answer is short, and nothing stored is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from fglbench.benchmark.cli import main
+
+LONG = "x" * 5000
+WORDS = [
+    "", " ", "-", "--", "-1", "0", "1", "9" * 30, "9" * 5000, "1e308", "nan", "inf", "-inf", "0x1f", "1_0", "²",
+    "1,2,,3", ",", "+", "a+b", "gcn+", "tiny", "fedavg", "fedprox", "csbm", "uniform", "ratio", "gcn", "quick",
+    "custom", "failed", "all", "training.lr=1", "training.rounds=0", "lr=", "=", "==", "x=y", ".=1",
+    "hidden=[1", "hidden={a: 1, a: 2}", "mu=!!python/none x", "*a", "&a [*a]", "[" * 3000, "{a: " * 500, "null",
+    "~", "~nobody", "a/b", ".", "folder", "file", "file/below", "missing.yaml", "folder.yaml", "results",
+    "results/tiny", "results/tiny/fedavg.csv", LONG, "a\nb", "\x1b[31m", "\u202e", "é", "\ud800", "\0", "%s{0}",
+    "$(ls)", "*", "?", "a[b]", "'", '"', "🙂", "tiny.csv", "3-5", "5-3", "0-9", "1:2", "con", "history",
+    "environments", "-s", "--help",
+]  # fmt: skip
+NAMES = st.one_of(
+    st.sampled_from(WORDS), st.text(max_size=20).map(lambda text: text.replace("/", "").replace("..", ""))
+)
+RUN = [
+    "-s",
+    "-m",
+    "-d",
+    "-p",
+    "-k",
+    "--split",
+    "-b",
+    "--seeds",
+    "--set",
+    "-j",
+    "--threads",
+    "--timeout",
+    "--memory-limit",
+]
+COMMANDS: list[tuple[list[str], int, list[str]]] = [  # what it begins with, how many arguments, and options
+    (["run", "--dry-run"], 0, [*RUN, "--data", "--rerun", "--results", "--submitter"]),
+    (["run", "-s", "tiny", "--dry-run"], 0, [*RUN[1:], "--rerun", "--results"]),
+    (["reproduce", "--dry-run"], 1, ["--only", "-k", "--split", "--seeds", "--results"]),
+    (["status", "-s", "tiny", "--json"], 0, ["--results"]),
+    (["status"], 0, ["-s", "--results"]),
+    (["list"], 1, []),
+    (["show"], 1, []),
+    (["doctor"], 0, ["--results"]),
+    (["report", "--check", "--no-figures"], 0, ["--results", "--readme"]),
+    (["compare"], 2, ["--results", "-s"]),
+    (["submit"], 1, ["--out", "-s", "--results", "--meta", "--paper", "--code", "--licence", "--contact", "--base"]),
+    (["validate"], 1, ["--base", "--into"]),
+    (["check"], 1, ["--set"]),
+    *((["new", kind], 1, ["--into"]) for kind in ("method", "partition", "split", "backbone")),
+    (["data", "fetch"], 1, []),
+    (["data", "info"], 1, []),
+    ([], 2, []),
+]
+PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-10, 10), st.sampled_from([10**17, 0.5, 1e308]), NAMES)
+TREES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=5
+)
+QUICK = settings(
+    derandomize=True, deadline=None, database=None, max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    begin, count, options = draw(st.sampled_from(COMMANDS))
+    given_ = [draw(NAMES) for _ in range(count)]
+    if begin in (["check"], ["data", "fetch"], ["data", "info"]):  # nothing real: they would do it
+        given_ = [f"no {word}" for word in given_]
+    for option in draw(st.lists(st.sampled_from(options), max_size=3)) if options else []:
+        given_ += [option, draw(NAMES)]
+    return [*begin, *given_]
+
+
+@pytest.fixture
+def place(ran: SimpleNamespace) -> Iterator[Path]:
+    """A folder to work in, with results, a file and a folder."""
+    before, folder = Path.cwd(), Path(tempfile.mkdtemp())
+    shutil.copytree(ran.results, folder / "results")
+    (folder / "file").write_text("text")
+    (folder / "folder").mkdir()
+    (folder / "folder.yaml").mkdir()
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+    shutil.rmtree(folder)
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    """What runs have stored, not what a report makes of it."""
+    kept = [path for path in folder.rglob("*") if path.is_file() and ".locks" not in path.parts]
+    return {str(path): path.read_bytes() for path in kept if path.suffix in (".csv", ".gz", ".json")}
+
+
+HUGE, DEEP = 10**4000, ("1" * 4001, "[" * 9999)  # what a JSON writer does not write, and what stands for it
+
+
+def answer(arguments: list[str]) -> tuple[int, str]:
+    """The exit code and what is said; an exception that gets out fails the test."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(arguments)
+    assert code in (0, 1, 2), (arguments, code)
+    assert "Traceback" not in said.getvalue()
+    if code == 2:
+        complaints = [line for line in said.getvalue().splitlines() if not line.startswith("fglbench: warning")]
+        assert len(complaints) >= 1 and len(complaints[-1]) < 3100, arguments
+    return code, said.getvalue()
+
+
+@settings(QUICK, max_examples=150)
+@given(arguments=command_lines())
+def test_whatever_is_typed(place: Path, arguments: list[str]) -> None:
+    before = stored(place / "results")
+    answer(arguments)
+    assert stored(place / "results") == before
+
+
+def replaced(tree: Any, path: list[int], value: Any) -> Any:
+    """The tree with another value at a place, which the numbers choose level by level."""
+    if not path or not isinstance(tree, dict | list) or not tree:
+        return value
+    keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+    key, copy = keys[path[0] % len(keys)], tree.copy()
+    copy[key] = replaced(tree[key], path[1:], value)
+    return copy
+
+
+PLACES = st.lists(st.integers(0, 9), max_size=5)
+
+
+@QUICK
+@given(where=PLACES, value=TREES, raw=st.none() | NAMES)
+def test_whatever_stands_in_a_suite_file(
+    place: Path, suites: Path, where: list[int], value: Any, raw: str | None
+) -> None:
+    tree = replaced(yaml.safe_load((suites / "tiny.yaml").read_text()), where, value)
+    text = yaml.safe_dump(tree) if raw is None else (suites / "tiny.yaml").read_text() + raw
+    (place / "mine.yaml").write_text(text, errors="surrogatepass")
+    answer(["run", "-s", "mine.yaml", "--dry-run", "--seeds", "1"])
+    answer(["status", "-s", "mine.yaml"])
+
+
+@settings(QUICK, max_examples=30)
+@given(changes=st.dictionaries(st.integers(0, 50), NAMES, min_size=1, max_size=3), line=st.binary(max_size=40))
+def test_whatever_stands_in_a_file_of_rows(place: Path, changes: dict[int, str], line: bytes) -> None:
+    path = place / "results" / "tiny" / "fedavg.csv"
+    content = path.read_bytes()
+    rows = list(csv.reader(io.StringIO(content.decode())))
+    for column, value in changes.items():
+        rows[1][column % len(rows[1])] = value
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    try:
+        path.write_bytes(text.getvalue().encode(errors="surrogatepass") + line)
+        before = stored(place / "results")
+        for arguments in (["validate", "results"], ["status", "-s", "tiny"], ["compare", "fedavg", "local"]):
+            answer(arguments)
+        answer(["report", "--check", "--no-figures"])
+        answer(["submit", "fedavg", "--paper", "none", "--base", "folder"])
+        assert stored(place / "results") == before
+    finally:
+        path.write_bytes(content)
+
+
+@QUICK
+@given(
+    value=TREES, field=st.sampled_from(["method", "paper", "code", "contact", "notes", "more"]), raw=st.none() | NAMES
+)
+def test_whatever_stands_in_metadata(
+    place: Path, tools: SimpleNamespace, value: Any, field: str, raw: str | None
+) -> None:
+    fields = {**tools.meta, "method": "fedavg", field: value}
+    text = yaml.safe_dump(fields) if raw is None else yaml.safe_dump(tools.meta) + raw
+    (place / "about.yaml").write_text(text, errors="surrogatepass")
+    shutil.rmtree(place / "fedavg-submission", ignore_errors=True)
+    answer(["submit", "fedavg", "--meta", "about.yaml"])
+    (place / "folder" / "submission.yaml").write_text(text, errors="surrogatepass")
+    answer(["validate", "folder"])
+
+
+@settings(QUICK, max_examples=30)
+@given(
+    where=PLACES,
+    value=TREES | st.sampled_from([10**4000, float("nan"), float("inf"), -1, {}, []]),
+    raw=st.binary(max_size=9),
+)
+def test_whatever_stands_in_side_files(place: Path, where: list[int], value: Any, raw: bytes) -> None:
+    curves = min((place / "results" / "tiny" / "history").iterdir())
+    environment = min((place / "results" / "environments").iterdir())
+    kept = {path: path.read_bytes() for path in (curves, environment)}
+    try:
+        told = (
+            json.dumps(replaced(json.loads(gzip.decompress(kept[curves])), where, value))
+            if value != 10**4000
+            else "1" * 4001
+        )
+        curves.write_bytes(gzip.compress(told.encode(errors="surrogatepass")) + raw)
+        environment.write_text(
+            json.dumps(replaced(json.loads(kept[environment]), where, value)) if value != 10**4000 else "[" * 9999
+        )
+        answer(["validate", "results"])
+        answer(["report", "--check", "--no-figures"])
+    finally:
+        for path, content in kept.items():
+            path.write_bytes(content)

@@ -1,0 +1,180 @@
+"""The Python face: its names, and what each gives, against counts by hand and the rows of runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import fglbench
+from fglbench import UserError
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.methods import METHODS
+
+SUITE = """
+description: two rules on a generated graph
+training: {rounds: 2}
+cross:
+  datasets: {name: csbm, params: {nodes: 120, features: 8}}
+  partitions: louvain
+  clients: 3
+  splits: ratio
+  backbones: {name: gcn, params: {hidden: 4}}
+  methods: [majority, fedavg]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("face")
+    (place / "own.yaml").write_text(SUITE)
+    return place
+
+
+@pytest.fixture(scope="module")
+def rows(folder):
+    return fglbench.run(suites=[str(folder / "own.yaml")], results=folder / "results", jobs=1)
+
+
+@pytest.fixture(scope="module")
+def own(folder):
+    return fglbench.federation("csbm", suite=str(folder / "own.yaml"))
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in fglbench.__all__:
+        assert name == "__version__" or getattr(fglbench, name).__doc__, name
+    assert set(fglbench.__all__) <= set(dir(fglbench))
+
+
+def test_methods_and_things(rows):
+    frame = fglbench.list_methods()
+    assert list(frame.index) == METHODS.names()
+    assert dict(frame.loc["majority"]) == {
+        "family": "reference", "what": frame.loc["majority", "what"], "task": "node", "reference": True,
+    }  # fmt: skip
+    assert "mu = 0.01 (float)" in str(fglbench.show("fedprox"))
+    with pytest.raises(UserError, match="did you mean 'fedprox'"):
+        fglbench.show("fedporx")
+
+
+def majority(client):
+    labels = client.graph.ndata["label"][client.graph.ndata["train_mask"].bool()].numpy()
+    return np.full(client.graph.num_nodes(), np.bincount(labels, minlength=1).argmax())
+
+
+def test_predictions_are_scored_as_a_run_is(rows, own):
+    row = rows.set_index("method").loc["majority"]
+    found = fglbench.evaluate([majority(client) for client in own.clients], own)
+    assert own.partition_hash == row["partition_hash"]
+    assert (found.score, found.val) == pytest.approx((row["score"], row["val"]), abs=1e-7)
+    assert found.macro_f1 == pytest.approx(row["macro_f1"], abs=1e-7)
+    assert found.metric == row["score_metric"]
+
+
+def test_one_prediction_for_every_node_against_a_count(own):
+    rng = np.random.default_rng(0)
+    guess = rng.integers(0, own.num_classes, len(own.whole.label))
+    expected = []
+    for client in own.clients:
+        data = {name: value.numpy() for name, value in client.graph.ndata.items()}
+        rows = data["test_mask"].astype(bool)
+        if rows.any():
+            expected.append(np.mean(guess[data["global_id"][rows]] == own.whole.label.numpy()[data["global_id"][rows]]))
+    found = fglbench.evaluate(guess, own)
+    assert found.score == pytest.approx(np.mean(expected), abs=1e-6)
+    assert found.clients["test_nodes"].sum() == sum(int(c.graph.ndata["test_mask"].sum()) for c in own.clients)
+    numbers = torch.nn.functional.one_hot(torch.from_numpy(guess), own.num_classes).float()
+    assert fglbench.evaluate(numbers, own).score == found.score
+    assert fglbench.evaluate(guess.tolist(), own).score == found.score
+    truth = fglbench.evaluate([client.graph.ndata["label"] for client in own.clients], own)
+    assert (truth.score, truth.val, truth.macro_f1) == (1, 1, 1)
+
+
+def test_two_classes_are_scored_by_the_area_under_the_curve(federation):
+    from dataclasses import replace
+
+    from sklearn.metrics import roc_auc_score
+
+    toy = federation(classes=2, seed=3)
+    toy = replace(toy, whole=replace(toy.whole, scored_by="roc_auc"))
+    numbers = torch.from_numpy(np.random.default_rng(1).normal(size=(len(toy.whole.label), 2)).astype(np.float32))
+    expected = []
+    for client in toy.clients:
+        rows = client.graph.ndata["test_mask"].bool()
+        margin = numbers[client.graph.ndata["global_id"]][rows]
+        label = client.graph.ndata["label"][rows]
+        if len(label.unique()) == 2:  # a client with nodes of one class has no area
+            expected.append(roc_auc_score(label, margin[:, 1] - margin[:, 0]))
+    found = fglbench.evaluate(numbers, toy)
+    assert expected
+    assert found.score == found.roc_auc == pytest.approx(np.mean(expected), abs=1e-6)
+    with pytest.raises(UserError, match="scored by ROC AUC"):
+        fglbench.evaluate(numbers.argmax(1), toy)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda n, c: np.zeros(n), "not 120 whole numbers"),
+        (lambda n, c: np.zeros(n - 1, int), "of shape"),
+        (lambda n, c: np.full(n, c), "classes are 0 to"),
+        (lambda n, c: np.full((n, c), np.nan), "finite numbers"),
+        (lambda n, c: [np.zeros(n, int)], "predictions of 1 clients, where the federation has 3"),
+        (lambda n, c: "no", "no array of numbers"),
+    ],
+)
+def test_other_predictions_are_refused(own, make, words):
+    with pytest.raises(UserError, match=words):
+        fglbench.evaluate(make(len(own.whole.label), own.num_classes), own)
+
+
+def test_a_set_of_graphs_has_no_classes_to_score(graph_sets):
+    with pytest.raises(UserError, match="set of graphs"):
+        fglbench.evaluate([], graph_sets())
+
+
+def test_a_suite_that_cuts_in_several_ways_is_asked_which(tmp_path):
+    (tmp_path / "two.yaml").write_text(SUITE.replace("clients: 3", "clients: [2, 3]"))
+    suite = str(tmp_path / "two.yaml")
+    with pytest.raises(UserError, match="in several ways \\(louvain x2 ratio, louvain x3 ratio\\)"):
+        fglbench.federation("csbm", suite=suite)
+    assert len(fglbench.federation("csbm", suite=suite, clients=2).clients) == 2
+
+
+def test_settings_are_columns_on_demand(rows, folder):
+    frame = fglbench.load_results(folder / "results", expand=True)
+    plain = fglbench.load_results(folder / "results")
+    assert not [name for name in frame if name.endswith("_params") or name == "training"]
+    for at, line in frame.iterrows():
+        training = json.loads(plain.loc[at, "training"])
+        assert {key: line[f"training.{key}"] for key in training} == training
+        assert line["dataset.nodes"] == json.loads(plain.loc[at, "dataset_params"])["nodes"]
+    assert list(frame["score"]) == list(plain["score"])
+    with (folder / "results" / "own" / "fedavg.csv").open() as stream:
+        assert next(csv.DictReader(stream))["key"] in set(frame["key"])
+
+
+def test_settings_of_mixed_backbones_and_of_no_json(tmp_path):
+    ((_, cell),) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
+    row = cell.row("quick", status="ok", started="2026", environment="e")
+    mixed = row.model_copy(update={"backbone_params": '[{"hidden":4},{"hidden":8}]', "key": "1" * 16})
+    odd = row.model_copy(update={"method_params": "no json", "key": "2" * 16})
+    for each in (mixed, odd):
+        Store(tmp_path).append(each)
+    frame = fglbench.load_results(tmp_path, expand=True).set_index("key")
+    assert frame.loc["1" * 16, "backbone.hidden"] == [4, 8]
+    assert frame.loc["2" * 16, "method_params"] == "no json"
+
+
+def test_two_methods_are_compared_and_reported(rows, folder):
+    (duel,) = fglbench.compare("fedavg", "majority", results=folder / "results")
+    scores = rows.set_index("method")["score"]
+    assert duel.mean == pytest.approx(scores["fedavg"] - scores["majority"])
+    written = fglbench.write_report(folder / "results", figures=False)
+    assert folder / "results" / "LEADERBOARD.md" in written
+    assert fglbench.write_report(folder / "results", figures=False) == []

@@ -1,0 +1,379 @@
+"""The contract of whatever runs cells: every way a cell can end is a row, and the rest go on, with the same numbers.
+
+The Ray part runs on two Ray nodes of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import fglbench
+from fglbench.benchmark.runner import shipping
+from fglbench.benchmark.runner.offspring import MARK
+from fglbench.benchmark.runner.supervisor import Observer
+from fglbench.benchmark.store import Store, load_results
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.datasets.sources import cache_file
+from fglbench.registry import UserError
+
+TROUBLES = str(Path(__file__).with_name("troubles.py"))
+SHIPPED = str(Path(__file__).with_name("shipped.py"))
+
+
+@pytest.fixture(scope="module")
+def mark(tmp_path_factory):
+    """What the environment of every process of these tests names: a file that does not exist."""
+    path = str(tmp_path_factory.mktemp("mark") / "mark.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TROUBLES_MARK", path)
+        patch.setenv("RAY_health_check_timeout_ms", "2000")
+        patch.setenv("RAY_health_check_period_ms", "500")
+        yield path
+
+
+@pytest.fixture(scope="module")
+def cluster(mark, tmp_path_factory):
+    """Two nodes of a CPU each; neither finds a dataset in the cache."""
+    utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray: pip install fglbench[ray]")
+    node = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FGLBENCH_CACHE", str(tmp_path_factory.mktemp("cache of the nodes")))
+        found = utils.Cluster(initialize_head=True, head_node_args=node)
+        found.add_node(**node)
+    yield found
+    found.shutdown()
+
+
+@pytest.fixture(scope="module", params=["processes", pytest.param("ray", marks=pytest.mark.slow)])
+def backend(request, mark):
+    """Options that choose a backend."""
+    if request.param == "processes":
+        return {"backend": "processes"}
+    return {"backend": "ray", "address": request.getfixturevalue("cluster").address}
+
+
+def command(suite, results, backend, *more):
+    # A shell starts what it puts in the background with Ctrl-C ignored, and the test may run there: undo that.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from fglbench.benchmark.cli import main; sys.exit(main())"
+    )
+    chosen = [f"--{name}={value}" for name, value in backend.items()]
+    given = ["run", "-s", suite, "--results", str(results), "--plugin", TROUBLES, *chosen, *more]
+    return [sys.executable, "-c", code, *given]
+
+
+def figures(frame):
+    """Everything about a run but times, by cell."""
+    timed = ["started", "train_seconds", "total_seconds", "cpu_seconds", "peak_memory_mb"]
+    timed += ["git_sha", "git_dirty", "environment"]
+    return frame.drop(columns=timed).sort_values("key").reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def troubled(suite, backend, mark, tmp_path_factory):
+    """All troubles and a healthy method, in one run of two workers."""
+    results = tmp_path_factory.mktemp("troubled")
+    Path(mark).unlink(missing_ok=True)
+    methods = "t-killed,t-killed-once,t-painted,t-exit,t-hang,t-bug,t-memory-error,t-allocation,t-hungry,t-diverges"
+    methods += ",t-skips,fedavg"
+    arguments = ["-m", methods, "--seeds", "1", "--timeout", "10", "--memory-limit", "1", "--jobs", "2"]
+    run = command(suite, results, backend, *arguments)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=300)
+    return done, results
+
+
+def test_every_ending_is_a_row_that_says_so(troubled):
+    done, results = troubled
+    frame = load_results(results).set_index("method")
+    ending = {method: (row["status"], row["error"]) for method, row in frame.iterrows()}
+    assert ending.pop("fedavg") == ("ok", "")
+    assert ending.pop("t-killed") == ("failed", "the worker was killed by SIGKILL, twice")
+    assert ending.pop("t-killed-once") == ("ok", "")
+    assert ending["t-painted"][0] == "failed"
+    assert ending["t-painted"][1].startswith("ValueError: red back xxx")
+    assert ending.pop("t-painted")[1].isprintable()
+    assert ending.pop("t-exit") == ("failed", "the worker ended with exit code 3")
+    assert ending.pop("t-hang") == ("timeout", "no result after 10 s (in round 2 of 3)")
+    assert ending.pop("t-hungry") == ("oom", "the worker took more than the --memory-limit of 1 GiB")
+    assert ending.pop("t-skips") == ("skipped", "needs a moon")
+    assert ending["t-bug"][0] == "failed"
+    assert ending.pop("t-bug")[1].startswith("ValueError: first line second line (troubles.py:")
+    assert ending["t-diverges"][0] == "failed"
+    assert "finite" in ending.pop("t-diverges")[1]
+    assert {status for status, _ in ending.values()} == {"oom"}  # memory-error, allocation
+    assert len(ending) == 2
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_failed_row_tells_where_and_a_log_tells_all(troubled):
+    _, results = troubled
+    key = load_results(results).set_index("method").loc["t-bug", "key"]
+    assert "first line\nsecond line" in Store(results).log_file(key).read_text()
+
+
+class Witness(Observer):
+    """Writes down what it is told, and looks for side files when a row is new."""
+
+    def __init__(self, store):
+        self.store, self.told, self.complete = store, [], []
+
+    def begun(self, items):
+        self.told.append(("begun", len(items)))
+
+    def started(self, item):
+        self.told.append(("started", item.cell.key))
+
+    def round(self, item, number, figures):
+        self.told.append((item.cell.key, number, figures["val"] is not None))
+
+    def finished(self, item, row, *, elsewhere):
+        self.told.append(("finished", row.key))
+        self.complete.append(self.store.history(row.suite, row.key) is not None)
+        self.complete.append(self.store.environment(row.environment) is not None)
+
+    def ended(self):
+        self.told.append("ended")
+
+
+def check_numbers_and_progress(suite, chosen, results):
+    """The cells in two runs and another order, against processes; what the observer of the second heard."""
+    expected = fglbench.run(suites=[suite], results=results / "expected", jobs=1)
+    store = Store(results / "found")
+    fglbench.run(suites=[suite], methods=["local"], seeds=[1], results=store.root, **chosen)
+    (first,), witness = store.rows(), Witness(store)
+    found = fglbench.run(suites=[suite], methods=["local", "fedavg"], results=store.root, observer=witness, **chosen)
+    assert figures(found).equals(figures(expected))
+    assert first in store.rows() and len(store.rows()) == 4
+    keys = {row.key for row in store.rows()} - {first.key}
+    assert (witness.told[0], witness.told[-1]) == (("begun", 3), "ended")
+    for key in keys:
+        told = [one for one in witness.told if key in one]
+        assert told == [("started", key), (key, 1, True), (key, 2, True), (key, 3, True), ("finished", key)]
+    assert len(witness.told) == 2 + 5 * 3
+    assert all(witness.complete)
+    assert not [path for path in (store.root / ".logs").glob("*") if path.name.startswith("worker")]
+
+
+def test_the_same_numbers_to_the_last_digit_and_each_step_told(suite, backend, tmp_path):
+    check_numbers_and_progress(suite, {**backend, "jobs": 2}, tmp_path)
+
+
+def test_a_ray_of_our_own_is_started_and_ended(suite, mark, tmp_path):
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
+    frame = fglbench.run(suites=[suite], seeds=[0], results=tmp_path, backend="ray", jobs=1)
+    assert list(frame["status"]) == ["ok", "ok"]
+    assert not ray.is_initialized()
+
+
+def test_interrupted_runs_go_on_and_two_at_once_share_the_work(tiny, backend, mark, tmp_path):
+    path, results = tmp_path / "tiny.yaml", tmp_path / "results"
+    path.write_text(tiny.replace("rounds: 3", "rounds: 300").replace("seeds: 2", "seeds: 4"))
+    store = Store(results)
+    store.prepare(["tiny"])
+    # Two cells are kept from both runs, so that neither can be done before its signal, however fast the machine.
+    held = [store.claim(name, cell.key) for name, cell in list(select(Request(suites=(str(path),))))[-2:]]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    runs = [subprocess.Popen(command(path, results, backend, "-j", "1"), **pipes) for _ in range(2)]
+    wait_until(lambda: len(workers_of(mark)) == 2, "workers")
+    for run, rows, sign in zip(runs, (1, 3), (signal.SIGINT, signal.SIGKILL), strict=True):
+        wait_until(lambda: len(Store(results).rows("tiny")) >= rows, "rows")  # noqa: B023
+        run.send_signal(sign)
+        _, errors = run.communicate(timeout=60)
+        if sign == signal.SIGINT:
+            assert run.returncode == 130
+            assert errors == "fglbench: stopped; the same command goes on from here\n"
+        left = 1 if sign == signal.SIGINT else 0
+        wait_until(lambda: len(workers_of(mark)) <= left, "end of the workers that outlive their run")  # noqa: B023
+    finished = {row.key: row for row in Store(results).rows("tiny")}
+    assert 3 <= len(finished) <= 6
+    for claim in held:
+        store.unclaim(claim)
+
+    frame = fglbench.run(suites=[str(path)], results=results, jobs=1, **backend)
+    assert list(frame["status"]) == ["ok"] * 8
+    rows = Store(results).rows("tiny")
+    assert len(rows) == len({row.key: row for row in rows}) == 8
+    assert {row.key: row for row in rows if row.key in finished} == finished
+
+
+@pytest.mark.slow
+def test_datasets_and_plugins_reach_nodes_that_have_none(cluster, mark, tmp_path, monkeypatch):
+    monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache of the driver"))
+    monkeypatch.setenv("SHIPPED_FROM_HERE", "1")  # the dataset's only source, and the nodes have none
+    chosen = {"plugins": [SHIPPED], "methods": ["fedavg"], "datasets": ["shipped"], "partitions": ["uniform"]}
+    chosen |= {"clients": [3], "seeds": [0, 1], "settings": ["training.rounds=2"]}
+    frame = fglbench.run(**chosen, results=tmp_path / "results", backend="ray", address=cluster.address, jobs=2)
+    assert list(frame["status"]) == ["ok", "ok"], list(frame["error"])
+    assert set(frame["source"]) == {"cache"}
+
+
+def test_a_dataset_that_was_damaged_on_its_way_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "here"))
+    assert shipping.packed("mine") is None
+    cache_file("mine").parent.mkdir(parents=True)
+    cache_file("mine").write_bytes(b"the file")
+    name, digest, data = shipping.packed("mine")
+    monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "there"))
+    with pytest.raises(UserError, match="damaged on its way"):
+        shipping.keep(name, digest, b"the fine")
+    assert shipping.held() == []
+    shipping.keep(name, digest, data)
+    assert (shipping.held(), cache_file("mine").read_bytes()) == (["mine.npz"], b"the file")
+    cache_file("mine").write_bytes(b"their own")
+    shipping.keep(name, digest, data)
+    assert cache_file("mine").read_bytes() == b"their own"
+
+
+@pytest.mark.slow
+def test_a_killed_node_costs_no_row(tiny, cluster, mark, tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(tiny.replace("rounds: 3", "rounds: 400").replace("seeds: 2", "seeds: 6"))
+    expected = fglbench.run(suites=[str(path)], results=tmp_path / "expected", jobs=2)
+    victim = max(cluster.list_all_nodes(), key=lambda node: node is not cluster.head_node)
+
+    class Killer(Observer):
+        begun_cells, killed = 0, False
+
+        def started(self, item):
+            self.begun_cells += 1
+
+        def round(self, item, number, figures):
+            if self.begun_cells >= 4 and not self.killed:  # both workers are in the middle of a cell
+                self.killed = True
+                cluster.remove_node(victim, allow_graceful=False)
+
+    witness = Killer()
+    frame = fglbench.run(
+        suites=[str(path)], results=tmp_path / "found", backend="ray", address=cluster.address, observer=witness
+    )
+    cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    assert witness.killed
+    assert list(frame["status"]) == ["ok"] * 12
+    assert figures(frame).equals(figures(expected))
+    assert witness.begun_cells == 13  # the cell that the node had in hand, once more
+    assert len(Store(tmp_path / "found").rows()) == 12
+
+
+def test_a_host_on_a_node_does_not_import_what_its_worker_does():
+    code = (
+        "import sys, fglbench.benchmark.runner.node; print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+def refused(suite, results, **backend):
+    with pytest.raises(UserError) as error:
+        fglbench.run(suites=[suite], results=results, **backend)
+    assert error.value.code == 2 and "\n" not in str(error.value)
+    assert Store(results).rows() == []
+    return str(error.value)
+
+
+def test_backends_that_cannot_be_had_are_one_line(suite, tmp_path, monkeypatch):
+    assert "did you mean 'ray'" in refused(suite, tmp_path, backend="rey")
+    assert "add --backend ray" in refused(suite, tmp_path, address="localhost:1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "fglbench.benchmark.runner.cluster", raising=False)
+    assert refused(suite, tmp_path, backend="ray") == "--backend ray needs Ray: pip install 'fglbench[ray]'"
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
+    from fglbench.benchmark.runner import cluster
+
+    monkeypatch.setattr(cluster, "ANSWER", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        assert f"the Ray cluster at {address} does not answer" in refused(
+            suite, tmp_path, backend="ray", address=address
+        )
+
+        def answer():
+            stream, _ = mute.accept()  # the one of before
+            stream.close()
+            stream, _ = mute.accept()
+            with stream:
+                stream.recv(100)
+                stream.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        other = threading.Thread(target=answer)
+        other.start()
+        told = refused(suite, tmp_path, backend="ray", address=address)
+        assert f"what answers there is not the Ray cluster at {address}" in told
+        other.join()
+    assert f"the Ray cluster at {address} does not answer" in refused(suite, tmp_path, backend="ray", address=address)
+    assert "does not answer" in refused(suite, tmp_path, backend="ray", address="localhost:http")
+
+
+class Strange:
+    """A host from a module that nodes do not have: Ray finds a class by the name of its module, and this is a test."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def listen(self, seconds):
+        return self.options
+
+
+@pytest.mark.slow
+def test_nodes_of_other_versions_are_one_line(suite, cluster, mark, tmp_path, monkeypatch):
+    import ray
+
+    from fglbench.benchmark.runner import cluster as module
+
+    chosen = {"backend": "ray", "address": cluster.address, "jobs": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "code_version", lambda: "0" * 12)
+        told = refused(suite, tmp_path, **chosen)
+        assert "a node of the Ray cluster has fglbench source" in told and "install the same on every node" in told
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "__version__", "1.0.0")
+        assert "cannot be used: Version mismatch" in refused(suite, tmp_path, **chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Host", Strange)
+        told = refused(suite, tmp_path, **chosen)
+        assert "a worker process cannot start: ModuleNotFoundError: No module named" in told
+        assert told.endswith(f"; every node of the cluster needs fglbench {fglbench.__version__}")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "PATIENCE", 0.0)
+        assert "no node of the Ray cluster has taken a worker" in refused(suite, tmp_path, **chosen)
+    assert "no node of the Ray cluster has 64 CPUs" in refused(suite, tmp_path, **chosen, threads=64)
+    assert not ray.is_initialized()
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def workers_of(mark):
+    """Workers, but not what they start, of runs in whose environment the mark is."""
+
+    def ours(process):
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            return False
+        return MARK in environment and environment.get("TROUBLES_MARK") == mark
+
+    return [process for process in psutil.process_iter() if process.pid != os.getpid() and ours(process)]
+
+
+def wait_until(true, what, seconds=120.0):
+    begun = time.monotonic()
+    while not true():
+        assert time.monotonic() - begun < seconds, f"no {what}"
+        time.sleep(0.2)

@@ -1,0 +1,73 @@
+"""Every way of saying what to run, against the plain filter of a suite's cells."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite
+from fglbench.registry import UserError
+
+SUITES: dict[str, dict[str, Any]] = {
+    "none": {}, "quick": {"quick": True}, "all": {"all_suites": True}, "one": {"suites": ("quick",)},
+    "two": {"suites": ("quick", "overlap")},
+}  # fmt: skip
+MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
+
+
+@pytest.mark.parametrize("suites", SUITES)
+@pytest.mark.parametrize(("methods", "datasets"), [*product([(), ("fedavg",), ("fedavg", "local")], [(), ("cora",)])])
+def test_suites_methods_and_datasets_alone_and_together(
+    suites: str, methods: tuple[str, ...], datasets: tuple[str, ...]
+) -> None:
+    request = Request(**SUITES[suites], methods=methods, datasets=datasets)
+    if suites == "none" and not methods and not datasets:
+        with pytest.raises(UserError, match="say what to run"):
+            select(request)
+        return
+    meant = [load_suite(name) for name in MEANT[suites]] if suites != "all" else leaderboard_suites()
+    wanted = [
+        (suite.name, cell.key)
+        for suite in meant
+        for cell in suite.cells()
+        if (not methods or cell.method.name in methods) and (not datasets or cell.dataset.name in datasets)
+    ]
+    found = [(name, cell.key) for name, cell in select(request) if (name, cell.key) in set(wanted)]
+    assert found and sorted(found) == sorted(wanted)
+    more = [cell for name, cell in select(request) if (name, cell.key) not in set(wanted)]
+    for cell in more:  # what a suite lacks joins it, and nothing else does
+        own = [suite for suite in meant if not any(_has(each, cell) for each in suite.cells())]
+        assert own and cell.method.name in (methods or (cell.method.name,))
+
+
+def _has(ours: Any, cell: Any) -> bool:
+    return ours.method.name == cell.method.name and ours.dataset.name == cell.dataset.name
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        {"partitions": ("louvain",)}, {"clients": (10,)}, {"splits": ("ratio",)}, {"backbones": ("gcn",)},
+        {"seeds": (0,)}, {"settings": ("training.lr=0.1",)}, {},
+    ],
+)  # fmt: skip
+def test_what_narrows_says_nothing_by_itself(only: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="say what to run"):
+        select(Request(**only))
+    assert select(Request(quick=True, **only))
+
+
+@pytest.mark.parametrize(("axis", "value", "own"), [("clients", 10, "clients"), ("partitions", "louvain", "partition")])
+def test_a_narrowing_option_keeps_the_suites_own_cells(axis: str, value: Any, own: str) -> None:
+    found = select(Request(quick=True, **{axis: (value,)}))
+    assert {name for name, _ in found} == {"quick"}
+    assert {getattr(getattr(cell, own), "name", getattr(cell, own)) for _, cell in found} == {value}
+
+
+def test_seeds_replace_those_of_the_suite() -> None:
+    found = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(7, 3, 7)))
+    assert [cell.seed for _, cell in found] == [7, 3]
+    assert {name for name, _ in found} == {"quick"}

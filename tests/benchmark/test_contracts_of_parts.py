@@ -1,0 +1,249 @@
+"""The contracts of partitions, splits and backbones: what is built in holds, templates do, and each breach is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.contract import backbone_checks, cutting_checks, template
+from fglbench.benchmark.engine import GCN, MLP
+from fglbench.benchmark.suites.plugins import REGISTRIES, load_plugins
+from fglbench.datasets.partitioning import Uniform
+from fglbench.datasets.splits import Ratio
+
+CONTRACTS = {
+    "partition": cutting_checks.partition_results,
+    "split": cutting_checks.split_results,
+    "backbone": backbone_checks.results,
+}
+BUILT_IN = [(kind, name) for kind in CONTRACTS for name in REGISTRIES[kind].names()]
+SMALL = {"per-class": {"k": 5, "val": 20, "test": 40}}
+
+
+def broken(kind: str, spec: Any) -> set[str]:
+    return {check for check, verdict, _ in CONTRACTS[kind](spec) if verdict != "ok"}
+
+
+@pytest.mark.parametrize(("kind", "name"), BUILT_IN)
+def test_what_is_built_in_holds_to_the_contract(kind: str, name: str) -> None:
+    assert broken(kind, REGISTRIES[kind].build(name, SMALL.get(name))) == set()
+
+
+@pytest.fixture
+def forget() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    known = {kind: dict(one._classes) for kind, one in REGISTRIES.items()}
+    yield
+    for kind, one in REGISTRIES.items():
+        one._classes = known[kind]
+
+
+@pytest.mark.usefixtures("forget")
+@pytest.mark.parametrize("kind", list(CONTRACTS))
+def test_templates_pass_as_they_are(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", kind, f"fresh-{kind}"]) == 0
+    steps = [line.split("fglbench ")[1] for line in capsys.readouterr().out.splitlines() if "fglbench " in line]
+    assert main(steps[0].split()) == 0
+    assert f"fresh-{kind} holds to the contract" in capsys.readouterr().out
+    assert main([*steps[1].split(), "--dry-run"]) == 0
+    assert "custom: " in capsys.readouterr().out
+    with pytest.raises(Exception, match=f"there is a {kind} 'fresh-{kind}' already"):
+        template.create(kind, f"fresh-{kind}", tmp_path)
+    assert load_plugins([f"fresh_{kind}.py"])  # once more is the same
+
+
+class Lossy(Uniform):
+    """Loses a node."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        return np.array_split(rng.permutation(len(data.label))[1:], clients)
+
+
+class Doubled(Uniform):
+    """A node in two parts."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        first, *parts = super().deal(data, clients, rng)
+        return [np.concatenate([first, parts[0][:1]]), *parts]
+
+
+class Apart(Uniform):
+    """Says overlapping, and is not."""
+
+    overlapping: ClassVar[bool] = True
+
+
+class Repeated(Uniform):
+    """A node twice in a part."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        first, *parts = super().deal(data, clients, rng)
+        return [np.concatenate([first, first[:1]]), *parts]
+
+
+class Wild(Uniform):
+    """Draws from the global state."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        return np.array_split(np.random.permutation(len(data.label)), clients)
+
+
+class Lenient(Uniform):
+    """Takes what it should refuse."""
+
+    def __call__(self, data: Any, clients: int, seed: int) -> list[np.ndarray]:
+        return super().__call__(data, min(max(clients, 1), len(data.label)), seed)
+
+
+class Scribbler(Uniform):
+    """Writes into the labels."""
+
+    def deal(self, data: Any, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        data.label[0] = 1 - data.label[0]
+        return super().deal(data, clients, rng)
+
+
+class Undocumented(Uniform):
+    extra: int = 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "check"),
+    [
+        (Lossy(), "deals_every_node_once"),
+        (Doubled(), "deals_every_node_once"),
+        (Apart(), "deals_every_node_once"),
+        (Repeated(), "deals_real_nodes"),
+        (Wild(), "repeats_itself"),
+        (Lenient(), "refuses_in_one_line"),
+        (Scribbler(), "leaves_data_alone"),
+        (Undocumented(), "documented"),
+    ],
+)
+def test_each_breach_of_a_partition_is_found(spec: Uniform, check: str) -> None:
+    labels = [data.label.clone() for data in cutting_checks.samples()]
+    found = broken("partition", spec)
+    for data, label in zip(cutting_checks.samples(), labels, strict=True):
+        data.label.copy_(label)
+    assert check in found
+
+
+class Unlabelled(Ratio):
+    """Nodes without a label train."""
+
+    def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> np.ndarray:
+        return np.where(data.label.numpy() < 0, 0, super().roles(data, parts, rng)).astype(np.int8)
+
+
+class Wide(Ratio):
+    """Roles that do not exist."""
+
+    def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> np.ndarray:
+        return super().roles(data, parts, rng) + 1
+
+
+class Forked(Ratio):
+    """Tells clients other roles than the server."""
+
+    def __call__(self, data: Any, parts: Any, seed: int) -> Any:
+        found = super().__call__(data, parts, seed)
+        found.clients[0]["train"] = ~found.clients[0]["train"]
+        return found
+
+
+class WildSplit(Ratio):
+    """Draws from the global state."""
+
+    def roles(self, data: Any, parts: Any, rng: np.random.Generator) -> np.ndarray:
+        return super().roles(data, parts, np.random.default_rng(np.random.randint(2**31)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "check"),
+    [
+        (Unlabelled(), "gives_each_node_one_role"),
+        (Wide(), "gives_each_node_one_role"),
+        (Forked(), "tells_clients_the_same"),
+        (WildSplit(), "splits_the_same_again"),
+    ],
+)
+def test_each_breach_of_a_split_is_found(spec: Ratio, check: str) -> None:
+    assert check in broken("split", spec)
+
+
+class Unseeded(GCN):
+    """Parameters from the global state."""
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Any:
+        return {"weight": torch.randn(n_in, n_out), "bias": torch.zeros(n_out)}
+
+
+class Idle(GCN):
+    """A parameter that nothing uses."""
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Any:
+        return {**super().init_layer(n_in, n_out, source, hidden=hidden), "idle": torch.ones(1)}
+
+
+class Mixed(MLP):
+    """Rows centred over the whole cohort."""
+
+    def layer(self, params: Any, i: int, h: Any, batch: Any) -> torch.Tensor:
+        z = super().layer(params, i, h, batch)
+        return z - z.mean(0)
+
+
+class Noisy(GCN):
+    """Noise from the global state."""
+
+    def layer(self, params: Any, i: int, h: Any, batch: Any) -> torch.Tensor:
+        z = super().layer(params, i, h, batch)
+        return z + torch.randn_like(z)
+
+
+class Peeking(GCN):
+    """Labels in the numbers."""
+
+    def layer(self, params: Any, i: int, h: Any, batch: Any) -> torch.Tensor:
+        return super().layer(params, i, h, batch) + batch.label[:, None]
+
+
+class Narrow(GCN):
+    """A class too few."""
+
+    def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
+        return super().widths(features, classes - 1)
+
+
+class DenseOnly(MLP):
+    """Sparse features taken for others."""
+
+    def layer(self, params: Any, i: int, h: Any, batch: Any) -> torch.Tensor:
+        z = super().layer(params, i, h, batch)
+        return z * 2 if getattr(h, "sparse", False) else z
+
+
+@pytest.mark.parametrize(
+    ("spec", "check"),
+    [
+        (Unseeded(), "starts_the_same"),
+        (Idle(), "uses_every_parameter"),
+        (Mixed(), "ignores_the_cohort"),
+        (Mixed(), "uses_every_parameter"),
+        (Noisy(), "repeats_itself"),
+        (Peeking(), "sees_no_label"),
+        (Narrow(), "yields_its_shapes"),
+        (DenseOnly(), "takes_sparse_features"),
+    ],
+)
+def test_each_breach_of_a_backbone_is_found(spec: GCN, check: str) -> None:
+    assert check in broken("backbone", spec)

@@ -1,0 +1,57 @@
+"""Processes that a cell starts end with the cell, however they were started and however the cell ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fglbench.benchmark.runner.offspring import cpu_seconds, ended_with
+from fglbench.benchmark.store import load_results
+
+LITTER = Path(__file__).with_name("litter.py")
+ENDINGS = {"l-child": "ok", "l-session": "ok", "l-orphan": "ok", "l-exit": "failed", "l-hang": "timeout"}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans find a new parent on Linux only")
+
+
+def asleep(seconds: str) -> list[int]:
+    found = psutil.process_iter(["cmdline"])
+    return [process.pid for process in found if process.info["cmdline"] == ["sleep", seconds]]
+
+
+def test_nothing_outlives_its_cell(tmp_path: Path) -> None:
+    seconds = str(10**6 + uuid.uuid4().int % 10**6)
+    arguments = ["run", "-m", ",".join(ENDINGS), "-d", "csbm", "-p", "uniform", "-k", "3", "--seeds", "1"]
+    arguments += ["--set", "dataset.nodes=60", "--set", "training.rounds=2", "--timeout", "8"]
+    arguments += ["--jobs", "1", "--results", str(tmp_path)]
+    code = "import sys; from fglbench.benchmark.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--plugin", str(LITTER)],
+        env={**os.environ, "LITTER": seconds}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    left = asleep(seconds)
+    for pid in left:
+        psutil.Process(pid).kill()
+    rows = load_results(tmp_path)
+    assert dict(zip(rows["method"], rows["status"], strict=True)) == ENDINGS, done.stdout + done.stderr
+    assert left == []
+
+
+def test_only_what_the_block_started_ends_with_it_and_its_time_counts() -> None:
+    before = subprocess.Popen(["sleep", "100"])
+    spent = cpu_seconds()
+    with ended_with():
+        inside = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        while psutil.Process(inside.pid).cpu_times().user < 0.1:
+            pass
+    assert not psutil.pid_exists(inside.pid)
+    assert before.poll() is None
+    before.kill()
+    before.wait()
+    assert cpu_seconds() - spent >= 0.1

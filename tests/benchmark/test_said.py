@@ -1,0 +1,160 @@
+"""What commands say: to people once and in words, to programs as JSON, into a pipe a record a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.cli.output import command
+from fglbench.benchmark.cli.status import why
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.methods import METHODS
+from fglbench.report.families import MEANING, deed, families
+
+QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
+
+
+def told(capsys, *arguments):
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_method_is_listed_on_one_line_that_says_what_it_does(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["list", "methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines} == set(METHODS.names())
+    ours = {name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}  # other tests may register theirs
+    lines = [line for line in lines if line.split()[0] in ours]
+    for line in lines:
+        name = line.split()[0]
+        assert deed(name) and line.rstrip().endswith(deed(name)), name
+        assert families()[name] in line
+    order = [list(MEANING).index(families()[line.split()[0]]) for line in lines]
+    assert order == sorted(order)
+
+
+def test_lists_and_things_as_json(capsys):
+    methods = {own["name"]: own for own in told(capsys, "list", "methods")}
+    assert methods["fedprox"]["family"] == "shared model"
+    shown = told(capsys, "show", "fedprox")
+    assert (shown["kind"], shown["parameters"][0]["name"]) == ("method", "mu")
+    assert told(capsys, "show", "louvain")["facts"]["for"] == "node datasets"
+    assert told(capsys, "show", "cora")["facts"]["citation"].startswith("Sen et al.")
+
+
+def test_a_suite_is_shown(capsys):
+    facts = told(capsys, "show", "quick")["facts"]
+    assert facts["datasets"] == "cora, citeseer, pubmed"
+    assert facts["cells"] == str(len(select(Request(quick=True))))
+    assert main(["show", "quick"]) == 0
+    assert "fglbench run -s quick" in capsys.readouterr().out
+
+
+def test_a_plan_as_json(capsys, tmp_path):
+    plan = told(capsys, *QUICK, "--results", str(tmp_path))
+    assert plan["counts"] == {"todo": 2, "done": 0, "skipped": 0, "failed": 0}
+    wanted = select(Request(quick=True, methods=("fedavg",), datasets=("cora",)))
+    assert [(own["suite"], own["key"]) for own in plan["cells"]] == [(suite, cell.key) for suite, cell in wanted]
+    assert plan["cells"][0]["method"]["name"] == "fedavg"
+    assert main(["run", "--quick", "--json", "--results", str(tmp_path)]) == 2
+    assert "--json tells a plan" in capsys.readouterr().err
+
+
+def stored(root, request, status, **values):
+    store = Store(root)
+    for suite, cell in select(request):
+        store.append(cell.row(suite, status=status, started="2026", environment="e", **values))
+
+
+def test_status_says_a_reason_once_and_explains_its_words(capsys, tmp_path):
+    four = ("fedavg", "local", "fedprox", "scaffold")
+    stored(tmp_path, Request(quick=True, methods=four, datasets=("cora",)), "skipped", error="no data")
+    stored(tmp_path, Request(quick=True, methods=("moon",), datasets=("cora",)), "failed", error="a bug")
+    assert main(["status", "--results", str(tmp_path)]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "4 methods: skipped: no data (8 cells of quick)" in lines
+    assert "moon: failed: a bug (2 cells of quick)" in lines  # no method of the suite, and yet it is told
+    assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
+    assert any(line.startswith("others: ") for line in lines)
+    (own,) = told(capsys, "status", "--results", str(tmp_path))
+    assert (own["suite"], own["skipped"], own["others"], len(own["reasons"])) == ("quick", 8, 2, 10)
+
+
+def test_status_explains_stale(capsys, tmp_path):
+    ((suite, cell),) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
+    row = cell.row(suite, status="ok", started="2026", environment="e")
+    Store(tmp_path).append(row.model_copy(update={"method_version": "0" * 12}))
+    assert main(["status", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"fglbench run -s SUITE --rerun stale --results {tmp_path}" in said
+
+
+def test_few_methods_are_named():
+    (_, cell), *_ = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
+    row = cell.row("quick", status="oom", error="too large", started="2026", environment="e")
+    assert why([row]) == ["fedavg: oom: too large (1 cell)"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-m", "fedavg", "-d", "enzymes"], "partition 'louvain' cuts node datasets and 'enzymes' is a graph dataset"),
+        (["-s", "clustering", "-d", "cora"], "partition 'fclg' cuts graph datasets and 'cora' is a node dataset"),
+        (["--quick", "-d", "cora", "--split", "none"], "split 'none' is for graph datasets and 'cora' is a node"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_while_planning(capsys, tmp_path, options, words):
+    assert main(["run", *options, "--results", str(tmp_path / "results")]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_what_cannot_be_cut_leaves_the_rest():
+    with pytest.warns(UserWarning, match="cuts node datasets and 'enzymes' is a graph dataset"):
+        cells = select(Request(quick=True, methods=("fedavg",), datasets=("cora", "enzymes"), seeds=(0,)))
+    assert [cell.dataset.name for _, cell in cells] == ["cora"]
+
+
+def test_the_next_command_is_for_the_folder_of_the_rows():
+    assert command("report", Path("results")) == "fglbench report"
+    assert command("report", Path("runs/my own")) == "fglbench report --results 'runs/my own'"
+
+
+def test_doctor_fits_a_screen_and_knows_where_data_would_come_from(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FGLBENCH_MIRROR", str(tmp_path / "mirror"))
+    (tmp_path / "mirror" / "acm").mkdir(parents=True)
+    (tmp_path / "mirror" / "acm" / "ACM.npz").write_bytes(b"")
+    (tmp_path / "cache" / "datasets").mkdir(parents=True)
+    (tmp_path / "cache" / "datasets" / "wiki.npz").write_bytes(b"")
+    found = told(capsys, "doctor", "--results", str(tmp_path / "results"))
+    wanted = {"wiki": "cache", "acm": "mirror", "cora": "package index", "actor": "upstream", "csbm": "generator"}
+    assert {name: found["sources"][name] for name in wanted} == wanted
+    assert found["sound"] and found["facts"]["torch and DGL"] == "work together"
+    assert "made when needed" in found["facts"]["results"]
+    assert main(["doctor", "--results", str(tmp_path / "results")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 40
+    assert not (tmp_path / "results").exists()
+
+
+def test_doctor_says_what_is_wrong(capsys, monkeypatch):
+    monkeypatch.setattr("fglbench.benchmark.cli.doctor._trouble", lambda: "DGL has no build")
+    assert main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["facts"]["torch and DGL"] == "DGL has no build"
+
+
+def test_the_shell_completes():
+    code = "import sys; from fglbench.benchmark.cli import main; main(sys.argv[1:])"
+    asked = {"_FGLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "fglbench rep", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={**os.environ, **asked}
+    )
+    assert done.stdout.split() == ["reproduce", "report"]

@@ -1,0 +1,243 @@
+"""A user's own graph: the worked example of docs/own-data.md as it stands there, one line a mistake, no board."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.suites.selection import CUSTOM, Request, select
+from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from fglbench.datasets.owndata import VARIABLE, announce
+from fglbench.datasets.ownfiles import read
+from fglbench.datasets.ownraw import SHOWN
+from fglbench.registry import UserError
+
+DOC = Path(__file__).parents[2] / "docs" / "own-data.md"
+
+
+def blocks() -> list[str]:
+    """The indented blocks of the page."""
+    found = re.findall(r"(?:^    .*\n)+", DOC.read_text(), re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+@pytest.fixture
+def villages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the page, in the current folder."""
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "villages"
+    folder.mkdir()
+    nodes, edges = blocks()[:2]
+    (folder / "nodes.csv").write_text(nodes)
+    (folder / "edges.csv").write_text(edges)
+    return folder
+
+
+def commands() -> list[list[str]]:
+    return [block.split()[1:] for block in blocks() if block.startswith("fglbench run")]
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    return [row for path in sorted(folder.glob("*/*.csv")) for row in csv.DictReader(path.open())]
+
+
+def test_the_worked_example_runs_as_it_is_printed(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_own, registered = commands()
+    assert main(with_own) == 0
+    results = villages.parent / "runs" / "villages"
+    found = rows(results)
+    assert len(found) == 4
+    assert {row["dataset"] for row in found} == {"own:villages"}
+    assert {row["suite"] for row in found} == {CUSTOM}
+    assert {(row["partition"], row["clients"], row["split"], row["source"]) for row in found} == {
+        ("own", "2", "fixed", "own")
+    }
+    assert all(row["dataset_fingerprint"][:16] in row["dataset_params"] for row in found)
+    assert str(villages) not in str(found)  # where it lies is nobody's business
+    assert main(registered) == 0
+    assert [row["suite"] for row in rows(results)] == [CUSTOM] * 5
+    capsys.readouterr()
+    assert main(["validate", str(results)]) == 1
+    assert "own:villages is the user's own data, no registered dataset" in capsys.readouterr().out
+    meta = [
+        part for name in ("paper", "code", "licence", "hardware", "contact") for part in (f"--{name}", "https://a.b")
+    ]
+    assert main(["submit", "fedavg", "-s", CUSTOM, "--results", str(results), "--out", "packed", *meta]) != 0
+    assert not Path("packed").exists()
+
+
+def test_other_commands_find_the_folder_by_the_variable(
+    villages: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assignment, _, *command = blocks()[-1].split()
+    monkeypatch.setenv(*assignment.split("=", 1))
+    assert main(command) == 0
+    assert "own:villages holds to the contract" in capsys.readouterr().out
+
+
+def test_the_page_names_mistakes_as_they_are_told(villages: Path) -> None:
+    told = next(block for block in blocks() if block.startswith("nodes.csv:")).splitlines()
+    for path, before, after in (("nodes.csv", "fay,farmer,west,train,0.7,1.7", "fay,farmer,west,train,0.7,much"),
+                                ("edges.csv", "bob,dot", "zoe,dot")):  # fmt: skip
+        text = (villages / path).read_text()
+        assert before in text
+        (villages / path).write_text(text.replace(before, after))
+    assert sorted(read(villages)[1]) == sorted(told)
+
+
+def test_clients_split_labels_and_edges_are_those_of_the_tables(villages: Path) -> None:
+    data = DATASETS.build(announce(villages)).load()
+    federation = build_federation(data, PARTITIONS.build("own"), SPLITS.build("fixed"), 2, 7)
+    held = [client.graph.ndata["global_id"].tolist() for client in federation.clients]
+    assert held == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert data.label.tolist() == [0, 1, 0, 1, 0, 0, 1, 1, 0, 1]  # farmer, fisher
+    assert federation.masks["train"].nonzero().flatten().tolist() == [0, 1, 5, 6]
+    assert federation.masks["val"].nonzero().flatten().tolist() == [2, 7]
+    assert data.graph.num_edges() == 2 * 10
+    assert [client.graph.num_edges() for client in federation.clients] == [2 * 4, 2 * 4]  # eve-fay and hal-bob are lost
+
+
+def test_an_archive_says_the_same_as_tables(villages: Path) -> None:
+    tables, none = read(villages)
+    assert tables is not None
+    assert none == []
+    feat = tables["feat"]
+    arrays = {"edges": tables["edges"][:, ::-1], "labels": tables["label"], "clients": tables["client"]}
+    for part in ("train", "val", "test"):
+        arrays[part] = np.isin(np.arange(10), tables[f"split_{part}"])
+    for features in (feat, sp.csr_matrix(feat)):
+        own = {"features": features}
+        if sp.issparse(features):
+            own = {f"features_{part}": getattr(features, part) for part in ("data", "indices", "indptr", "shape")}
+        np.savez(villages / "graph.npz", **arrays, **own)
+        content, mistakes = read(villages)
+        assert mistakes == []
+        assert content is not None
+        for name in ("edges", "label", "client", "split_train", "split_val", "split_test"):
+            assert np.array_equal(content[name], tables[name]), name
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "line"),
+    [
+        ("nodes.csv", "node,label", "name,label", "nodes.csv:1: no column node"),
+        ("nodes.csv", "bob,fisher", "ann,fisher", "nodes.csv:3: node 'ann' a second time"),
+        ("nodes.csv", "dot,fisher,east,test", "dot,fisher,east,exam", "nodes.csv:5: split 'exam'"),
+        ("nodes.csv", "cid,farmer,east", "cid,farmer,", "nodes.csv:4: a node without a client"),
+        ("nodes.csv", "cid,farmer", "cid,", "nodes.csv:4: a node of the split without a label"),
+        ("nodes.csv", "0.8,0.1", "0.8,inf", "nodes.csv:11: feature 'land' is 'inf'"),
+        ("nodes.csv", "0.8,0.1", "0.8,0.1,9", "nodes.csv: not a table (Expected 6 fields in line 11, saw 7)"),
+        ("nodes.csv", "fisher", "farmer", "nodes.csv:2: 1 different labels"),
+        ("nodes.csv", ",train,", ",val,", "nodes.csv:2: the split has no training or no test node"),
+        ("edges.csv", "gus,jon", "gus,joe", "edges.csv:9: node 'joe' is not in nodes.csv"),
+        ("edges.csv", "source,target", "from,target", "edges.csv:1: no column source"),
+    ],
+)
+def test_each_mistake_is_one_line_with_place_value_and_fix(
+    villages: Path, path: str, before: str, after: str, line: str
+) -> None:
+    text = (villages / path).read_text()
+    assert before in text
+    (villages / path).write_text(text.replace(before, after))
+    content, mistakes = read(villages)
+    assert content is None
+    assert any(told.startswith(line) for told in mistakes), mistakes
+    assert all("\n" not in told and "; " in told for told in mistakes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("edges", [[0, 1], [0, 4]], "graph.npz: edges[1]: [0, 4] for 4 nodes"),
+        ("edges", [0, 1], "graph.npz: edges is int64 (2,) for N = 4"),
+        ("features", [[1.0], [2.0]], "graph.npz: features is float64 (2, 1) for N = 4"),
+        ("features", [[1.0], [2.0], [np.nan], [0.0]], "graph.npz: features[2]: a feature is not finite"),
+        ("labels", [1.5, 1, 0, 0], "graph.npz: labels is float64"),
+        ("clients", [0, 0, 1], "graph.npz: clients is int64 (3,)"),
+        ("clients", [0, 0, 1, -1], "graph.npz: clients[3]: a node without a client"),
+        ("test", [True, True, False, False], "graph.npz: test[0]: also in train"),
+        ("test", [0, 1], "graph.npz: test is int64 (2,)"),
+        ("labels", None, "graph.npz: KeyError"),
+    ],
+)
+def test_each_mistake_of_an_archive_is_one_line(tmp_path: Path, name: str, value: object, line: str) -> None:
+    arrays = {
+        "edges": [[0, 1], [2, 3]], "features": [[1.0], [2.0], [3.0], [0.0]], "labels": [0, 1, 0, 1],
+        "clients": [0, 0, 1, 1], "train": [True, False, True, False], "test": [False, True, False, True], name: value,
+    }  # fmt: skip
+    np.savez(tmp_path / "graph.npz", **{key: np.array(own) for key, own in arrays.items() if own is not None})
+    content, mistakes = read(tmp_path)
+    assert content is None
+    assert mistakes[0].startswith(line), mistakes
+
+
+def test_many_mistakes_of_a_kind_are_counted(villages: Path) -> None:
+    with (villages / "edges.csv").open("a") as file:
+        file.writelines(f"ann,nobody{i}\n" for i in range(SHOWN + 30))
+    mistakes = read(villages)[1]
+    assert len(mistakes) == SHOWN + 1
+    assert mistakes[-1].endswith("(and 29 more of the kind)")
+
+
+def test_run_tells_every_mistake_and_runs_nothing(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (villages / "edges.csv").write_text("source,target\nann,zoe\nyan,ann\n")
+    assert main(["run", "--data", "villages", "-m", "fedavg"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("; ")[0] for line in lines] == [
+        "fglbench: edges.csv:3: node 'yan' is not in nodes.csv",
+        "fglbench: edges.csv:2: node 'zoe' is not in nodes.csv",
+        "fglbench: villages: 2 mistakes in the files",
+    ]  # fmt: skip
+    assert not Path("results").exists()
+
+
+def test_a_folder_or_name_that_is_none_is_said(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (villages.parent / "empty").mkdir()
+    (villages.parent / "a b").mkdir()
+    for folder, told in (
+        ("nowhere", "no folder 'nowhere'"),
+        ("a b", "cannot name a dataset"),
+        ("empty", "neither nodes"),
+    ):
+        assert main(["run", "--data", folder, "-m", "fedavg"]) == 2
+        assert told in capsys.readouterr().err
+    announce(villages)
+    with pytest.raises(UserError, match="unknown dataset 'own:village'; did you mean 'own:villages'"):
+        DATASETS.build("own:village")
+
+
+def test_an_edited_folder_is_another_cell_and_is_not_mistaken_for_the_old(villages: Path) -> None:
+    name = announce(villages)
+    before = DATASETS.build(name)
+    cells = [cell for _, cell in select(Request(datasets=(name,), methods=("fedavg",), seeds=(0,)))]
+    (villages / "edges.csv").write_text("source,target\nann,bob\n")
+    os.utime(villages / "edges.csv", (1, 1))
+    after = [cell for _, cell in select(Request(datasets=(name,), methods=("fedavg",), seeds=(0,)))]
+    assert {cell.key for cell in cells}.isdisjoint(cell.key for cell in after)
+    with pytest.raises(UserError, match="has changed"):
+        before.load()
+
+
+def test_own_data_are_never_filed_under_a_board(villages: Path) -> None:
+    found = select(Request(suites=("leaderboard",), datasets=("cora", announce(villages)), methods=("fedavg",)))
+    filed = {(suite, cell.dataset.name) for suite, cell in found}
+    assert ("leaderboard", "own:villages") not in filed
+    assert ("custom", "own:villages") in filed
+
+
+def test_data_without_clients_refuse_the_partition(villages: Path) -> None:
+    nodes = [line.split(",") for line in (villages / "nodes.csv").read_text().splitlines()]
+    (villages / "nodes.csv").write_text("\n".join(",".join(line[:2] + line[3:]) for line in nodes))
+    data = DATASETS.build(announce(villages)).load()
+    with pytest.raises(UserError, match="comes without clients"):
+        PARTITIONS.build("own")(data, 2, 0)

@@ -1,0 +1,96 @@
+"""The references that train nothing, against counts by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.engine import GraphMethod, TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.graphs.graphsets import GraphStack
+from fglbench.benchmark.engine.network import Network
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+
+
+def by_hand(world: Federation) -> list[float]:
+    """Each client's accuracy on its test nodes if its most frequent training class is named."""
+    scores = []
+    for client in world.clients:
+        label, train, test = (client.graph.ndata[key].tolist() for key in ("label", "train_mask", "test_mask"))  # type: ignore[union-attr]
+        seen = Counter(c for c, own in zip(label, train, strict=True) if own)
+        named = min(seen, key=lambda c: (-seen[c], c)) if seen else 0
+        asked = [c for c, own in zip(label, test, strict=True) if own]
+        scores.append(sum(c == named for c in asked) / len(asked) if asked else float("nan"))
+    return scores
+
+
+@pytest.mark.parametrize("kinds", [["gcn"], ["gcn", "gat"]])
+@pytest.mark.parametrize("size", [None, 1])
+def test_majority_is_the_most_frequent_training_class(kinds: list[str], size: int | None, federation: Make) -> None:
+    world = federation((13, 7, 10, 9, 8), without_train=(3,))
+    backbones = [BACKBONES.build(kind, {"hidden": 4}) for kind in kinds]
+    run = train(world, METHODS.build("majority"), backbones, TrainConfig(rounds=50), 0, cohort_size=size)
+    expected = by_hand(world)
+    np.testing.assert_allclose(run.per_client["score"], expected, rtol=1e-6)
+    assert run.score == pytest.approx(np.nanmean(expected), rel=1e-6)
+    assert (run.rounds, run.upload_bytes, run.download_bytes) == (1, 0, 0)
+    assert run.global_on_local is None
+
+
+def test_one_cluster_is_the_share_of_the_largest_class(graph_sets: Make) -> None:
+    world = graph_sets()
+    run = train(world, METHODS.build("one-cluster"), [BACKBONES.build("gin")], TrainConfig(rounds=50), 0)
+    assert run.score == pytest.approx(max(Counter(world.whole.label.tolist()).values()) / len(world.whole.label))
+    assert (run.rounds, run.upload_bytes, run.download_bytes) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("counts", ["plain", "log", "shares"])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_label_counts_by_loops(counts: str, labelled: bool, graph_sets: Make) -> None:
+    """Graphs with labels of three kinds and an attribute; and with two attributes alone, which are then summed."""
+    world, source = graph_sets(), np.random.default_rng(0)
+    graphs, expected = [], []
+    for graph in world.whole.graphs:  # type: ignore[union-attr]
+        n = graph.num_nodes()
+        kind, attribute = source.integers(0, 3, n), source.random((n, 2)).astype(np.float32)
+        feat: Any = np.concatenate([np.eye(3, dtype=np.float32)[kind], attribute[:, :1]], 1) if labelled else attribute
+        graph = graph.local_var()
+        graph.ndata["feat"] = torch.from_numpy(feat)
+        graphs.append(graph)
+        found = [float((kind == k).sum()) for k in range(3)] if labelled else attribute.sum(0).tolist()
+        of = {"plain": lambda v, n: v, "log": lambda v, n: float(np.log(1 + v)), "shares": lambda v, n: v / n}[counts]
+        expected.append([of(v, n) for v in found])
+    method = METHODS.build("label-counts", {"counts": counts})
+    assert isinstance(method, GraphMethod)
+    picks = np.array([4, 0, 2])
+    batch = GraphStack(graphs).batch([picks])
+    codes = method.embed({}, Network([BACKBONES.build("gin")], [0]), batch)
+    np.testing.assert_allclose(codes.numpy(), np.array(expected)[picks], rtol=1e-5)
+
+
+def test_label_counts_cluster_what_differs_in_labels(graph_sets: Make) -> None:
+    """Classes that differ in their nodes' labels are found without an edge and without a round of training."""
+    world = graph_sets()
+    graphs = []
+    for graph, label in zip(world.whole.graphs, world.whole.label.tolist(), strict=True):  # type: ignore[union-attr]
+        graph = graph.local_var()
+        graph.ndata["feat"] = torch.eye(world.num_classes)[torch.full((graph.num_nodes(),), label)] * 1.0
+        graphs.append(graph)
+    other = replace(world, whole=replace(world.whole, graphs=graphs))  # type: ignore[type-var]
+    method = METHODS.build("label-counts", {"counts": "shares"})
+    assert train(other, method, [BACKBONES.build("gin")], TrainConfig(rounds=3), 0).score == 1
+
+
+@pytest.mark.parametrize("name", ["majority", "one-cluster", "label-counts"])
+def test_they_are_shown_and_not_ranked(name: str) -> None:
+    method = METHODS.build(name)
+    assert method.reference and not method.trains

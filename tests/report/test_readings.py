@@ -1,0 +1,176 @@
+"""Readings: which rows are whose, what is chosen on validation, which round is compared, and the page by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fglbench.benchmark.store import Store
+from fglbench.report import build
+from fglbench.report.papers import Reading, papers, printed, tables
+from fglbench.report.papers.reading import cells, merged
+from fglbench.report.reproduction import views
+from fglbench.report.reproduction.judging import Judged
+from fglbench.report.reproduction.match import SuiteRows, chosen
+from fglbench.report.statistics import Difference
+
+BASE = Reading(id="printed", where={"split": "ratio", "method_params": {"beta": 10.0}}, methods=["omd"])
+SQUARED = Reading(id="squared", methods=["omd"], where={"method_params": {"norm": "squared"}})
+WEAK = Reading(id="weak", methods=["omd"], choose={"beta": [0.1, 1.0]})
+OTHER = Reading(id="other", where={"split": "fixed"})
+LAST = Reading(id="last", round="last")
+ALL = [BASE, SQUARED, WEAK, OTHER, LAST]
+
+
+def table(rows: list[Any], stored: Any = lambda key: {}) -> SuiteRows:
+    return SuiteRows(pd.DataFrame([row.model_dump() for row in rows]), stored)
+
+
+def test_the_cells_of_a_reading() -> None:
+    omd, avg = {"method": "omd"}, {"method": "avg"}
+    ratio = {"method": "omd", "split": "ratio"}
+    assert cells(ALL, BASE, omd) == [ratio | {"method_params": {"beta": 10.0, "norm": None}}]
+    assert cells(ALL, SQUARED, omd) == [ratio | {"method_params": {"beta": 10.0, "norm": "squared"}}]
+    assert cells(ALL, WEAK, omd) == [ratio | {"method_params": {"beta": b, "norm": None}} for b in (0.1, 1.0)]
+    assert cells(ALL, OTHER, omd) == [ratio | {"split": "fixed", "method_params": {"beta": 10.0, "norm": None}}]
+    assert cells(ALL, LAST, omd) == cells(ALL, BASE, omd)
+    for reading in (BASE, SQUARED, WEAK, LAST):  # they say nothing of another method
+        assert cells(ALL, reading, avg) == [avg]
+    assert cells(ALL, OTHER, avg) == [{"method": "avg", "split": "fixed"}]
+    assert [reading.changes(BASE, "omd") for reading in ALL] == [False, True, True, True, True]
+    assert [reading.changes(BASE, "avg") for reading in ALL] == [False, False, False, True, True]
+
+
+def test_the_later_of_two_filters_decides() -> None:
+    assert merged({"a": {"x": 1, "y": 2}, "b": "one"}, {"a": {"y": 3}, "b": "two"}) == {
+        "a": {"x": 1, "y": 3},
+        "b": "two",
+    }
+
+
+def test_a_row_that_has_the_parameter_is_no_row_of_the_base(made: SimpleNamespace) -> None:
+    params = ('{"beta":10.0}', '{"beta":10.0,"norm":"squared"}', '{"beta":0.1}')
+    rows = table([made.row("cora", "omd", 0, 0.1 * i, method_params=own) for i, own in enumerate(params, 1)])
+    found = [chosen(rows, cells(ALL, reading, {"method": "omd"}), reading, "score").seeds for reading in ALL[:2]]
+    assert found == [{0: 0.1}, {0: 0.2}]
+
+
+def test_validation_chooses_and_the_test_score_does_not(made: SimpleNamespace) -> None:
+    def row(beta: float, seed: int, score: float, val: float) -> Any:
+        return made.row("cora", "omd", seed, score, val=val, method_params=f'{{"beta":{beta}}}')
+
+    low = [row(0.1, seed, 0.9, 0.5) for seed in range(3)]
+    high = [row(1.0, seed, 0.4 + 0.1 * seed, 0.6) for seed in range(3)]
+    options = cells(ALL, WEAK, {"method": "omd"})
+    best = chosen(table([*low, *high]), options, WEAK, "score")
+    assert (best.seeds, best.chosen) == ({0: 0.4, 1: 0.5, 2: pytest.approx(0.6)}, "beta 1.0")
+    # Compared are the seeds that all settings have; of one setting alone there is nothing to choose.
+    few = chosen(table([*low, *high[:2]]), options, WEAK, "score")
+    assert (few.seeds, few.chosen) == ({0: 0.4, 1: 0.5}, "beta 1.0")
+    alone = chosen(table(low), options, WEAK, "score")
+    assert (alone.seeds, alone.chosen) == ({}, "")
+
+
+def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
+    curves: list[Any] = [[0.1, 0.2, 0.3], [0.4], None, [0.5, "x"], [2.0]]
+    rows = [made.row("cora", "omd", seed, 0.9) for seed in range(5)]
+    stored = {row.key: {"history": {"score": curve}} for row, curve in zip(rows, curves, strict=True)}
+    known = table(rows, lambda key: stored[key])
+    where = {"method": "omd"}
+    assert known.ours(where, "score", "last").seeds == {0: 0.3, 1: 0.4}  # nothing was checked of what the others hold
+    assert known.ours(where, "score", 2).seeds == {0: 0.2}
+    assert known.ours(where, "score", 4).seeds == {}
+    assert known.ours(where, "macro_f1", "last").seeds == {}
+    assert known.ours(where, "score").n == 5
+    assert table(rows).ours(where, "score", "last").seeds == {}  # no side files
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "n", "size"),
+    [(0.005, 0.015, 3, "less"), (0.005, 0.02, 3, "agrees"), (0.01, 0.03, 5, "agrees"), (0.021, 0.03, 3, "more"),
+     (-0.03, 0.021, 4, "agrees"), (-0.03, 0.019, 4, "less"), (0.0, 0.1, 2, "")],
+)  # fmt: skip
+def test_ours_against_the_gain_that_is_printed(low: float, high: float, n: int, size: str) -> None:
+    figures = {row.method: row for row in printed() if (row.paper, row.table, row.dataset) == ("FedGL", "2", "Cora")}
+    pair = figures["FedGL"], figures["Federated"]  # 0.830 and 0.810
+    judged = Judged(pair, "holds", Difference((low + high) / 2, low, high, 0.5), n)
+    assert judged.gain == pytest.approx(0.02)
+    assert judged.size == size
+    assert Judged(pair, "not run").size == ""
+
+
+def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+    """FGSSL beside FedAvg on Cora, 5 clients: a point behind at the best round, two points ahead at the last."""
+    rows, stored = [], {}
+    for method, best, last in (("fedavg", 0.80, 0.75), ("fgssl", 0.79, 0.77)):
+        for seed in range(3):
+            place = {"suite": "fgssl-table1", "split": "fs-per-class", "clients": 5}
+            words = tables()["fgssl-table1"][1].map["method"]["FGSSL"]["method_params"]
+            params = json.dumps(words) if method == "fgssl" else "{}"
+            row = made.row("cora", method, seed, best + 0.01 * seed, method_params=params, **place)
+            rows.append(row)
+            stored[row.key] = {"history": {"round": [1, 2], "score": [best + 0.01 * seed, last + 0.01 * seed]}}
+    return rows, stored
+
+
+def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNamespace) -> None:
+    rows, stored = rows_of_fgssl(made)
+    found = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]))}
+    said = {}
+    for name in ("released-split", "last-round", "stated-split"):
+        (claim,) = (
+            one
+            for one in found[name].own_claims
+            if [f.method for f in one.figures] == ["FGSSL", "FedAvg"]
+            and (one.figures[0].dataset, one.figures[0].clients) == ("Cora", "5")
+        )
+        said[name] = claim.verdict, claim.size, claim.n
+    assert said == {
+        "released-split": ("does not hold", "less", 3),
+        "last-round": ("holds", "more", 3),  # printed: 1.71
+        "stated-split": ("not run", "", 0),
+    }
+
+
+def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Path) -> None:
+    rows, stored = rows_of_fgssl(made)
+    folder = made.write(tmp_path / "results", rows, curves=False)
+    for row in rows:
+        Store(folder).write_history(row.suite, row.key, stored[row.key])
+    build.write(build.make(folder, None, figures=False))
+    text = (folder / "fgssl-table1" / "REPRODUCTION.md").read_text()
+    for reading in tables()["fgssl-table1"][0].readings:
+        ran = reading.id in ("released-split", "last-round")
+        (line,) = (line for line in text.splitlines() if line.startswith(f"- **{reading.id}**: "))
+        assert line.endswith("*Not run.*") is not ran
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    (figure,) = (line for line in lines if line[0] == "FGSSL, Cora, M=5")
+    assert figure[1:] == [
+        "88.34 ± 0.34",
+        "*80.00 ± 1.00* (n=3)<br>**\N{MINUS SIGN}8.34**",
+        "*78.00 ± 1.00* (n=3)<br>**\N{MINUS SIGN}10.34**",
+    ]
+    (claim,) = (line for line in lines if line[0] == "FGSSL > FedAvg, Cora, M=5")
+    assert claim[1:] == [
+        "+1.71",
+        "**does not hold**<br>\N{MINUS SIGN}1.00 (\N{MINUS SIGN}1.00 to \N{MINUS SIGN}1.00)<br>less than +1.71",
+        "**holds**<br>+2.00 (+2.00 to +2.00)<br>more than +1.71",
+        "last-round",
+    ]
+    index = [line for line in (folder / "REPRODUCTION.md").read_text().splitlines() if "](fgssl-table1/" in line]
+    assert [line.split("|")[1].strip().rpartition("; ")[2] for line in index] == ["released-split", "last-round"]
+
+
+def test_what_readings_say() -> None:
+    for paper in papers():
+        for spec in paper.tables.values():
+            base, *others = paper.readings_of(spec)
+            everyone = [base, *others]
+            assert len({reading.id for reading in everyone}) == len(everyone)
+            assert not others or all(own.id and own.meaning.endswith(".") and own.source for own in everyone)
+            assert all(reading.where or reading.choose or reading.round != base.round for reading in others)

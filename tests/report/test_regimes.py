@@ -1,0 +1,96 @@
+"""Data and families: properties by hand, gains over `local`, and what is said of a regime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fglbench import methods  # noqa: F401  registers them
+from fglbench.benchmark.engine import METHODS
+from fglbench.benchmark.suites.tasktable import TASK, read_properties
+from fglbench.report import build
+from fglbench.report.answers import answers
+from fglbench.report.families import MEANING, families
+from fglbench.report.markdown import markdown
+from fglbench.report.regimes import label_properties, regimes_sheet
+from fglbench.report.standings import Standings
+
+ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
+
+
+def test_every_registered_method_has_a_family() -> None:
+    assert {name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))} <= set(families())
+    assert set(families().values()) == set(MEANING)
+
+
+def test_properties_by_hand() -> None:
+    assert label_properties(np.array(ALIKE)) == {"label skew": 0.0, "majority share": 0.5}
+    assert label_properties(np.array([*UNLIKE, [0, 0]])) == {"label skew": 0.5, "majority share": 1.0}
+    found = label_properties(np.array([[3, 1], [1, 3], [2, 2]]))  # shares .75/.25, .25/.75, .5/.5 against .5/.5
+    assert found == pytest.approx({"label skew": (0.25 + 0.25) / 3, "majority share": (0.75 + 0.75 + 0.5) / 3})
+
+
+@pytest.fixture
+def standings(tmp_path: Path, made: SimpleNamespace) -> Standings:
+    """Three datasets of clients that are alike, where the shared models gain 10, 20 and 30 points, and three where they
+    lose 5; fedtgp sends a hundredth of what the others send and is a point below fedavg everywhere."""
+    rows = []
+    for place, dataset in enumerate("abcxyz"):
+        gain = (0.1, 0.2, 0.3, -0.05, -0.05, -0.05)[place]
+        for method, score in {"local": 0.5, "fedavg": 0.5 + gain, "fedprox": 0.5 + gain, "fedtgp": 0.49 + gain}.items():
+            cost = {"fedtgp": 40_000, "local": 0}.get(method, 4_000_000)
+            sent = {"upload_bytes_best": cost, "download_bytes_best": cost}
+            noise = 0.001 * (place % 3 + 1) * (method != "local")
+            rows += [made.row(dataset, method, s, score + noise * (s - 1), **sent) for s in range(3)]
+    folder = made.write(tmp_path / "results", rows, curves=False)
+    store = build.Store(folder)
+    for row in store.rows("demo"):
+        store.write_history("demo", row.key, {"label_counts": ALIKE if row.dataset in "abc" else UNLIKE})
+    (board,) = build.load_boards(folder)
+    return Standings(board)
+
+
+def test_regimes_by_hand(standings: Standings) -> None:
+    regimes = standings.regimes
+    assert regimes.regimes == {"more alike": ["a", "b", "c"], "less alike": ["x", "y", "z"]}
+    gain = regimes.gain(["a", "b", "c"])
+    assert list(gain) == ["shared model", "prototypes"]
+    parts = np.array([0.001, 0.002, 0.003]) ** 2 / 3 / 9  # seeds of local stay, those of the others move by these
+    half = stats.t.ppf(0.975, parts.sum() ** 2 / (parts**2 / 2).sum()) * parts.sum() ** 0.5
+    assert gain["shared model"][:3] == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+    assert gain["prototypes"].p > 0
+    alike, unlike = regimes.sentences
+    assert "above training alone: shared model +20.0 (+19.8 to +20.2), prototypes +19.0" in alike
+    assert "skew 0.50 to 0.50: x, y, z" in unlike
+    assert "below training alone: shared model -5.0" in unlike
+    assert "| Shared model (n=2) |" in markdown(regimes_sheet(regimes)).replace("  ", "")
+
+
+def test_the_answer_in_three_sentences(standings: Standings) -> None:
+    alike, unlike, thrifty = answers(standings)
+    assert alike.text.startswith("Where the labels of clients are more alike (a, b, c), these families are above")
+    assert "in points: shared model +20.0 (+19.8 to +20.2), prototypes +19.0 (" in alike.text
+    assert "no family is above training alone; the nearest, in points: shared model -5.0" in unlike.text
+    assert alike.table == "regimes:demo"
+    assert "fedtgp sends 80.0 kB, 1.0% of FedAvg's 8.0 MB" in thrifty.text
+    assert "local sends nothing" in thrifty.text
+    assert thrifty.table == "overall:demo"
+
+
+def test_a_board_without_local_has_no_regimes(made: SimpleNamespace) -> None:
+    standings = Standings(made.board([made.row(d, m, s, 0.5) for d in "abcxyz" for m in "mn" for s in range(3)]))
+    assert standings.regimes.regimes == {}
+    assert answers(standings) == []
+
+
+def test_what_is_known_of_a_task_stands_beside_what_its_rows_say(made: SimpleNamespace) -> None:
+    (task, known), *_ = read_properties().items()
+    asked = dict(zip(TASK[1:], task[1:], strict=True)) | {"clients": int(task[-1])}
+    row = made.row(task[0], "a", 0, 0.5, **asked)
+    found = Standings(made.board([row])).regimes.properties.iloc[0]
+    assert found["edge homophily"] == known["homophily"]
+    assert found["lost edges"] == known["lost_edges"]

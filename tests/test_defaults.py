@@ -1,0 +1,104 @@
+"""Every default there is, with its bounds, pinned: what a row does not say is at its default, for ever.
+
+`python tests/test_defaults.py` writes the table (defaults.json) anew; its diff is then what a change really changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.suites.plugins import REGISTRIES
+from fglbench.methods import METHODS
+from fglbench.registry import Spec
+
+TABLE = Path(__file__).with_name("defaults.json")
+CLASSED = {kind: one for kind, one in REGISTRIES.items() if kind != "backbone"}
+ROOMS = ("fglbench.methods.", "fglbench.datasets.", "fglbench.benchmark.engine.")
+TOLD = "a default has changed: no row may change its meaning; `python tests/test_defaults.py` writes the table anew"
+
+
+def own(cls: type[Spec]) -> dict[str, Any]:
+    """[default, bounds...] of a spec's fields by the names that rows have; "required" where there is no default."""
+    found = {}
+    for name, info in cls.model_fields.items():
+        default = "required" if info.is_required() else shown(info.get_default(call_default_factory=True))
+        bounds = [str(each) for each in info.metadata if type(each).__module__ == "annotated_types"]
+        found[info.serialization_alias or name] = [default, *bounds]
+    return found
+
+
+def flags(cls: type[Spec]) -> dict[str, Any]:
+    """What a class says of itself beside its parameters: task, reference, fingerprint, ..."""
+    names = sorted(cls.__class_vars__ - {"name", "about", "routes", "model_config"})
+    values = {name: getattr(cls, name, None) for name in names if not name.startswith("_")}
+    return {name: value for name, value in values.items() if isinstance(value, str | bool | None)}
+
+
+def shown(value: Any) -> Any:
+    """A default as JSON has it."""
+    return value.params() if isinstance(value, Spec) else json.loads(json.dumps(value, default=str))
+
+
+def specs(base: type[Spec] = Spec) -> Iterator[type[Spec]]:
+    for cls in base.__subclasses__():
+        if cls.__module__.startswith(ROOMS) and ":" not in cls.__name__:  # `own:NAME`, `tu:NAME`: made on demand
+            yield cls
+            yield from specs(cls)
+
+
+def training(name: str) -> dict[str, Any]:
+    """What a method, at its defaults, makes of the default training, where that is something else."""
+    before = TrainConfig().params()
+    after = METHODS.build(name).protocol(TrainConfig()).params()
+    return {key: value for key, value in after.items() if value != before[key]}
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """Kind -> name -> defaults; specs that no registry has, such as methods' own encoders, by class."""
+    found = {kind: {name: own(one.cls(name)) for name in built_in(one)} for kind, one in REGISTRIES.items()}
+    registered = {TrainConfig} | {one.cls(name) for one in REGISTRIES.values() for name in one.names()}
+    found |= {
+        f"flags of {kind}s": {name: flags(one.cls(name)) for name in built_in(one)} for kind, one in CLASSED.items()
+    }
+    found["training"] = {"": own(TrainConfig)}
+    found["training of methods"] = {name: changed for name in built_in(METHODS) if (changed := training(name))}
+    others = {f"{cls.__module__}.{cls.__qualname__}".partition(".")[2]: cls for cls in specs() if cls not in registered}
+    found["others"] = {name: values for name in sorted(others) if (values := own(others[name]))}
+    return found
+
+
+def built_in(registry: Any) -> list[str]:
+    """Names of this package; another test of the same process may have registered its own."""
+    return [name for name in registry.names() if registry.cls(name).__module__.startswith("fglbench.")]
+
+
+def text(found: dict[str, dict[str, Any]]) -> str:
+    """One line a spec, so that a diff names it."""
+    kinds = []
+    for kind, names in found.items():
+        lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in names.items())
+        kinds.append(f" {json.dumps(kind)}: {{\n{lines}\n }}")
+    return "{\n" + ",\n".join(kinds) + "\n}\n"
+
+
+def test_every_default_is_the_one_of_the_table() -> None:
+    wanted, found = json.loads(TABLE.read_text()), defaults()
+    assert found.keys() == wanted.keys(), TOLD
+    for kind in wanted:
+        assert found[kind] == wanted[kind], TOLD
+    assert text(found) == TABLE.read_text(), TOLD
+
+
+def test_the_table_has_every_registered_name_and_sees_a_change() -> None:
+    found = defaults()
+    assert found["training"][""]["lr"] == [0.01, "Gt(gt=0)"] and found["method"]["fedprox"]["mu"][0] == 0.01
+    assert all(len(found[kind]) >= 3 for kind in REGISTRIES)
+    assert found["training of methods"]  # SCAFFOLD and others bring a protocol of their own
+
+
+if __name__ == "__main__":
+    TABLE.write_text(text(defaults()))

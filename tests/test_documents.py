@@ -1,0 +1,112 @@
+"""What the documents say: every command parses, cheap ones run, links lead somewhere, no page is old."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+import fglbench
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.cli.app import app
+from fglbench.benchmark.store.glossary import glossary
+from fglbench.benchmark.store.schema import Row
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TREE = typer.main.get_command(app)
+CHEAP = ("list", "show", "doctor", "reproduce", "run")  # of run and reproduce, what only lists or plans
+
+
+def blocks() -> Iterator[tuple[str, str]]:
+    """(page and line, command) of every line of an indented or fenced block that begins with the command's name.
+
+    What stands behind a comment sign, or a gap, is said of the command.
+    """
+    for page in PAGES:
+        fenced = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").replace("\\\n", "  ").splitlines(), 1):
+            fenced ^= line.startswith("```")
+            found = re.match(r"(    )?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
+            if found and (fenced or found[1]):
+                yield f"{page.name}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", found[2])[0].strip()
+
+
+def inline() -> Iterator[tuple[str, str]]:
+    """(page and line, command) of every command in a line of text, which may leave words out."""
+    for page in PAGES:
+        for found in re.finditer(r"`fglbench ([a-z][^`]*)`", text := page.read_text(encoding="utf-8")):
+            yield f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}", " ".join(found[1].split())
+
+
+def descend(words: list[str]):
+    """The command that words begin with, and the rest."""
+    command = TREE
+    while hasattr(command, "commands") and words:
+        assert words[0] in command.commands, f"no command {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+@pytest.mark.parametrize(("place", "line"), list(blocks()), ids=lambda value: value if ":" in value else "")
+def test_every_command_parses(place: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fglbench.benchmark.suites.plugins.load_plugins", tuple)
+    monkeypatch.setattr("fglbench.datasets.owndata.announce", lambda *_: "own:some")  # no such folder lies here
+    command, words = descend(shlex.split(line)[1:])
+    command.make_context(command.name, words)
+
+
+@pytest.mark.parametrize(("place", "line"), list(inline()), ids=lambda value: value if ":" in value else "")
+def test_every_command_in_a_sentence_is_one(place: str, line: str) -> None:
+    command, words = descend([word for word in line.split() if word != "..."])
+    known = {option for own in command.params for option in (*own.opts, *own.secondary_opts)} | {"--help"}
+    asked = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?-[-a-z]", word)}
+    assert asked <= known
+
+
+def test_there_are_commands_to_look_at() -> None:
+    assert len(list(blocks())) > 40 and len(list(inline())) > 30
+
+
+def cheap() -> list[str]:
+    found = dict.fromkeys(line for _, line in blocks() if line.split()[1] in CHEAP and "--plugin" not in line)
+    plans = [line for line in found if line.split()[1] != "run" or "--dry-run" in line]
+    return [line for line in plans if line.split()[1] != "reproduce" or "--dry-run" in line or len(line.split()) == 2]
+
+
+@pytest.mark.parametrize("line", cheap())
+def test_cheap_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)
+        assert main(shlex.split(line)[1:]) == 0
+
+
+@pytest.mark.usefixtures("registries")
+def test_the_parts_of_the_extending_page_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    (tmp_path / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
+    (line,) = [own for place, own in blocks() if place.startswith("extending") and own.startswith("fglbench run")]
+    assert main([*shlex.split(line)[1:], "--set", "training.rounds=2", "-j", "1"]) == 0
+    (row,) = fglbench.load_results("results").to_dict("records")
+    assert (row["dataset"], row["partition"], row["split"], row["backbone"]) == (
+        "ladder", "by-degree", "few", "smooth-mlp",
+    )  # fmt: skip
+    assert row["score"] > 0.5
+
+
+def test_the_page_of_columns_is_fresh_and_says_something_of_each() -> None:
+    assert [name for name, info in Row.model_fields.items() if not info.description] == []
+    assert (ROOT / "docs" / "columns.md").read_text(encoding="utf-8") == glossary()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    places = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)|src=\"([^\":]+)\"", text)
+    assert [name for pair in places for name in pair if name and not (page.parent / name).exists()] == []

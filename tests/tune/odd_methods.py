@@ -1,0 +1,57 @@
+"""A plug-in: methods that are tuned well, badly or not at all."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+
+from fglbench.benchmark.engine import METHODS, TrainConfig
+from fglbench.methods.fedavg import FedAvg
+from fglbench.registry import tunable
+
+
+@METHODS.register("t-planted")
+class Planted(FedAvg):
+    """FedAvg that predicts the worst class unless `key` is 7: the optimum of its space is known."""
+
+    key: int = Field(0, ge=0, json_schema_extra=tunable(0, 3, 7, 9))
+
+    @torch.no_grad()
+    def predict(self, params, network, data):
+        scores = super().predict(params, network, data)
+        return scores if self.key == 7 else -scores
+
+
+@METHODS.register("t-broken")
+class Broken(FedAvg):
+    """Fails whatever its setting."""
+
+    def local_loss(self, cohort):
+        raise ValueError("no luck")
+
+
+@METHODS.register("t-outside")
+class Outside(FedAvg):
+    """A range beyond the field's bounds."""
+
+    mu: float = Field(0.1, ge=0, json_schema_extra=tunable(-1.0, 0.1))
+
+
+@METHODS.register("t-greedy")
+class Greedy(FedAvg):
+    """More parameters of its own than may be tuned."""
+
+    a: int = Field(0, json_schema_extra=tunable(0, 1))
+    b: int = Field(0, json_schema_extra=tunable(0, 1))
+    c: int = Field(0, json_schema_extra=tunable(0, 1))
+
+
+@METHODS.register("t-fixed")
+class Fixed(FedAvg):
+    """Brings everything that could be tuned."""
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"optimiser": "sgd", "lr": 0.1, "weight_decay": 0.0})
+
+    def architecture(self, backbones):
+        return [own.model_copy(update={"dropout": 0.0}) for own in backbones]

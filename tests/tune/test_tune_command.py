@@ -1,0 +1,124 @@
+"""`fglbench tune` with real workers: what it leaves, and going on after it was stopped."""
+
+from __future__ import annotations
+
+import shutil
+
+import optuna
+import pytest
+from optuna.storages.journal import JournalFileBackend
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.tuned import read_tuned
+
+
+def tune(suite, folder, odd, *more):
+    where = ["--results", str(folder), "--out", str(folder / "chosen.yaml"), "--plugin", odd]
+    return main(["tune", "-s", suite, "--trials", "4", "-j", "2", *where, *more])
+
+
+@pytest.fixture(scope="module")
+def done(suite, odd, tmp_path_factory):
+    """Two methods tuned, one of which always fails."""
+    folder = tmp_path_factory.mktemp("done")
+    return folder, tune(suite, folder, odd, "-m", "fedavg,t-broken")
+
+
+def test_every_trial_is_a_row_and_the_chosen_setting_a_file(done) -> None:
+    folder, code = done
+    assert code == 1  # t-broken has no setting
+    rows = Store(folder / "tuning").rows("tiny")
+    assert sorted(row.status for row in rows) == ["failed"] * 4 + ["ok"] * 8
+    assert {row.tuning for row in rows} == {'{"trial":true}'}
+    ok = [row for row in rows if row.status == "ok"]
+    assert sorted(row.rounds for row in ok) == [1, 1, 1, 1, 3, 3, 9, 9]
+    table = read_tuned(folder / "chosen.yaml")
+    assert list(table) == ["fedavg"] and list(table["fedavg"]) == ["csbm"]
+    chosen = table["fedavg"]["csbm"]
+    assert chosen.val == max(row.val for row in ok if row.rounds == 9)
+    assert (chosen.trials, chosen.seeds, chosen.rungs, chosen.rounds) == (4, [100], [1, 3, 9], 28)
+
+
+def test_optuna_can_read_the_study(done) -> None:
+    folder, _ = done
+    path = folder / "tuning" / ".studies" / "tiny" / "fedavg.csbm.log"
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    (name,) = optuna.get_all_study_names(storage)
+    study = optuna.load_study(study_name=name, storage=storage)
+    chosen = read_tuned(folder / "chosen.yaml")["fedavg"]["csbm"]
+    assert (name, study.best_value) == (chosen.study, chosen.val)
+    states = [trial.state.name for trial in study.trials if trial.state.name != "FAIL"]
+    assert sorted(states) == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
+
+
+def test_what_was_interrupted_goes_on_to_the_same_end(done, suite, odd, tmp_path) -> None:
+    folder, _ = done
+    shutil.copytree(folder / "tuning" / "tiny", tmp_path / "tuning" / "tiny")
+    path = tmp_path / "tuning" / "tiny" / "fedavg.csv"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:4]) + lines[4][:100])  # stopped, and with a torn line, in the first rung
+    assert tune(suite, tmp_path, odd, "-m", "fedavg") == 0
+    assert path.read_bytes().startswith(b"".join(lines[:4]))
+    assert read_tuned(tmp_path / "chosen.yaml") == {"fedavg": read_tuned(folder / "chosen.yaml")["fedavg"]}
+    again = path.read_bytes()
+    assert tune(suite, tmp_path, odd, "-m", "fedavg") == 0
+    assert path.read_bytes() == again  # nothing is left to run
+
+
+def test_the_report_tells_what_the_rows_say(done, suite, odd) -> None:
+    folder, _ = done
+    assert tune(suite, folder, odd, "--report") == 0
+    page = " ".join((folder / "tuning" / "tiny" / "README.md").read_text().split())
+    rows = [row for row in Store(folder / "tuning").rows("tiny") if row.status == "ok"]
+    first = sorted(row.val for row in rows if row.rounds == 1)
+    least, median, most = (f"{100 * v:.1f}" for v in (first[0], (first[1] + first[2]) / 2, first[-1]))
+    chosen = read_tuned(folder / "chosen.yaml")["fedavg"]["csbm"]
+    assert f"| {least} / {median} / {most} |" in page
+    assert f"{100 * chosen.default:.2f} |" in page and f"{100 * chosen.val:.2f} |" in page
+    assert "| fedavg | 1 | 4 | 28 | 28 |" in page
+    picture = (folder / "tuning" / "tiny" / "tuning.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) < 150_000
+    assert tune(suite, folder, odd, "--report") == 0
+    assert (folder / "tuning" / "tiny" / "tuning.png").read_bytes() == picture
+
+
+def test_there_is_no_report_without_a_finished_study(suite, odd, tmp_path, capsys) -> None:
+    assert tune(suite, tmp_path, odd, "--report") == 2
+    assert "no finished study of suite" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
+    assert tune(suite, tmp_path, odd, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "2 studies: 16 cells, 56 rounds" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--trials", "0"], "greater than or equal to 1"),
+        (["--rounds", "0"], "greater than or equal to 1"),
+        (["--seeds", "100,x"], "--seeds"),
+        (["--seeds", "0"], "suite 'tiny' scores it"),
+        (["--seeds", "50"], "seeds below 100 are for scores"),
+        (["-m", "fedavgg"], "did you mean 'fedavg'"),
+        (["-d", "tu:ENZYMES", "-m", "fclg"], "clustered without validation"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, told) -> None:
+    assert tune(suite, tmp_path, odd, *more) == 2
+    said = capsys.readouterr().err.strip()
+    assert told in said and "\n" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
+    from fglbench.benchmark.submission.checks import validate
+
+    folder, _ = done
+    found = validate(folder / "tuning", "tuning")
+    known = ("uncommitted changes", "--plugin")  # of a checkout at work, and of the plug-in
+    assert not [str(own) for own in found.findings.found if not any(part in str(own) for part in known)]
+    assert len(found.lines) == 12

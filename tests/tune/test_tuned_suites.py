@@ -1,0 +1,167 @@
+"""Suites that refer to tuned settings, the rows that say so, and ranges that change no method's version."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.runner.execute import FederationCache, execute
+from fglbench.benchmark.store import Store, versions
+from fglbench.benchmark.store.closure import reader, source_hash
+from fglbench.benchmark.store.versions import OWN
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
+from fglbench.methods import METHODS
+from fglbench.registry import UserError, searched, tunable
+from fglbench.report.labels import entrant_labels
+
+CHOSEN = {
+    "method": {"mu": 1.0}, "training": {"lr": 0.5, "optimiser": "sgd"}, "backbone": {"dropout": 0.0},
+    "study": "tiny/fedprox/csbm/01234567", "trials": 12, "rounds": 464, "seeds": [100], "rungs": [11, 33, 100],
+    "trial": 3, "val": 0.8, "default": 0.7, "commit": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tuned(tmp_path, suite):
+    """The tiny suite with two tuned methods, of which one has a setting."""
+    values = yaml.safe_load(Path(suite).read_text())
+    values["tuned"] = str(tmp_path / "chosen.yaml")
+    tuned = [{"name": name, "params": "tuned"} for name in ("fedprox", "moon")]
+    values["cross"]["methods"] = ["fedavg", *tuned]
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(values))
+    write_tuned(tmp_path / "chosen.yaml", {"fedprox": {"csbm": Tuned(**CHOSEN)}})
+    return path
+
+
+def test_a_tuned_cell_has_the_setting_on_every_task_and_its_row_says_so(tuned, tmp_path) -> None:
+    cells = [cell for cell in load_suite(str(tuned)).cells() if cell.method.name == "fedprox"]
+    assert {(cell.partition.name, cell.clients) for cell in cells} == {
+        (name, clients) for name in ("uniform", "louvain") for clients in (3, 2)
+    }
+    for cell in cells:
+        assert (cell.method.params["mu"], cell.training.lr, cell.training.optimiser) == (1.0, 0.5, "sgd")
+        assert cell.training.rounds == 9 and cell.backbones[0].params["dropout"] == 0.0
+        assert cell.backbones[0].params["hidden"] == 16  # not tuned: the suite's
+    row = execute(cells[0], "tiny", Store(tmp_path), FederationCache(), {"environment": "0" * 12})
+    told = {"rounds": 464, "seeds": [100], "study": CHOSEN["study"], "trials": 12}
+    assert json.loads(row.tuning) == told
+    assert Cell.of(row) == cells[0]
+    assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # it is no part of what ran
+
+
+def test_what_is_not_tuned_is_left_out_and_named_with_its_command(tuned) -> None:
+    suite = load_suite(str(tuned))
+    assert suite.untuned() == [("moon", "csbm")]
+    assert {cell.method.name for cell in suite.cells()} == {"fedavg", "fedprox"}
+    with pytest.warns(
+        UserWarning, match=r"no tuned settings of moon on csbm .*`fglbench tune -s tiny -m moon -d csbm`"
+    ):
+        assert len(select(Request(suites=(str(tuned),)))) == 16
+    with pytest.raises(UserError, match="no tuned settings of moon on csbm"):
+        select(Request(suites=(str(tuned),), methods=("moon",)))
+    assert main(["run", "-s", str(tuned), "--dry-run"]) == 0
+
+
+def test_the_seed_that_chose_is_not_scored(tuned) -> None:
+    with pytest.raises(UserError, match=r"seed 100 chose the setting \(tiny/fedprox/csbm/01234567\)"):
+        select(Request(suites=(str(tuned),), methods=("fedprox",), seeds=(0, 100)))
+
+
+def test_what_is_tuned_of_a_suite_is_its_first_task_and_its_tuned_methods(tuned, suite) -> None:
+    for path, names in ((tuned, {"fedprox", "moon"}), (suite, {"fedavg", "local"})):
+        cells = load_suite(str(path)).base().cells()
+        assert {cell.method.name for cell in cells} == names
+        assert {(cell.partition.name, cell.clients) for cell in cells} == {("uniform", 3)}
+        assert {cell.tuning for cell in cells} == {""}
+    assert {cell.method.params.get("mu") for cell in load_suite(str(tuned)).base().cells()} == {0.01, 1.0}
+
+
+@pytest.mark.parametrize("text", ["[]", "fedavg: {cora: {}}", "a: [", "fedavg: {cora: {study: a, lr: 1}}"])
+def test_a_file_that_holds_no_settings_is_one_line(tmp_path, text) -> None:
+    path = tmp_path / "chosen.yaml"
+    path.write_text(text)
+    if text != "[]":  # an empty file is no settings
+        with pytest.raises(UserError, match=r"cannot read tuned settings .*`fglbench tune` writes them"):
+            read_tuned(path)
+    else:
+        assert read_tuned(path) == {}
+
+
+def test_settings_are_read_as_they_were_written(tmp_path) -> None:
+    table = {"b": {"y": Tuned(**CHOSEN), "x": Tuned(**CHOSEN)}, "a": {"x": Tuned(**CHOSEN)}}
+    write_tuned(tmp_path / "t.yaml", table)
+    assert read_tuned(tmp_path / "t.yaml") == table
+    assert (tmp_path / "t.yaml").read_text().startswith("# Written by `fglbench tune`")
+
+
+def test_a_tuned_method_is_one_entrant_whatever_was_chosen() -> None:
+    fixed = {"backbone": "gcn", "backbone_params": "{}", "method_params": "{}"}
+    rows = [
+        {"method": method, "tuning": tuning, "training": f'{{"lr":{lr}}}', **fixed}
+        for method, tuning, lr in [
+            ("a", "s", 1),
+            ("a", "s", 2),
+            ("b", "", 1),
+            ("b", "", 2),
+            ("c", "", 1),
+            ("c", "s", 2),
+        ]
+    ]
+    labels = entrant_labels(pd.DataFrame(rows), pd.Series(["cora"] * 6))
+    assert list(labels) == ["a", "a", "b (lr=1)", "b (lr=2)", "c", "c (tuned)"]
+
+
+def test_no_range_is_part_of_a_methods_version() -> None:
+    """Against the sources without them."""
+    taken = []
+
+    class Without(ast.NodeTransformer):
+        def visit_Call(self, node):
+            self.generic_visit(node)
+            kept = [own for own in node.keywords if own.arg != "json_schema_extra"]
+            taken.extend(node.keywords[len(kept) :])
+            node.keywords = kept
+            return node
+
+    def hashes(edit):
+        def source(module):
+            found = versions._text(module) if module.startswith(OWN) else None
+            return None if found is None else (edit(found[0]), found[1])
+
+        read = reader(source)
+        classes = {name: METHODS.cls(name) for name in METHODS.names() if not name.startswith("t-")}
+        return {name: source_hash(read, cls.__module__, cls.__qualname__) for name, cls in classes.items()}
+
+    bare = hashes(lambda text: ast.unparse(Without().visit(ast.parse(text))))
+    assert hashes(lambda text: text) == bare
+    assert len(taken) > 25 and None not in bare.values()
+
+
+def test_every_range_is_within_its_fields_bounds_and_two_at_most_are_a_methods_own() -> None:
+    for name in (name for name in METHODS.names() if not name.startswith("t-")):
+        ranges = searched(METHODS.cls(name))
+        assert len(ranges) <= 2, name
+        for settings in ranges.values():
+            for setting in settings:
+                METHODS.build(name, setting)  # raises for a value that the method refuses
+
+
+def test_choices_set_the_same_fields() -> None:
+    for choices in ((1, {"a": 1}), ({"a": 1}, {"a": 1, "b": 2}), ()):
+        with pytest.raises(ValueError, match=r"tunable\(\) takes values, or mappings with the same fields"):
+            tunable(*choices)
+
+
+def test_show_says_what_is_tuned(capsys) -> None:
+    assert main(["show", "fedprox"]) == 0
+    assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(capsys.readouterr().out.split())

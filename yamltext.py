@@ -1,0 +1,97 @@
+"""The one way to read YAML that a person wrote: bounded in size and depth, and without a key that is given twice."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+from .registry import UserError
+
+DEEPEST = 30  # levels of nesting; suites need a dozen
+LARGEST = 100_000  # values, those of an alias counted wherever it stands
+DIGITS = 18  # of a whole number, which then has 64 bits
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data only, as SafeLoader; raises yaml.MarkedYAMLError for the rest, and before it costs anything."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.depth, self.sizes = 0, dict[int, int]()
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.depth == DEEPEST:
+            self.refuse(f"nested deeper than {DEEPEST} levels", self.peek_event())
+        place = self.peek_event()
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        if isinstance(place, yaml.AliasEvent):
+            if id(node) not in self.sizes:
+                self.refuse("an alias within what it stands for", place)
+        elif node is not None:
+            self.sizes[id(node)] = 1 + sum(self.sizes[id(child)] for child in _children(node))
+            if self.sizes[id(node)] > LARGEST:
+                self.refuse(f"more than {LARGEST} values", place)
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                self.refuse(f"the key {key.value!r:.60} is given twice", key)
+            seen.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+    def whole_number(self, node: yaml.ScalarNode) -> int:
+        if len(node.value) > DIGITS:
+            self.refuse(f"a number of more than {DIGITS} digits", node)
+        return int(self.construct_yaml_int(node))
+
+    def characters(self, node: yaml.ScalarNode) -> str:
+        text = str(self.construct_yaml_str(node))
+        if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t" for c in text):
+            self.refuse("a control character, or half of one", node)
+        return text
+
+    @staticmethod
+    def refuse(what: str, place: yaml.Node | yaml.Event) -> None:
+        mark: Any = place.start_mark
+        raise yaml.MarkedYAMLError(problem=what, problem_mark=mark)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole_number)
+_Loader.add_constructor("tag:yaml.org,2002:str", _Loader.characters)
+UNFIT = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)  # a value for its tag
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def parse(text: str, source: str) -> tuple[yaml.Node | None, Any]:
+    """The tree, which knows its lines, and the values of a YAML text. `source` is what messages call it.
+
+    UserError (source, line and what is wrong) for anything but one document of plain data within the bounds above.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
+        tree = loader.get_single_node()
+        values = None if tree is None else loader.construct_document(tree)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{source}:{mark.line + 1}" if mark else source
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"{place}: not valid YAML: {reason:.200}") from None
+    except UNFIT as error:  # as a date that does not exist
+        raise UserError(f"{source}: not valid YAML: a value is not of its type: {error!s:.200}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return tree, values
