@@ -65,6 +65,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     found = studies(wanted)
     _tell_cost(every := [study for own in found.values() for study in own])
     if dry_run:
+        _tell_hours(tuner, every)
         return 0
     with terminated_as_interrupted():
         number = sum(_tuned(tuner, own) for own in found.values())
@@ -108,3 +109,12 @@ def _tell_cost(found: list[Study]) -> None:
     plain_console().print(table)
     cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
     typer.echo(f"{len(found)} studies: {cells} cells, {rounds} rounds")
+
+
+def _tell_hours(tuner: Tuner, found: list[Study]) -> None:
+    """What they cost, by the rows of the results folder and of earlier studies in it."""
+    from ..runner.cost import Costs, told
+    from ..runner.job import Store
+
+    if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
+        typer.echo(told(Costs(rows).of(planned for study in found for planned in study.planned())))
