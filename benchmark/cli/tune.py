@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,9 @@ def tune(
     """
     from ..runner.job import Options
     from ..suites.suitefile import load_suite
+
+    if find_spec("optuna") is None:
+        raise UserError("tune needs Optuna: pip install 'fglbench[tune]'")
     from ..tune.session import Tuner, Wanted
 
     place = out or load_suite(suite).tuned_file
