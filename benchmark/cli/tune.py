@@ -116,9 +116,14 @@ def _tell_cost(found: list[Study]) -> None:
 
 
 def _tell_hours(tuner: Tuner, found: list[Study]) -> None:
-    """What they cost, by the rows of the results folder and of earlier studies in it."""
+    """What they cost, and the suite at what they choose, by the rows of the results folder and of earlier studies."""
     from ..runner.cost import Costs, told
     from ..runner.job import Store
+    from ..suites.suitefile import load_suite
 
     if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
-        typer.echo(told(Costs(rows).of(planned for study in found for planned in study.planned())))
+        costs, suite = Costs(rows), load_suite(found[0].suite).at_own_settings()
+        methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
+        scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
+        typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
+        typer.echo(f"{len(scored)} cells of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")
