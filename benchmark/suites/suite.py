@@ -218,7 +218,7 @@ class Suite(Part):
         return self.model_copy(update={"cross": [block.base(only) for block in self.cross]})
 
     def at_own_settings(self) -> Suite:
-        """With the suite's own settings in place of tuned ones: what there is to run once all is tuned, and its cost."""
+        """With the suite's own settings in place of tuned ones: the cells that there are once all is tuned."""
         return self.model_copy(update={"cross": [block.at_own_settings() for block in self.cross]})
 
     def _tuned(self) -> list[tuple[str, str]]:
