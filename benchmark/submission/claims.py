@@ -9,7 +9,7 @@ from typing import Any
 
 from ...registry import UserError
 from ..suites.cell import Cell
-from ..suites.selection import CUSTOM, Request, select
+from ..suites.selection import CUSTOM, Request, parted
 from ..suites.suitefile import load_suite, suite_names
 from .inbox import Findings, Line, grouped
 
@@ -80,7 +80,7 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
 def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
     """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
     found: dict[str, dict[int, Cell]] = {}
-    for _, cell in select(Request(suites=(suite,), methods=(method,))):
+    for _, cell in parted(Request(suites=(suite,), methods=(method,)))[0]:
         found.setdefault(cell.seedless, {})[cell.seed] = cell
     return found
 
