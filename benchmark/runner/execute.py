@@ -22,7 +22,7 @@ from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
 from ..engine.evaluate import Evaluator, Models
 from ..engine.train import OnBest, OnRound
-from ..store import Store
+from ..store.beside import SideFiles
 from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell
@@ -64,7 +64,7 @@ def _recall(cache: dict[str, T], key: str, make: Callable[[], T]) -> T:
 def execute(
     cell: Cell,
     suite: str,
-    store: Store,
+    store: SideFiles,
     federations: FederationCache,
     stamp: dict[str, Any],
     on_round: OnRound | None = None,

@@ -11,7 +11,8 @@ from pathlib import Path
 from ... import files
 from ...registry import UserError, did_you_mean
 from ..store import rowfile
-from ..store.folder import Store, safe_name
+from ..store.folder import Store
+from ..store.places import safe_name
 from ..store.schema import Row
 from ..suites.selection import CUSTOM
 from . import archive, metadata

@@ -8,7 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...registry import UserError
-from ..store.folder import Store, safe_name
+from ..store.folder import Store
+from ..store.places import safe_name
 from ..store.provenance import canonical
 from . import arrays, curves, metadata
 from .inbox import Findings, Folder, Line, standing

@@ -86,8 +86,8 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         raise UserError(left[0])
     if not found:
         raise UserError("nothing matches: the chosen suites have no cell with this combination of methods and datasets")
-    cells = list({(name, cell.key): (name, cell) for name, cell in found}.values())
-    return cells, [f"{told}; their cells are left out" for told in left]
+    each = {(name, cell.key): (name, cell) for name, cell in found}
+    return list(each.values()), [f"{told}; their cells are left out" for told in left]
 
 
 def _with_own(request: Request, name: str) -> Request:

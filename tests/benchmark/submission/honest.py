@@ -3,8 +3,8 @@
     python tests/benchmark/submission/honest.py [METHOD ...]
 
 takes the rows of every method with committed rows (or of those named), puts another name on them, and goes the way of
-docs/submitting.md with the commands themselves: `submit`, `validate` of the archive, `validate --into`, and `validate
---base` of the folder that a pull request would bring. What is said beyond what the committed folder is told anyway is
+docs/submitting.md with the commands themselves: `submit`, `validate --into` of the archive, and `validate --base` of the
+folder that a pull request would bring. What is said beyond what the committed folder is told anyway is
 an alarm, and an alarm about honest rows is a false one. Printed: how many alarms of each kind, errors first.
 """
 
@@ -112,8 +112,7 @@ def alarms(results: Path, method: str, usual: Iterable[str]) -> list[str]:
         packed = str(folder / "packed.zip")
         steps = [
             ("submit", method, "--results", str(mine), "--out", packed, "--base", str(base), *OPTIONS),
-            ("validate", packed, "--base", str(base)),
-            ("validate", packed, "--into", str(into)),
+            ("validate", packed, "--base", str(base), "--into", str(into)),
             ("validate", str(into), "--base", str(base)),
         ]
         found = list[str]()
