@@ -9,6 +9,7 @@ import signal
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -38,9 +39,10 @@ class Processes:
     def size(self, cells: int) -> int:
         return self.options.workers(cells)
 
-    def start(self) -> WorkerProcess:
+    def start(self, plugins: bool) -> WorkerProcess:
         self.started += 1
-        return WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), self.options)
+        options = self.options if plugins else replace(self.options, plugins=())
+        return WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), options)
 
     def wait(self, workers: Sequence[WorkerProcess], seconds: float) -> None:
         wait([end for one in workers for end in (one.pipe, one.process.sentinel)], seconds)
