@@ -11,7 +11,6 @@ from ...registry import UserError
 from . import options as given
 from .options import Names
 from .output import complain, plain_console, plain_table
-from .run import terminated_as_interrupted
 
 if TYPE_CHECKING:
     from ..tune.session import Tuner, Wanted
@@ -60,13 +59,14 @@ def tune(
 
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
+    from ..runner.interrupts import as_interrupts
     from ..tune.session import studies
 
     found = studies(wanted)
     _tell_cost(every := [study for own in found.values() for study in own])
     if dry_run:
         return 0
-    with terminated_as_interrupted():
+    with as_interrupts():
         number = sum(_tuned(tuner, own) for own in found.values())
     typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: fglbench run -s {wanted.suite}")
     return int(number < len(every))

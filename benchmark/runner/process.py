@@ -19,6 +19,7 @@ import psutil
 
 from . import worker
 from .ending import Ending
+from .interrupts import ENDING, deaf_children
 from .memory import oom_kills
 from .offspring import MARK, end_descendants, end_marked
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not impo
     from ..store import Store
     from ..suites.cell import Cell
 
-FROM_OUTSIDE = (-signal.SIGTERM, -getattr(signal, "SIGKILL", 9))  # exit codes: no method's error ends a process so
+FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))  # exit codes: no method's error ends a process so
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -62,7 +63,8 @@ class WorkerProcess:
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.oom_kills: int | None = None
         resource_tracker.ensure_running()  # outlives the worker, and is not to carry its mark
-        with _environment({**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}):
+        given = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
+        with _environment(given), deaf_children():
             self.process.start()
         theirs.close()
 

@@ -23,6 +23,7 @@ from ..store.schema import RULES, Row
 from .apart import Needs, needs
 from .backend import open_backend
 from .ending import Ending
+from .interrupts import afterwards
 from .plan import Item, Missing, Plan
 from .seat import Assignment, Seat
 from .stamp import stamped
@@ -74,8 +75,9 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
         store.check_there(summary.rows.values())
         return summary
     finally:
-        run.stop()
-        observer.ended()
+        with afterwards():
+            run.stop()
+            observer.ended()
 
 
 def record_missing(missing: Iterable[Missing], store: Store, options: Options | None = None) -> None:
@@ -258,9 +260,10 @@ class _Run:
     def _finish(self, seat: Seat, row: Row, side_files: dict[str, bytes]) -> None:
         task, seat.task = seat.task, None
         assert task is not None
-        Parcel(side_files).deliver(self.store)
-        self.store.append(row)
-        self.store.unclaim(task.claim)
+        with afterwards():
+            Parcel(side_files).deliver(self.store)
+            self.store.append(row)
+            self.store.unclaim(task.claim)
         self._record(task.item, row, elsewhere=False)
 
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:

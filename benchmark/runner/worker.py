@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import pickle
-import signal
 import threading
 import warnings
 from contextlib import suppress
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from .interrupts import ignore
 from .offspring import adopt, end_descendants
 
 READY, ROUND, DONE = "ready", "round", "done"  # what a worker says
@@ -58,7 +58,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     place, spent) for each cell; spent: a thread that the cell has started lives on. The row is pickled apart, so that who only passes it on need not import what it is made of.
     What the cell prints goes to the file `log`, as does the stack of a crash.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     adopt()
     _redirect_output(log)
