@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not impo
     from ..store import Store
     from ..suites.cell import Cell
 
-FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))  # exit codes: no method's error ends a process so
+# Exit codes of what was ended by somebody: no method's error ends a process so.
+FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 

@@ -54,8 +54,9 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
 
     It is told (RUN, suite, cell), and (KEEP, ...) with what `shipping.keep` takes. It says (READY, columns,
-    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by
-    place, spent) for each cell; spent: a thread that the cell has started lives on. The row is pickled apart, so that who only passes it on need not import what it is made of.
+    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place,
+    spent) for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
+    spent: a thread that the cell has started lives on.
     What the cell prints goes to the file `log`, as does the stack of a crash.
     """
     ignore()

@@ -3,9 +3,9 @@
     python tests/benchmark/submission/honest.py [METHOD ...]
 
 takes the rows of every method with committed rows (or of those named), puts another name on them, and goes the way of
-docs/submitting.md with the commands themselves: `submit`, `validate --into` of the archive, and `validate --base` of the
-folder that a pull request would bring. What is said beyond what the committed folder is told anyway is
-an alarm, and an alarm about honest rows is a false one. Printed: how many alarms of each kind, errors first.
+docs/submitting.md with the commands themselves: `submit`, `validate --into` of the archive, and `validate --base` of
+the folder that a pull request would bring. What is said beyond what the committed folder is told anyway is an alarm,
+and an alarm about honest rows is a false one. Printed: how many alarms of each kind.
 """
 
 from __future__ import annotations
