@@ -19,7 +19,7 @@ from ...registry import UserError
 from ..store import Store
 from ..store.parcel import Parcel
 from ..store.provenance import now
-from ..store.schema import RULES, Row
+from ..store.schema import FORMULA, RULES, Row
 from .apart import Needs, needs
 from .backend import open_backend
 from .ending import Ending
@@ -99,7 +99,8 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
 def _prepare(items: Sequence[Item], store: Store, options: Options) -> None:
     """Before anything runs: can rows be stored, with this name on them?"""
     store.prepare(item.suite for item in items)
-    if not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
+    formula = options.submitter.startswith(FORMULA)
+    if formula or not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
         raise UserError(f"the submitter {options.submitter!r:.100} is no name: one short line of printable characters")
 
 

@@ -47,8 +47,7 @@ class SideFiles:
 
     def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
         """Store a run's curves next to its row; the bytes depend on the content only."""
-        data = json.dumps(history, separators=(",", ":")).encode()
-        self.put(self.history_file(suite, key), gzip.compress(data, mtime=0))
+        self.put(self.history_file(suite, key), gzip.compress(history_text(history), mtime=0))
 
     def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
         """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
@@ -60,8 +59,7 @@ class SideFiles:
 
     def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
         if not self.environment_file(digest).exists():
-            text = json.dumps(environment, indent=2, sort_keys=True) + "\n"
-            self.put(self.environment_file(digest), text.encode())
+            self.put(self.environment_file(digest), environment_text(environment))
 
     def write_log(self, key: str, text: str) -> None:
         """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
@@ -110,6 +108,16 @@ class SideFiles:
                 raise ValueError(f"{path}: more than {EMBEDDINGS_BYTES >> 20} MiB unpacked")
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored.items())
+
+
+def history_text(history: dict[str, Any]) -> bytes:
+    """The one form of curves in a file, before it is packed."""
+    return json.dumps(history, separators=(",", ":")).encode()
+
+
+def environment_text(environment: dict[str, Any]) -> bytes:
+    """The one form of a machine's description."""
+    return (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode()
 
 
 @contextmanager

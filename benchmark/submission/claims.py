@@ -54,6 +54,10 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
     for line in own:
         if line.cell and line.cell.seedless in claimed:
             present.setdefault(line.cell.seedless, {})[line.cell.seed] = line
+            told = next(iter(claimed[line.cell.seedless].values())).tuning
+            if line in fresh and line.row.tuning != told:
+                what = f"tuning is {line.row.tuning!r:.60}; of this cell it is {told!r:.60}"
+                findings.add(line.place, what, "run the cell with the settings that the suite refers to")
         elif line.cell:
             what = f"not a cell of suite {suite!r}: {departure(line.cell, claimed.values())}"
             findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)

@@ -112,5 +112,5 @@ def take_in(found: Validation, results: Path) -> int:
         if row.status == "ok":
             _copy(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
         store.append(row)
-    _copy(folder.root / metadata.FILE, kept)
+    files.write_atomically(kept, about.text().encode())  # what it says, and not what else is in the file
     return len(new)

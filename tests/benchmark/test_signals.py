@@ -23,14 +23,15 @@ CODE = (
     "from fglbench.benchmark.cli import main; sys.exit(main())"
 )
 STOPPED = "fglbench: stopped; the same command goes on from here\n"
+CELLS = 20
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
 
 @pytest.fixture
 def long(tiny: str, tmp_path: Path) -> str:
-    """A suite of eight cells, each of which takes a while."""
+    """A suite of CELLS cells, each of which takes a while."""
     path = tmp_path / "tiny.yaml"
-    path.write_text(tiny.replace("rounds: 3", "rounds: 150").replace("seeds: 2", "seeds: 4"))
+    path.write_text(tiny.replace("rounds: 3", "rounds: 200").replace("seeds: 2", f"seeds: {CELLS // 2}"))
     return str(path)
 
 
@@ -88,9 +89,9 @@ def check_folder(results: Path) -> None:
 def check_goes_on(suite: str, results: Path) -> None:
     before = Store(results).rows("tiny")
     frame = fglbench.run(suites=[suite], results=results, jobs=2)
-    assert list(frame["status"]) == ["ok"] * 8
+    assert list(frame["status"]) == ["ok"] * CELLS
     after = Store(results).rows("tiny")
-    assert len(after) == 8 and all(row in after for row in before)
+    assert len(after) == CELLS and all(row in after for row in before)
     check_folder(results)
     assert not list(results.rglob(".*.tmp")) and not list((results / ".logs").glob("worker-*"))
 
