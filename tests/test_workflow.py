@@ -97,6 +97,9 @@ def pull_request(tmp_path: Path):
         (["results/submissions/mine.yaml", "SECURITY.md"], 1),
         (["results/quick/history/0123456789abcdef.json.gz", ".github/workflows/ci.yml"], 1),
         (["results/quick/embeddings/0123456789abcdef.npz", ".github/MAINTAINERS"], 1),
+        (["results/quick/m\u00e9thode.csv", "methods/mine.py"], 1),
+        (["results/.logs/0123456789abcdef.txt"], 1),
+        (["results/quick/.gitignore"], 1),
     ],
 )
 def test_rows_come_with_nothing_that_they_are_judged_by(pull_request, paths: list[str], code: int) -> None:

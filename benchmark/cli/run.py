@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,6 +73,7 @@ def _as_data(plan: Plan) -> dict[str, Any]:
 
 def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code."""
+    from ..runner.interrupts import as_interrupts
     from .progress import Display
 
     if json and not dry_run:
@@ -92,10 +90,10 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
-    left = job.load(plan, complain)
-    console.print(job.options.told(len(left.todo)))
-    begun = time.monotonic()
-    with terminated_as_interrupted():
+    with as_interrupts():
+        left = job.load(plan, complain)
+        console.print(job.options.told(len(left.todo)))
+        begun = time.monotonic()
         summary = job.run(left, Display(console))
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     parts = ", ".join(f"{number} {status}" for status, number in summary.counts().most_common())
@@ -111,21 +109,6 @@ def _tell_cost(job: Job, plan: Plan, console: Console) -> None:
 
     if plan.todo and (rows := job.store.rows()):
         console.print(told(Costs(rows).of((item.cell, 1) for item in plan.todo)), soft_wrap=True)
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """What asks a run to end stops it as Ctrl-C does: workers end, what is finished is kept. nohup stays nohup."""
-    wanted = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in wanted}
-    for number in wanted:
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell_plan(plan: Plan, console: Console) -> None:

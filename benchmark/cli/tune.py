@@ -12,7 +12,6 @@ from ...registry import UserError
 from . import options as given
 from .options import Names
 from .output import complain, plain_console, plain_table
-from .run import terminated_as_interrupted
 
 if TYPE_CHECKING:
     from ..tune.session import Tuner, Wanted
@@ -64,6 +63,7 @@ def tune(
 
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
+    from ..runner.interrupts import as_interrupts
     from ..tune.session import studies
 
     found = studies(wanted)
@@ -71,7 +71,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     if dry_run:
         _tell_hours(tuner, every)
         return 0
-    with terminated_as_interrupted():
+    with as_interrupts():
         number = sum(_tuned(tuner, own) for own in found.values())
     typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: fglbench run -s {wanted.suite}")
     return int(number < len(every))

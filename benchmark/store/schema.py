@@ -21,6 +21,7 @@ from .budget import excess, settings
 Json = Annotated[str, Column(json=True, longest=4000)]
 Digest = Annotated[str, Column(pattern="[0-9a-f]{12}")]
 Content = Annotated[str, Column(pattern="([0-9a-f]{64})?", needed=True)]
+FORMULA = tuple("=+-@")  # a spreadsheet would run a text that begins so
 RISING = 0.05  # a best round in this last share of the rounds: a later one might have been better
 
 
@@ -39,7 +40,9 @@ class Identity(BaseModel):
     dataset_params: Json = Field(description="canonical JSON (sorted keys, no spaces)")
     dataset_fingerprint: Content = Field("", description="sha256 of edges, features, labels and published split")
     synthetic: bool = Field(False, description="generated data: no accuracy on a real dataset")
-    source: str = Field("", description="where the data came from: cache, mirror, package index, upstream, generated")
+    source: Annotated[str, Column(pattern="[a-z ]{0,20}")] = Field(
+        "", description="where the data came from: cache, mirror, package index, upstream, generated"
+    )
     partition: str = Field(description="how the dataset is cut into clients")
     partition_params: Json = Field(description="canonical JSON")
     partition_hash: Content = Field("", description="sha256 of who holds what, in which part of the split")
@@ -83,7 +86,9 @@ class Row(Metrics, Identity):
     )
     git_dirty: bool | None = Field(None, description="whether the checkout had changes that are no commit")
     environment: Digest = Field(description="hash of `results/environments/<hash>.json`: machine and packages")
-    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]+)?")] = Field("cpu", description="what it was trained on")
+    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]{1,3})?")] = Field(
+        "cpu", description="what it was trained on"
+    )
     submitter: str = Field("", description="who ran it")
     reference: Annotated[bool, Column(since=2)] = Field(
         False, description="a reference such as centralised training: shown, never ranked; the method's class says so"
