@@ -34,9 +34,9 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 from mutants import ROOMS, ROOT, Mutant, draw, files, scopes
 
-DEFAULTS = "tests/test_defaults.py"
+PINNED = ("tests/test_defaults.py", "tests/test_records.py")  # what a class says of itself, which no line reads
 TESTS = (  # what may notice
-    DEFAULTS, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
+    *PINNED, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "plugins", "agree", "api", "backends", "offspring",
         "runner", "cli",
@@ -183,14 +183,14 @@ def reaching(mutant: Mutant, traced: dict[str, Traced]) -> dict[str, float]:
     for scope in [*around, range(10**6)]:
         hits = [one.lines.get(mutant.path, {}).items() for one in traced.values()]
         found = found or {name for many in hits for line, names in many if int(line) in scope for name in names}
-    own = f"test_{Path(mutant.path).stem}.py"
-    if not around:  # what a class says of itself, read by no line
-        found |= {*traced[DEFAULTS].seconds}
-    more = [name for room, names in UNTRACED.items() if mutant.path.startswith(room) for name in names]
+    first = (f"/test_{Path(mutant.path).stem}.py::", *(() if around else PINNED))
+    more = [f"/{name}::" for room, names in UNTRACED.items() if mutant.path.startswith(room) for name in names]
     seconds = {name: each for one in traced.values() for name, each in one.seconds.items()}
-    wanted = [name for name in seconds if name in found or Path(name.partition("::")[0]).name in [own, *more]]
+    found |= {name for name in seconds if not around and name.startswith(PINNED)}
+    wanted = [name for name in seconds if name in found or any(each in name for each in (*first, *more))]
+    order = {name: (name not in found, not any(each in name for each in first), seconds[name]) for name in wanted}
     total, chosen = 0.0, {}
-    for name in sorted(wanted, key=lambda name: (name not in found, own not in name, seconds[name])):
+    for name in sorted(wanted, key=order.__getitem__):
         total += seconds[name]
         if total <= LIMIT or not chosen:
             chosen[name] = seconds[name]
