@@ -38,13 +38,14 @@ PINNED = ("tests/test_defaults.py", "tests/test_records.py")  # what a class say
 TESTS = (  # what may notice
     *PINNED, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
-        "plan", "identity", "versions", "schema", "store", "suite", "plugins", "agree", "api", "backends", "offspring",
-        "runner", "cli",
+        "plan", "identity", "versions", "schema", "store", "suite", "headers", "plugins", "agree", "api", "backends",
+        "offspring", "runner", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced
     "benchmark/runner": ("test_runner.py", "test_backends.py", "test_offspring.py", "test_cli.py"),
     "benchmark/store": ("test_store.py", "test_cli.py"),
+    "benchmark/suites": ("test_plugins.py", "test_cli.py"),
 }
 LIBRARIES = (
     "torch", "dgl", "pandas", "scipy.stats", "sklearn", "networkx", "matplotlib.pyplot", "seaborn", "typer",
