@@ -38,8 +38,8 @@ PINNED = ("tests/test_defaults.py", "tests/test_records.py")  # what a class say
 TESTS = (  # what may notice
     *PINNED, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
-        "plan", "identity", "versions", "schema", "store", "suite", "headers", "plugins", "agree", "api", "backends",
-        "offspring", "runner", "cli",
+        "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
+        "backends", "offspring", "runner", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced
@@ -55,7 +55,7 @@ LIBRARIES = (
 LIMIT = 120.0  # seconds that the tests of a mutant may have taken when they were traced; the slower ones are left out
 FIRST = 16  # tests that are tried before the files of all others are read
 MEMORY = 16 * 2**30  # bytes that a fork may ask for
-PATIENCE = 60.0  # seconds, and ten times what it took: after that a test hangs, which is noticed
+PATIENCE = 300.0  # seconds, and ten times what it took: after that a test hangs, which is noticed
 
 
 class Traced(NamedTuple):
