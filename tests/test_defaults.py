@@ -13,7 +13,7 @@ from typing import Any
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.suites.plugins import REGISTRIES
 from fglbench.methods import METHODS
-from fglbench.registry import Spec
+from fglbench.registry import Spec, searched
 
 TABLE = Path(__file__).with_name("defaults.json")
 CLASSED = {kind: one for kind, one in REGISTRIES.items() if kind != "backbone"}
@@ -66,9 +66,17 @@ def defaults() -> dict[str, dict[str, Any]]:
     }
     found["training"] = {"": own(TrainConfig)}
     found["training of methods"] = {name: changed for name in built_in(METHODS) if (changed := training(name))}
+    found["tuned"] = {f"{kind} {name}": one for kind, name, one in tuned()}
     others = {f"{cls.__module__}.{cls.__qualname__}".partition(".")[2]: cls for cls in specs() if cls not in registered}
     found["others"] = {name: values for name in sorted(others) if (values := own(others[name]))}
     return found
+
+
+def tuned() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What `fglbench tune` tries of each spec, by field: tuned settings were chosen among these and no others."""
+    classes = [("training", "", TrainConfig)]
+    classes += [(kind, name, one.cls(name)) for kind, one in REGISTRIES.items() for name in built_in(one)]
+    yield from ((kind, name, shown(found)) for kind, name, cls in classes if (found := searched(cls)))
 
 
 def built_in(registry: Any) -> list[str]:
@@ -97,6 +105,7 @@ def test_the_table_has_every_registered_name_and_sees_a_change() -> None:
     found = defaults()
     assert found["training"][""]["lr"] == [0.01, "Gt(gt=0)"] and found["method"]["fedprox"]["mu"][0] == 0.01
     assert all(len(found[kind]) >= 3 for kind in REGISTRIES)
+    assert found["tuned"]["method fedprox"]["mu"][0] == {"mu": 0.001}
     assert found["training of methods"]  # SCAFFOLD and others bring a protocol of their own
 
 

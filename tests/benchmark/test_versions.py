@@ -128,6 +128,13 @@ def test_moving_a_definition_changes_nothing() -> None:
     assert source_hash(reader(lambda m: (one[m], False) if m in one else None), "p.a", "Nobody") is None
 
 
+def test_a_module_that_nobody_imported_is_read_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "lies_there.py").write_text("raise SystemExit\n")
+    assert versions._text("lies_there") == ("raise SystemExit\n", False)
+    assert versions._text("lies_nowhere") is None
+
+
 def test_the_table_is_followed_to_its_end_and_by_commit_first() -> None:
     known = Versions(
         [Equal("m", "a", "", "b", ""), Equal("m", "b", "", "c", ""), Equal("m", "a", "sha", "z", ""),

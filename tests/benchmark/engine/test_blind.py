@@ -38,6 +38,13 @@ def test_labels_are_those_of_training_nodes(federation: Make) -> None:
     assert {int(own.graph.ndata["label"].max()) for own in nothing.clients} == {HIDDEN}
 
 
+def test_what_a_dataset_left_on_its_graph_is_not_handed_on(federation: Make) -> None:
+    world = federation((5, 8, 6))
+    world.whole.graph.ndata["truth"] = world.whole.label.clone()
+    assert not blind(world).whole.graph.ndata
+    assert torch.equal(world.whole.graph.ndata["truth"], world.whole.label)
+
+
 @pytest.mark.parametrize("kind", ["federation", "graph_sets"])
 def test_no_object_of_the_blind_federation_leads_to_the_truth(kind: str, request: pytest.FixtureRequest) -> None:
     world: Federation = request.getfixturevalue(kind)((5, 8, 6))

@@ -234,3 +234,13 @@ def test_the_aggregate_weighs_clients_by_their_graphs(graph_sets: Make) -> None:
     for name, value in running.server.state["model"].items():
         expected = (5 * models[name][0] + 3 * models[name][1] + 4 * models[name][2]) / 12
         torch.testing.assert_close(value, expected)
+
+
+@pytest.mark.parametrize(("weighting", "expected"), [("uniform", [1, 1, 0]), ("nodes", [5, 3, 0])])
+def test_weights_of_sets_of_graphs(weighting: str, expected: list[int], graph_sets: Make) -> None:
+    """Equal ones or the graphs held; a client without a graph has none."""
+    world = graph_sets((5, 3, 0))
+    method = METHODS.build("intra-fedavg")
+    server = Exchange(method, method.arrange(world), [GIN], TrainConfig(rounds=1, weighting=weighting), 0).server
+    assert server.sizes.tolist() == expected
+    assert server.weights.tolist() == pytest.approx([each / sum(expected) for each in expected])
