@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..contract.shown import in_words
+from .completion import completes
 from .options import Parameters, Plugins
 
 if TYPE_CHECKING:
@@ -26,7 +27,14 @@ Real = Annotated[
 
 
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a method (or dataset, partition, split, backbone)")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="a method (or dataset, partition, split, backbone)",
+            autocompletion=completes("method", "dataset", "partition", "split", "backbone"),
+        ),
+    ],
     set_: Parameters = None,
     plugin: Plugins = None,
     real: Real = None,

@@ -11,6 +11,7 @@ import typer
 
 from ...registry import did_you_mean
 from . import options as given
+from .completion import completes
 from .options import Names
 from .output import announce, plain_console, plain_table
 from .run import carry_out
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(help="a table's name, as fgssl-table1; without it all are listed")
+        str | None,
+        typer.Argument(
+            help="a table's name, as fgssl-table1; without it all are listed", autocompletion=completes("table")
+        ),
     ] = None,
     only: Annotated[
         Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods, ours or the paper's names")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .completion import completes
 from .options import Plugins, Results, Suites, names
 from .validate import tell
 
@@ -19,7 +20,10 @@ Base = Annotated[
 
 
 def submit(
-    name: Annotated[str, typer.Argument(metavar="METHOD", help="the method whose rows are packed")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method")),
+    ],
     out: Out = None,
     suite: Suites = None,
     results: Results = Path("results"),
