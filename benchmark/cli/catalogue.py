@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
 Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="a method (or dataset, partition, split, backbone, suite)",
+        autocompletion=completes("method", "dataset", "partition", "split", "backbone", "suite"),
+    ),
+]
 Entry = dict[str, str]
 
 
@@ -72,14 +80,7 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
 
 
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="a method (or dataset, partition, split, backbone, suite)",
-            autocompletion=completes("method", "dataset", "partition", "split", "backbone", "suite"),
-        ),
-    ],
+    name: Name,
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:

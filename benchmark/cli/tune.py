@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from ..tune.study import Study
 
 
+Tuned = Annotated[
+    str,
+    typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file", autocompletion=completes("suite")),
+]
+
+
 def tune(
-    suite: Annotated[
-        str,
-        typer.Option(
-            "-s", "--suite", metavar="SUITE", help="by name, or a YAML file", autocompletion=completes("suite")
-        ),
-    ],
+    suite: Tuned,
     method: given.Methods = None,
     dataset: given.Datasets = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,

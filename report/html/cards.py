@@ -17,8 +17,8 @@ from ..labels import parse
 from ..sheet import Sheet, SheetCell, SheetColumn
 from ..standings import Standings
 from ..text import plain
-from .curves import Panel, panels
 from .histories import PaperReading, duel_sheet, method_versions, readings_of
+from .lines import Panel, panels
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from ..templating import document, environment
 from ..text import plain
 from . import sections
 from .cards import Card, columns, method_choices, method_parts
-from .curves import HEIGHT, WIDTH
 from .documents import Paperwork
 from .downloads import data_uri, file_name, sheet_csv
+from .lines import HEIGHT, WIDTH
 from .markup import PLOT_WIDTH, pixels, shown
 from .prose import block, documentation, inline
 
