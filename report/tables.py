@@ -201,8 +201,8 @@ def per_dataset(standings: Standings) -> Sheet:
     board, columns = standings.board, [METHOD]
     for task in board.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
-        told = {"note": seeds, "link": link, "groups": groups_of(standings, task)}
-        columns.append(SheetColumn(plain(task), partial(score, task), falling=True, **told))
+        column = SheetColumn(plain(task), partial(score, task), falling=True, note=seeds, link=link)
+        columns.append(replace(column, groups=groups_of(standings, task)))
     lines = [Entrant(standings, name) for name in standings.order]
     caption = f"Scores on every task of board {board.suite}, %"
     return replace(_sheet(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)

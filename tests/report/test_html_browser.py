@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -84,7 +86,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     browser = next((path for name in names if (path := shutil.which(name))), None)
     driver = shutil.which("chromedriver")
     if browser is None or driver is None:
-        pytest.skip("no Chromium with chromedriver on the PATH (Debian: apt install chromium chromium-driver)")
+        reason = "no Chromium with chromedriver on the PATH (Debian: apt install chromium chromium-driver)"
+        (pytest.fail if os.environ.get("FGLBENCH_BROWSER") == "required" else pytest.skip)(reason)
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     for option in [*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
@@ -332,6 +335,41 @@ def test_text_stands_out_from_its_ground(tab: Any, scheme: str) -> None:
     assert found[0][0] >= 4.5, found[0]
     ground = tab.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, ground[4:-1].split(","))) < 200) == (scheme == "dark")
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The script of axe-core, which one of the development tools brings."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("axe-core is not installed (pip install fglbench[dev])")
+    return (Path(found.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(tab: Any, axe: str) -> list[str]:
+    """What axe-core finds serious or critical, with the first element of each."""
+    tab.execute_script(axe)
+    found = tab.execute_async_script(
+        "const done = arguments[0];"
+        "axe.run(document, {resultTypes: ['violations']}).then((all) => done(all.violations"
+        ".filter((each) => ['serious', 'critical'].includes(each.impact))"
+        ".map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 200)}`)), (error) => done([String(error)]))"
+    )
+    return [str(each) for each in found]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")])
+def test_axe_finds_nothing_serious(tab: Any, axe: str, width: int, scheme: str) -> None:
+    tab.set_script_timeout(120)
+    show(tab, width, 900, scheme)
+    tab.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert violations(tab, axe) == []
+
+
+def test_axe_would_find_a_field_without_a_name(tab: Any, axe: str) -> None:
+    tab.set_script_timeout(120)
+    tab.execute_script("document.body.append(document.createElement('input'))")
+    assert [each.split(":")[0] for each in violations(tab, axe)] == ["label"]
 
 
 def test_print_leaves_the_controls_out(tab: Any) -> None:
