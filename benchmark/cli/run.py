@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ...registry import UserError
 from . import options as given
+from .completion import completes
 from .options import Names
 from .output import command, complain, plain_console, print_json
 from .status import why
@@ -24,15 +25,18 @@ STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "fai
 
 
 def run(
-    suite: Annotated[Names, typer.Option("-s", "--suite", help="a suite by name, or a YAML file")] = None,
+    suite: Annotated[
+        Names,
+        typer.Option("-s", "--suite", help="a suite by name, or a YAML file", autocompletion=completes("suite")),
+    ] = None,
     all_suites: Annotated[bool, typer.Option("--all", help="every leaderboard suite")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: minutes on a laptop")] = False,
-    method: Annotated[Names, typer.Option("-m", "--method", help="only these, or new to the suite")] = None,
-    dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only these, or new to the suite")] = None,
-    partition: Annotated[Names, typer.Option("-p", "--partition", help="only these partitions")] = None,
+    method: given.Methods = None,
+    dataset: given.Datasets = None,
+    partition: given.Partitions = None,
     clients: given.Clients = None,
     split: given.Splits = None,
-    backbone: Annotated[Names, typer.Option("-b", "--backbone", help="only these; a+b: mixed")] = None,
+    backbone: given.Backbones = None,
     seeds: given.Seeds = None,
     data: given.Data = None,
     set_: given.Settings = None,

@@ -10,7 +10,7 @@ import typer
 
 from ...registry import UserError
 from . import options as given
-from .options import Names
+from .completion import completes
 from .output import complain, plain_console, plain_table
 
 if TYPE_CHECKING:
@@ -18,10 +18,16 @@ if TYPE_CHECKING:
     from ..tune.study import Study
 
 
+Tuned = Annotated[
+    str,
+    typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file", autocompletion=completes("suite")),
+]
+
+
 def tune(
-    suite: Annotated[str, typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file")],
-    method: Annotated[Names, typer.Option("-m", "--method", help="only these, or new to the suite")] = None,
-    dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only these, or new to the suite")] = None,
+    suite: Tuned,
+    method: given.Methods = None,
+    dataset: given.Datasets = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,
     seeds: Annotated[str, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range")] = "100",
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
