@@ -202,7 +202,7 @@ def test_gradients_of_several_uses_add_up() -> None:
         by_rows, reference = weights()[0], plain.clone().requires_grad_()
         own = rows_of(by_rows)
         assert own is not None
-        by_rows = lazy.in_parts(ByRows(touched, own.shared, own.rows)).requires_grad_()
+        by_rows = lazy.in_parts(ByRows(touched, own.stack)).requires_grad_()
         loss = (features @ by_rows).square().sum() + (features @ by_rows).sum()
         z = torch.einsum("nd,ndh->nh", dense, reference)
         expected = z.square().sum() + z.sum()
