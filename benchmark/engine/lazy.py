@@ -15,8 +15,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 aten = torch.ops.aten
-# Up to so many clients a weighted sum adds up one client after the other, whatever is stored how: its order of sums, and
-# so every bit of the result, is that of the dense product of plain tensors. It costs little there.
+# Up to so many clients a weighted sum adds up one client after the other, whatever is stored how: in the order, and so
+# to the bits, of the dense product of plain tensors. It costs little there.
 FEW = 20
 # Methods of a tensor that read its memory without an operation in between.
 READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "__array__", "__deepcopy__", "__reduce_ex__", "__repr__")

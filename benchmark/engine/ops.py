@@ -147,9 +147,9 @@ class _SegmentProduct(Function):
             d_rows = _products(grad, weight.mT, ctx.sizes) if need_rows else None
             d_weight = torch.empty(weight.shape, dtype=weight.dtype) if need_weight else None
             if d_weight is not None:
-                pairs = zip(rows.split_with_sizes(ctx.sizes), grad.split_with_sizes(ctx.sizes), d_weight, strict=True)
-                for x, g, out in pairs:
-                    torch.mm(x.T, g, out=out)
+                turned = rows.T.split_with_sizes(ctx.sizes, 1)
+                for x, g, out in zip(turned, grad.split_with_sizes(ctx.sizes), d_weight, strict=True):
+                    torch.mm(x, g, out=out)
         return d_rows, d_weight, None
 
 
@@ -194,6 +194,31 @@ def _membership(sizes: Sequence[int]) -> torch.Tensor:
     total = sum(sizes)
     ends = np.cumsum((0, *sizes))
     return to_torch_csr(sp.csr_matrix((np.ones(total), np.arange(total), ends), shape=(len(sizes), total)))
+
+
+class _Propagate(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, bias: torch.Tensor, matrix: SparseMatrix, sizes: Sequence[int]
+    ) -> torch.Tensor:
+        ctx.matrix, ctx.sizes = matrix, sizes
+        out = matrix.times(rows)
+        with section("dense"):
+            return out.add_(bias.index_select(0, owners(sizes)))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
+        need_rows, need_bias, _, _ = ctx.needs_input_grad
+        with section("dense"):
+            d_bias = csr_product(_membership(ctx.sizes), grad) if need_bias else None
+        return ctx.matrix.times_transposed(grad) if need_rows else None, d_bias, None, None
+
+
+def propagate(matrix: SparseMatrix, rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+    """`segment_add(matrix @ rows, bias, sizes)` in one node of the graph of gradients."""
+    if is_shared(bias) and not bias.requires_grad:
+        return matrix @ rows + bias[0]
+    return _apply(_Propagate, rows, bias, matrix, sizes)
 
 
 def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:

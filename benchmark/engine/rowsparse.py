@@ -105,7 +105,7 @@ class ByRows(Parts):
         return ByRows(self.touched, self.stack.clone())
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Of few clients by adding up every client's row in turn, as the dense product does; of many, shared rows once."""
+        """Of few clients every client's row in turn, in the order of the dense product; of many, shared rows once."""
         weights = weights.to(self.stack.dtype)
         if self.shared is None:
             return csr_product(self.touched.shares(weights)[0], self.rows)
