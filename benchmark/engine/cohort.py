@@ -214,7 +214,7 @@ class Cohort:
 @section("backward")
 def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
     """Of the sum of the losses, for the parameters that it depends on."""
-    found = torch.autograd.grad(losses, list(params.values()), torch.ones_like(losses), allow_unused=True)
+    found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
     return {name: grad for name, grad in zip(params, found, strict=True) if grad is not None}
 
 

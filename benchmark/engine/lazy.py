@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
+
+from ...foundations import without_distributed_tensors
 
 aten = torch.ops.aten
 # Up to so many clients a weighted sum adds up one client after the other, whatever is stored how: in the order, and so
@@ -126,7 +129,15 @@ for _name in READERS:
 
 def in_parts(parts: Parts) -> torch.Tensor:
     """A tensor of these parts, not yet put together."""
+    _ask_once()
     return Lazy(Content(parts), parts.shape)
+
+
+@cache
+def _ask_once() -> None:
+    """Have torch ask now what it asks for at the process's first operation on a subclass (see foundations.py)."""
+    with without_distributed_tensors():
+        Lazy(Content(Joined([torch.zeros(1)])), (1,)).detach()
 
 
 def parts_of(value: Any) -> Parts | None:

@@ -40,7 +40,7 @@ def cross_entropy(
     logits: torch.Tensor, rows: torch.Tensor, label: torch.Tensor, share: torch.Tensor, owner: torch.Tensor,
     clients: int,
 ) -> torch.Tensor:  # fmt: skip
-    """(K,) sum over the given rows of share * -log softmax(logits)[label]: what F.cross_entropy gives, client by client.
+    """(K,) sum over the given rows of share * -log softmax(logits)[label]: F.cross_entropy client by client.
 
     logits: (N, C). rows: (n,) row numbers, each once; label, share, owner: (n,) of each its class, its weight, and the
     position of the client that holds it. Its gradient has none of its own.

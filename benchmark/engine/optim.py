@@ -92,7 +92,7 @@ class StackedOptimiser:
     def _stacks(
         self, columns: Sequence[torch.Tensor], steps: list[float], active: list[int] | None
     ) -> tuple[list[tuple[torch.Tensor, ...]], list[float]]:
-        """What to move of one parameter, whole stacks where it can be, else client by client; the step's number of each.
+        """What to move of one parameter, and the step's number of each: whole stacks if it can be, else by client.
 
         columns: parameter, gradient, the slots of the state. steps: each client's count, the coming step included.
         """
