@@ -234,6 +234,15 @@ def test_weighted_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(average({"w": weights()[0]}, mixed)["w"], torch.tensordot(mixed, one, 1))
 
 
+def test_sums_over_few_clients_look_at_nothing() -> None:
+    """They add up every client's copy of a row, its own or the shared one, and put nothing together."""
+    by_rows, plain, _ = weights(7)
+    share = torch.rand(7)
+    found = average({"w": by_rows}, share)["w"]
+    torch.testing.assert_close(found, sum(w * row for w, row in zip(share, plain, strict=True)), rtol=1e-6, atol=1e-6)
+    assert rows_of(by_rows) is not None
+
+
 def test_uploads_of_many_clients_are_not_copied_to_be_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "LARGE", 0)
     merged = merge([{"model": weights(15)[0]}, {"model": weights(15)[1]}])
