@@ -59,7 +59,9 @@ def profile(
     all_methods: Annotated[
         bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
     ] = False,
-    output: Annotated[Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
+    ] = None,
     peer: Annotated[
         str | None, typer.Option(metavar="openfgl=PATH", help="race a checkout of OpenFGL on Cora, 10 clients, instead")
     ] = None,
