@@ -47,7 +47,7 @@ def without_distributed_tensors() -> Iterator[None]:
         yield
         return
     absent = ModuleType(name, "Not loaded: nothing here is distributed over devices (see fglbench.foundations).")
-    absent.DTensor = type("DTensor", (), {})  # type: ignore[attr-defined]
+    vars(absent)["DTensor"] = type("DTensor", (), {})
     sys.modules[name] = absent
     try:
         yield

@@ -27,7 +27,7 @@ class _CrossEntropy(Function):
         return segment_sum(losses * share, owner, clients)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         log, rows, label, share, owner, total = ctx.saved_tensors
         of_each = grad.index_select(0, owner).mul_(share)
