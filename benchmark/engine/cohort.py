@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from .backbones import Forward, Params
 from .batch import Batch, Features, collate
 from .config import TrainConfig
 from .lazy import Lazy
+from .losses import cross_entropy
 from .messages import Tree
 from .network import Network
 from .ops import is_shared, segment_sum
@@ -201,8 +201,8 @@ class Cohort:
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""
         batch, rows = self.batch, self.batch.rows["train"]
-        losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
-        return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
+        label, owner = batch.label.index_select(0, rows), batch.owner.index_select(0, rows)
+        return cross_entropy(logits, rows, label, batch.shares["train"], owner, len(self))
 
     def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""
