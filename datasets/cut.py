@@ -30,14 +30,17 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         rows = Rows(data.feat)
         held = [_node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
-        held = [GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
+        held = [
+            GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks)
+            for ids, masks in zip(parts, roles.clients, strict=True)
+        ]
     return Federation(
         whole=data,
         clients=held,
         masks=roles.whole,
         partition_hash=_hash(parts, roles),
         seed=seed,
-        notes=_notes(roles),
+        notes=_notes(roles, data.task),
     )
 
 
@@ -60,11 +63,12 @@ def _hash(parts: Sequence[np.ndarray], roles: SplitResult) -> str:
     return digest.hexdigest()
 
 
-def _notes(roles: SplitResult) -> tuple[str, ...]:
+def _notes(roles: SplitResult, unit: str) -> tuple[str, ...]:
+    """unit: what is split, node or graph."""
     notes = []
     for part, what in (("train", "training"), ("val", "validation"), ("test", "test")):
         without = [str(client) for client, masks in enumerate(roles.clients) if masks and not masks[part].any()]
         if without:
             subject = f"client {without[0]} has" if len(without) == 1 else f"clients {', '.join(without)} have"
-            notes.append(f"{subject} no {what} node")
+            notes.append(f"{subject} no {what} {unit}")
     return tuple(notes)

@@ -20,6 +20,8 @@ class FedProx(FedAvg):
     equals FedAvg.
     """
 
+    graphwise = True
+
     mu: float = Field(
         0.01,
         ge=0,

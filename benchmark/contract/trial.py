@@ -42,6 +42,7 @@ def trials() -> tuple[Trial, ...]:
         Trial("several architectures", node_federation(), mixed),
         Trial("overlapping clients", overlapping_federation(), gcn),
         Trial("sets of graphs", graph_federation(), gcn, sets),
+        Trial("graphs to classify", without_training(labelled_graphs(), 2), gcn, sets),
     )
 
 
@@ -65,10 +66,26 @@ def overlapping_federation() -> Federation:
 
 @cache
 def graph_federation() -> Federation:
-    """Rings and binary trees of very different sizes, with random shortcuts, in three unequal clients."""
+    """Rings and binary trees in three unequal clients, to be clustered."""
+    data = rings_and_trees(48)
+    parts = np.split(np.arange(48), [12, 30])
+    clients = [GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
+    return Federation(data, clients, {}, "generated", 0)
+
+
+@cache
+def labelled_graphs() -> Federation:
+    """Rings and binary trees in four clients of unequal size and class mixture, to be classified."""
+    split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
+    partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
+    return build_federation(rings_and_trees(100), partition, split, 4, 3)
+
+
+def rings_and_trees(count: int) -> GraphSetData:
+    """So many graphs of very different sizes, in turn binary trees and rings (the classes), with random shortcuts."""
     rng = np.random.default_rng(0)
     graphs, label = [], []
-    for i in range(48):
+    for i in range(count):
         n = int(rng.integers(4, 30))
         node = np.arange(n)
         other = (node + 1) % n if i % 2 else (node - 1).clip(0) // 2
@@ -79,10 +96,7 @@ def graph_federation() -> Federation:
         graph.ndata["feat"] = F.one_hot(graph.in_degrees().clamp(max=5), 6).float()
         graphs.append(graph)
         label.append(i % 2)
-    data = GraphSetData("rings and trees", graphs, torch.tensor(label), 2, "generated", "generated", synthetic=True)
-    parts = np.split(np.arange(48), [12, 30])
-    clients = [GraphClient([graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
-    return Federation(data, clients, {}, "generated", 0)
+    return GraphSetData("rings and trees", graphs, torch.tensor(label), 2, "generated", "generated", synthetic=True)
 
 
 def real_trial(*, near: bool = False) -> Trial:

@@ -140,6 +140,17 @@ class Cohort:
         return x.touched if x.touched.worthwhile else None
 
     @property
+    def at(self) -> slice | torch.Tensor:
+        """The rows of the current step among those that `forward` gives outside of `fit`: what was computed for all
+        rows before training, indexed by this, fits a loss. Here a step sees them all."""
+        return slice(None)
+
+    def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
+        """(K, ...) what the steps of an epoch add up to, as the share of one: divided by each client's steps an epoch,
+        here one."""
+        return value
+
+    @property
     def inputs(self) -> Features | None:
         """The input features of all clients, where they are the same in each step."""
         return self.batch.x

@@ -19,8 +19,11 @@ from .backbones import Backbone, Params
 from .cohort import Cohort
 from .config import TrainConfig
 from .evaluate import Evaluator, Models
+from .graphs.classification import GraphEvaluator
 from .graphs.clustering import ClusteringEvaluator
 from .graphs.graphcohort import GraphCohort, cut
+from .graphs.graphmodel import graph_models
+from .graphs.labelledcohort import LabelledGraphCohort
 from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
 from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
@@ -41,12 +44,14 @@ class Task:
     """What differs between tasks: the cohort that holds the clients' data, who scores, and the clients' weights.
 
     sizes: (K,) aggregation weights before normalisation. epoch: most optimiser steps that a client takes in an epoch.
+    models: what becomes of the architectures that a method runs with.
     """
 
     cohort: type[Cohort]
     evaluator: type[Evaluator]
     sizes: Callable[[Federation, TrainConfig], torch.Tensor]
     epoch: Callable[[Federation, TrainConfig], int]
+    models: Callable[[Sequence[Backbone]], Sequence[Backbone]] = tuple
 
 
 def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
@@ -58,19 +63,29 @@ def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
 
 
 def _graph_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
-    """Graphs held, all of which train, or equal weights; a client without a graph weighs 0."""
-    held = [len(c.graphs) for c in federation.clients if isinstance(c, GraphClient)]
-    return torch.tensor([min(n, 1) if config.weighting == "uniform" else n for n in held], dtype=torch.float32)
+    """Graphs held, or those that train, or equal weights; a client with nothing to train on weighs 0."""
+    held, train = _graph_counts(federation)
+    own = {"nodes": held, "train_nodes": train, "uniform": [1] * len(held)}[config.weighting]
+    return torch.tensor([n if t else 0 for n, t in zip(own, train, strict=True)], dtype=torch.float32)
+
+
+def _graph_counts(federation: Federation) -> tuple[list[int], list[int]]:
+    """Each client's graphs, and those of them that it trains on: all where no label is used."""
+    clients = [c for c in federation.clients if isinstance(c, GraphClient)]
+    held = [len(c.graphs) for c in clients]
+    train = [int(c.masks["train"].sum()) if c.masks else n for c, n in zip(clients, held, strict=True)]
+    return held, train
 
 
 def _minibatches(federation: Federation, config: TrainConfig) -> int:
-    held = [len(c.graphs) for c in federation.clients if isinstance(c, GraphClient)]
-    return max(len(cut(np.arange(n), config.batch_size)) for n in held)
+    _, train = _graph_counts(federation)
+    return max(len(cut(np.arange(n), config.batch_size)) for n in train)
 
 
 TASKS = {
     "node": Task(Cohort, Evaluator, _node_sizes, lambda federation, config: 1),
     "graph": Task(GraphCohort, ClusteringEvaluator, _graph_sizes, _minibatches),
+    "graph-classification": Task(LabelledGraphCohort, GraphEvaluator, _graph_sizes, _minibatches, graph_models),
 }
 
 
@@ -90,6 +105,7 @@ class Exchange:
         _keep_freed_memory()
         federation = arrangement.federation
         task = TASKS[federation.task]
+        backbones = task.models(backbones)
         self.method, self.config = method, config
         clients = len(federation.clients)
         self.server = Server(

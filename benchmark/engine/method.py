@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from ...datasets.federation import Federation
+from ...datasets.federation import Federation, Goal
 from ...registry import Registry, Spec
 from .backbones import BACKBONES, Backbone, Params
 from .batch import Batch
@@ -26,6 +26,9 @@ from .network import Network, initial
 from .timing import section
 
 METHODS: Registry[Method] = Registry("method")
+WHAT: dict[Goal, str] = {
+    "node": "node classification", "graph": "sets of graphs", "graph-classification": "graph classification",
+}  # fmt: skip
 
 
 class Skip(Exception):
@@ -134,7 +137,10 @@ class Arrangement:
 class Method(Spec):
     """A federated algorithm. Fields are its hyper-parameters; the docstring gives paper, objective and messages."""
 
-    task: ClassVar[Literal["node", "graph"]] = "node"  # the kind of federation it is defined for
+    task: ClassVar[Goal] = "node"  # the kind of federation it is defined for
+    # Does a method of nodes classify graphs too? It does if all it looks at is rows, labels, models and losses, and
+    # no edge, feature or neighbour. Each class says it of itself, no subclass inherits it.
+    graphwise: ClassVar[bool] = False
     delivers: ClassVar[Literal["global", "personal"]] = "global"
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
@@ -144,11 +150,16 @@ class Method(Spec):
 
     # -- where it applies -------------------------------------------------------------------------------------------
 
+    @classmethod
+    def tasks(cls) -> tuple[Goal, ...]:
+        """The kinds of federation that it is for."""
+        return (cls.task, "graph-classification") if vars(cls).get("graphwise", False) else (cls.task,)
+
     def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
         """Why the method does not apply to this federation or these backbones, or None. Part of the contract."""
-        if federation.task != self.task:
-            what = {"node": "node classification", "graph": "sets of graphs"}
-            return f"{self.name} is defined for {what[self.task]}, not for {what[federation.task]}"
+        if federation.task not in self.tasks():
+            defined = " and ".join(WHAT[task] for task in self.tasks())
+            return f"{self.name} is defined for {defined}, not for {WHAT[federation.task]}"
         if len(backbones) > 1 and not self.heterogeneous:
             return f"{self.name} averages whole models and cannot mix architectures"
         return None

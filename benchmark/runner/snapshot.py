@@ -8,7 +8,6 @@ from itertools import islice
 import numpy as np
 import torch
 
-from ...datasets.federation import NodeData
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch
 from ..engine.cohort import Cohort
@@ -85,12 +84,11 @@ class _Watched(Network):
 
 
 def _nodes(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
-    """A node task: all labels, the test nodes, and (N, h) of all nodes, one model at a time.
+    """What is classified: all labels, the test nodes (graphs), and (N, h) of all, one model at a time.
 
     None instead where the method has another way to a prediction.
     """
     federation = evaluator.original
-    assert isinstance(federation.whole, NodeData)
     batch, _ = evaluator.beyond("global")
 
     @torch.no_grad()
