@@ -155,9 +155,10 @@ class Cohort:
         """The input features of all clients, where they are the same in each step."""
         return self.batch.x
 
-    def sq_distance(self, other: Params) -> torch.Tensor:
-        """(K,) squared 2-norm between what each client trains and `other`, which gets no gradient."""
-        return sum_squares({n: v - other[n].detach() for n, v in self.params.items() if not is_statistic(n)})
+    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
+        """(K,) squared 2-norm between the models (or others that are trained) and `other`, which gets no gradient."""
+        own = self.params if params is None else params
+        return sum_squares({n: v - other[n].detach() for n, v in own.items() if not is_statistic(n)})
 
     # -- training ---------------------------------------------------------------------------------------------------
 
