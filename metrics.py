@@ -53,8 +53,8 @@ class Metrics(BaseModel):
     score_metric: Annotated[str, Column(needed=True)] = Field(
         "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
     )
-    val: Annotated[Fraction, Column(always="node graph-classification", measure="val", floor=0.01, curve="val")] = Field(
-        None, description="the validation metric that selected the round"
+    val: Annotated[Fraction, Column(always="node graph-classification", measure="val", floor=0.01, curve="val")] = (
+        Field(None, description="the validation metric that selected the round")
     )
     macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
         None, description="F1 over classes on a client's test nodes, mean over clients"

@@ -59,7 +59,11 @@ def _facts(kind: str, cls: type[Any]) -> dict[str, str]:
         return {}
     own = family(cls.name)
     meaning = f" ({MEANING[own]})" if own in MEANING else ""
-    facts = {"in short": deed(cls.name), "family": f"{own}{meaning}", "for": " and ".join(WHAT[task] for task in cls.tasks())}
+    facts = {
+        "in short": deed(cls.name),
+        "family": f"{own}{meaning}",
+        "for": " and ".join(WHAT[task] for task in cls.tasks()),
+    }
     return {key: value for key, value in facts.items() if value}
 
 

@@ -100,7 +100,8 @@ class Federation:
     """A dataset cut into clients, with the whole dataset for the server's evaluation.
 
     whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" of nodes, or of graphs where these are
-    classified; empty where they are clustered. With overlapping clients the masks agree: no node is a training node of one client and a test node of another.
+    classified; empty where they are clustered. With overlapping clients the masks agree: no node is a training node of
+    one client and a test node of another.
     partition_hash: sha256 over which client holds which node or graph and in which split part.
     notes: what a reader of the results must know ("client 3 has no training node", ...).
     """

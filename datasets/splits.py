@@ -25,7 +25,7 @@ NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
 class SplitResult:
     """role: int8 (N,), -1 none, 0 train, 1 val, 2 test. whole: bool masks (N,). clients: bool masks (n_k,) per client.
 
-    All mask dictionaries have the keys "train", "val", "test"; of a split without labels they are empty and role is all -1.
+    All mask dictionaries have the keys "train", "val", "test"; without labels they are empty and role is all -1.
     """
 
     role: np.ndarray

@@ -38,7 +38,9 @@ class CountClassifier(Untrained):
         batch = graph_rows(cohort.batch)
         binary = [((own == 0) | (own == 1)).all(0) for own in batch.of.x.split(batch.of.sizes)]
         counted = torch.stack([own if own.any() else ~own for own in binary]).float()
-        apart = zip(*map(batch.per_client, (label_counts(batch, counted), batch.label, batch.masks["train"])), strict=True)
+        apart = zip(
+            *map(batch.per_client, (label_counts(batch, counted), batch.label, batch.masks["train"])), strict=True
+        )
         found = [classifier(counts[train], label[train], cohort.classes) for counts, label, train in apart]
         weight, bias = (torch.stack(own) for own in zip(*found, strict=True))
         cohort.state["model"] = {"counted": counted, "weight": weight, "bias": bias}

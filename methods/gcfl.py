@@ -104,7 +104,8 @@ class GCFL(LocalTraining):
         return fresh
 
     def personal_model(self, cohort: Cohort) -> Params | None:
-        return cohort.received["model"]  # type: ignore[no-any-return]
+        model: Params = cohort.received["model"]
+        return model
 
 
 @METHODS.register("gcfl+")

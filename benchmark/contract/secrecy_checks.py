@@ -87,7 +87,9 @@ def _others(trial: Trial, exchange: Exchange, cohort: Cohort, mine: set[int]) ->
         yield truth if client in mine else own
     for other in exchange.cohorts:
         yield [member for client, member in zip(other.clients, other.members, strict=True) if client not in mine]
-        yield [vars(other).get(name) for name in ("batch", "data", "stack", "stacked", "minibatch") if other is not cohort]
+        yield [
+            vars(other).get(name) for name in ("batch", "data", "stack", "stacked", "minibatch") if other is not cohort
+        ]
 
 
 def _kept_in_class(method: Method) -> list[object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -21,7 +23,7 @@ def min_cut(weight: np.ndarray) -> tuple[list[int], list[int]]:
     first. weight: (n, n) symmetric, at least 0; n at least 2."""
     import networkx as nx  # a quarter of a second to import: only where it is needed
 
-    graph = nx.Graph()
+    graph: Any = nx.Graph()
     count = len(weight)
     graph.add_weighted_edges_from((i, j, float(weight[i, j])) for i in range(count) for j in range(i + 1, count))
     _, sides = nx.stoer_wagner(graph)

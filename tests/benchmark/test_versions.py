@@ -129,7 +129,8 @@ def test_moving_a_definition_changes_nothing() -> None:
 
 
 def test_saying_what_a_class_is_for_changes_no_version() -> None:
-    text = "class M:\n    graphwise = True\n    rate = 2\n\n    def f(self):\n        graphwise = 1\n        return graphwise\n"
+    head = "class M:\n    graphwise = True\n    rate = 2\n\n"
+    text = head + "    def f(self):\n        graphwise = 1\n        return graphwise\n"
 
     def version(own: str) -> str | None:
         return source_hash(reader(lambda m: (own, False) if m == "p.a" else None), "p.a", "M")

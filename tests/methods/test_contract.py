@@ -178,7 +178,9 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
 
 GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
-    **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "gcfl"), scalars(CLASSIFIER)),
+    **dict.fromkeys(
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "gcfl"), scalars(CLASSIFIER)
+    ),
     "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
     "lg-fedavg": scalars(GRAPH_HEAD),

@@ -39,7 +39,9 @@ class GraphEvaluator(Evaluator):
         federation = blind(self.original, training=False) if hidden else self.original
         whole, clients = federation.whole, [own for own in federation.clients if isinstance(own, GraphClient)]
         assert isinstance(whole, GraphSetData)
-        held = range(len(whole.graphs)) if data == "global" else sorted(i for c in clients for i in c.global_id.tolist())
+        held = (
+            range(len(whole.graphs)) if data == "global" else sorted(i for c in clients for i in c.global_id.tolist())
+        )
         ids = clients[0].global_id.new_tensor(list(held))
         masks = {part: mask[ids] for part, mask in federation.masks.items()}
         return GraphClient([whole.graphs[i] for i in held], whole.label[ids], ids, masks)

@@ -11,7 +11,6 @@ from ..cohort import Cohort
 from .graphcohort import cut
 from .rows import GraphRows, LabelledStack
 
-
 Shown = tuple[GraphRows, tuple[GraphRows, ...]]  # a cohort's `batch` and `data`
 NOBODY = np.empty(0, np.int64)
 

@@ -41,7 +41,7 @@ class NodesOfGraphs(Batch):
         return NodesOfGraphs(self.of, x)
 
     @cached_property
-    def graph(self) -> dgl.DGLGraph:  # type: ignore[override]
+    def graph(self) -> dgl.DGLGraph:
         matrix = self.of.view(neighbours).scipy().tocoo()
         ends = torch.from_numpy(matrix.col.astype(np.int64)), torch.from_numpy(matrix.row.astype(np.int64))
         return dgl.graph(ends, num_nodes=matrix.shape[0])
