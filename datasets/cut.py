@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from .features import Rows
-from .federation import Data, Federation, GraphClient, NodeClient, NodeData
+from ..registry import UserError
+from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData
 from .partitioning import PartitionSpec
 from .seeds import derive
 from .splits import SplitResult, SplitSpec
@@ -31,7 +32,7 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         held = [_node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
         held = [
-            GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks)
+            GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks, _classes(data, ids))
             for ids, masks in zip(parts, roles.clients, strict=True)
         ]
     return Federation(
@@ -42,6 +43,16 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         seed=seed,
         notes=_notes(roles, data.task),
     )
+
+
+def _classes(data: GraphSetData, ids: np.ndarray) -> int:
+    """How many classes a client's labels have where the sets have spaces of their own. UserError where it has two."""
+    if data.owner is None or not data.spaces:
+        return 0
+    owners = data.owner[ids].unique().tolist()
+    if len(owners) > 1:
+        raise UserError(f"{data.name!r} has sets with classes of their own, which no client can mix; use partition own")
+    return data.spaces[owners[0]][1]
 
 
 def _node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:

@@ -53,7 +53,11 @@ class NodeData:
 
 @dataclass(frozen=True)
 class GraphSetData:
-    """A set of small graphs with a label each. graphs[i].ndata["feat"]: float32 (n_i, d); label: int64 (graphs,)."""
+    """A set of small graphs with a label each. graphs[i].ndata["feat"]: float32 (n_i, d); label: int64 (graphs,).
+
+    owner: the client of each graph, int64 (graphs,), where the dataset comes with clients. spaces: for each of these
+    (features, classes) of its own, where they are not everybody's; `num_classes` and d are then the largest.
+    """
 
     name: str
     graphs: list[dgl.DGLGraph]
@@ -63,6 +67,9 @@ class GraphSetData:
     source: str
     synthetic: bool = False
     options: dict[str, object] = field(default_factory=dict)
+
+    owner: torch.Tensor | None = None
+    spaces: tuple[tuple[int, int], ...] = ()
 
     task: Literal["graph"] = "graph"
 
@@ -87,12 +94,14 @@ class GraphClient:
     """What one client holds of a graph set: its graphs, their labels (n,) and their places in the whole set (n,).
 
     masks: bool (n,) "train", "val", "test", where graphs are classified; empty where they are clustered.
+    classes: how many its own labels have, where clients have label spaces of their own; 0: the federation's.
     """
 
     graphs: list[dgl.DGLGraph]
     label: torch.Tensor
     global_id: torch.Tensor
     masks: dict[str, torch.Tensor] = field(default_factory=dict)
+    classes: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,11 @@ class Federation:
     @property
     def task(self) -> Goal:
         return "graph-classification" if self.whole.task == "graph" and self.masks else self.whole.task
+
+    @property
+    def domains(self) -> bool:
+        """Whether clients have features and classes of their own."""
+        return isinstance(self.whole, GraphSetData) and bool(self.whole.spaces)
 
     @property
     def scored_by(self) -> Measure:

@@ -31,6 +31,7 @@ class CountClassifier(Untrained):
     """
 
     task = "graph-classification"
+    domainwise = True
     delivers = "personal"
     heterogeneous = False
 

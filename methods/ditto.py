@@ -24,6 +24,7 @@ class Ditto(FedAvg):
 
     delivers = "personal"
     graphwise = True
+    domainwise = True
 
     lam: float = Field(
         1.0,

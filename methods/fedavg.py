@@ -46,6 +46,7 @@ class Local(LocalTraining):
     """
 
     graphwise = True
+    domainwise = True
 
     delivers = "personal"
     heterogeneous = True
@@ -68,6 +69,7 @@ class FedAvg(LocalTraining):
     """
 
     graphwise = True
+    domainwise = True
 
     def open(self, server: Server) -> Download:
         server.state["model"] = server.initial_model()

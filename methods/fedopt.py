@@ -25,6 +25,7 @@ class FedOpt(FedAvg):
     """
 
     graphwise = True
+    domainwise = True
 
     server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = Field(
         "sgd",
@@ -71,6 +72,7 @@ class FedAdam(FedOpt):
     """
 
     graphwise = True
+    domainwise = True
 
     server_optimiser: Literal["adam"] = Field("adam", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")
@@ -81,6 +83,7 @@ class FedYogi(FedOpt):
     """FedOpt with Yogi on the server (FedYogi of Reddi et al.), with the settings of FedAdam. Messages as FedAvg."""
 
     graphwise = True
+    domainwise = True
 
     server_optimiser: Literal["yogi"] = Field("yogi", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")

@@ -21,6 +21,7 @@ class FedProx(FedAvg):
     """
 
     graphwise = True
+    domainwise = True
 
     mu: float = Field(
         0.01,

@@ -103,6 +103,7 @@ class FedStar(LocalTraining):
     """
 
     task = "graph-classification"
+    domainwise = True
     delivers = "personal"
 
     walks: int = Field(16, ge=1, description="steps of the random walks in a node's code (released code: 16)")

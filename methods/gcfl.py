@@ -34,6 +34,7 @@ class GCFL(LocalTraining):
     """
 
     task = "graph-classification"
+    domainwise = True
     delivers = "personal"
 
     eps1: float = Field(
@@ -118,6 +119,8 @@ class GCFLPlus(GCFL):
     Messages: as GCFL, and up with the model one scalar, the 2-norm of the last minibatch's gradient (`series`
     "gradient", the released GCFL+); or none, for the server has the norms of the updates ("update", its variant).
     """
+
+    domainwise = True
 
     length: int = Field(10, ge=2, description="rounds that are compared (released code: 10; its scripts: 5 and 10)")
     series: Literal["gradient", "update"] = Field(

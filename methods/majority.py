@@ -49,6 +49,7 @@ class Majority(Untrained):
     """
 
     graphwise = True
+    domainwise = True
 
     delivers = "personal"
 

@@ -26,6 +26,7 @@ class MOON(FedAvg):
     """
 
     graphwise = True
+    domainwise = True
 
     mu: float = Field(
         1.0,

@@ -44,6 +44,7 @@ def trials() -> tuple[Trial, ...]:
         Trial("overlapping clients", overlapping_federation(), gcn),
         Trial("sets of graphs", graph_federation(), gcn, sets),
         Trial("graphs to classify", without_training(labelled_graphs(), 2), gin, sets),
+        Trial("clients of their own domains", domains_federation(), gin, sets),
     )
 
 
@@ -80,6 +81,21 @@ def labelled_graphs() -> Federation:
     split = SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
     partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
     return build_federation(rings_and_trees(140), partition, split, 4, 3)
+
+
+@cache
+def domains_federation() -> Federation:
+    """Three clients of rings and trees; one has fewer features than the others, and tells large rings from small."""
+    data = rings_and_trees(80)
+    owner = torch.arange(80).clamp(max=69) // 25
+    large = torch.tensor([graph.num_nodes() > 15 for graph in data.graphs])
+    label = torch.where((owner == 1) & large & (data.label == 1), 2, data.label)
+    for graph, own in zip(data.graphs, owner.tolist(), strict=True):
+        if own == 1:
+            graph.ndata["feat"][:, 4:] = 0
+    data = replace(data, label=label, num_classes=3, owner=owner, spaces=((6, 2), (4, 3), (6, 2)))
+    split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
+    return build_federation(data, PARTITIONS.build("own"), split, 3, 0)
 
 
 def rings_and_trees(count: int) -> GraphSetData:

@@ -55,7 +55,7 @@ def _seen_of(label: torch.Tensor, masks: dict[str, torch.Tensor], training: bool
 def _blinded_set(client: GraphClient, training: bool) -> GraphClient:
     graphs = [_copy(graph) for graph in client.graphs]
     masks = {part: mask.clone() for part, mask in client.masks.items()}
-    return GraphClient(graphs, _seen_of(client.label, masks, training), client.global_id.clone(), masks)
+    return GraphClient(graphs, _seen_of(client.label, masks, training), client.global_id.clone(), masks, client.classes)
 
 
 def _copy(graph: dgl.DGLGraph) -> dgl.DGLGraph:

@@ -25,7 +25,7 @@ from .graphs.graphcohort import GraphCohort, cut
 from .graphs.graphmodel import graph_models
 from .graphs.labelledcohort import LabelledGraphCohort
 from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
-from .method import Arrangement, Common, Method, Phase, Server, Step
+from .method import Arrangement, Common, Method, Phase, Server, Step, at_home, crossing
 from .network import Network
 from .privacy import Privacy
 from .random import Streams, stream
@@ -36,6 +36,7 @@ from .timing import section
 # `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
 FEW_BYTES = 32 * 2**20
 COHORT_BYTES = 64 * 2**20
+MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of what is kept of them in a client's state
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 
@@ -110,7 +111,7 @@ class Exchange:
         clients = len(federation.clients)
         self.server = Server(
             backbones, federation.num_features, federation.num_classes, clients, config, seed,
-            stream(seed, "server"), task.sizes(federation, config), list(range(clients)),
+            stream(seed, "server"), task.sizes(federation, config), list(range(clients)), domains=federation.domains,
         )  # fmt: skip
         size = cohort_size or _fitting_cohort(self.server, federation)
         streams = Streams(seed, range(clients), {})
@@ -128,6 +129,8 @@ class Exchange:
         self.privacy = Privacy(config, self.server)
         for cohort in self.cohorts:
             method.prepare(cohort)
+            if self.server.domains:
+                cohort.state[HOME] = {name: value.clone() for name, value in at_home(cohort.params).items()}
         self._message: Download = method.open(self.server)
         self._addressed = self.server.participants
 
@@ -171,9 +174,11 @@ class Exchange:
             active.round = self.server.round
             active.received = deliver(self._message, active.clients, self._addressed)
             self._count(self.download_bytes, active, active.received)
+            self._completed(active)
             active.shared = shared
             with section("client half"):
-                upload = self.privacy.clipped(step.client(active), active.received, self._message)
+                upload = self._sent(active, step.client(active))
+                upload = self.privacy.clipped(upload, active.received, self._message)
             active.shared = None
             self._count(self.upload_bytes, active, upload)
             seal.close(upload, "an upload")
@@ -187,6 +192,18 @@ class Exchange:
                 chosen,
             )
         seal.check()
+
+    def _sent(self, cohort: Cohort, upload: Tree) -> Tree:
+        """An upload without the layers that clients of their own domains keep; they are remembered."""
+        if not self.server.domains or MODEL not in upload:
+            return upload
+        cohort.state[HOME] = {name: value.clone() for name, value in at_home(upload[MODEL]).items()}
+        return {**upload, MODEL: crossing(upload[MODEL])}
+
+    def _completed(self, cohort: Cohort) -> None:
+        """Where clients have domains of their own, a received model gets the layers that each of them has kept."""
+        if self.server.domains and MODEL in cohort.received:
+            cohort.received = {**cohort.received, MODEL: cohort.received[MODEL] | cohort.state[HOME]}
 
     def _shared(self, step: Step) -> Any:
         if step.shared is None:
@@ -212,6 +229,7 @@ class Exchange:
         personal = []
         for cohort in self.cohorts:
             cohort.received = deliver(self._message, cohort.clients, self._addressed, partial=True)
+            self._completed(cohort)
             model = self.method.personal_model(cohort)
             if model is not None:
                 personal.append(model)

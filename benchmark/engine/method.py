@@ -50,6 +50,7 @@ class Server:
     participants: list[int] = field(default_factory=list)
     round: int = 0  # 1-based, within the phase
     state: dict[str, Any] = field(default_factory=dict)
+    domains: bool = False  # clients have features and classes of their own, and so the layers that meet these
 
     @property
     def weights(self) -> torch.Tensor:
@@ -59,7 +60,21 @@ class Server:
 
     def initial_model(self, backbone: Backbone | None = None) -> Params:
         """The common initial parameters, without a client axis."""
-        return initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
+        found = initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
+        return crossing(found) if self.domains else found
+
+
+OWN_LAYERS = ("input.", "post.", "head.")  # where clients have features and classes of their own, these stay at home
+
+
+def crossing(params: Params) -> Params:
+    """The parameters but those of layers that clients of their own domains keep."""
+    return {name: value for name, value in params.items() if not name.startswith(OWN_LAYERS)}
+
+
+def at_home(params: Params) -> Params:
+    """The others."""
+    return {name: value for name, value in params.items() if name.startswith(OWN_LAYERS)}
 
 
 @section("aggregation")
@@ -141,6 +156,9 @@ class Method(Spec):
     # Does a method of nodes classify graphs too? It does if all it looks at is rows, labels, models and losses, and
     # no edge, feature or neighbour. Each class says it of itself, no subclass inherits it.
     graphwise: ClassVar[bool] = False
+    # Does it work where each client has features and classes of its own? What crosses must then be models, whose first
+    # and last layers the exchange keeps at home. Said by each class of itself too.
+    domainwise: ClassVar[bool] = False
     delivers: ClassVar[Literal["global", "personal"]] = "global"
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
@@ -160,6 +178,8 @@ class Method(Spec):
         if federation.task not in self.tasks():
             defined = " and ".join(WHAT[task] for task in self.tasks())
             return f"{self.name} is defined for {defined}, not for {WHAT[federation.task]}"
+        if federation.domains and not vars(type(self)).get("domainwise", False):
+            return f"{self.name} exchanges more than encoders, and the clients' features and classes are their own"
         if len(backbones) > 1 and not self.heterogeneous:
             return f"{self.name} averages whole models and cannot mix architectures"
         return None

@@ -3,7 +3,7 @@
 Read from the text, nothing is imported: so it can be asked of any commit. The normal form keeps what computes. Which
 module a definition stands in, imports, comments, docstrings, a field's description and the range that it is tuned
 over, annotations of functions, what a type checker wants (`assert isinstance`, `cast`), timing (`section`) and that a
-method of nodes is for graphs too (`graphwise`) have no part in it.
+method of nodes is for graphs too (`graphwise`, `domainwise`) have no part in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib.util import resolve_name
 Source = Callable[[str], tuple[str, bool] | None]  # module -> its text and whether it is a package; None: not ours
 IGNORED = {"ctx", "kind", "type_comment", "type_params", "type_ignores"}  # of a node: they depend on Python's version
 NARROWING, CAST, TIMING, FIELD = "isinstance", "cast", "section", "Field"
-SAID = ("graphwise",)  # of a class: what it is for, which changes no number where it already ran
+SAID = ("graphwise", "domainwise")  # of a class: what it is for, which changes no number where it already ran
 TOLD = ("description", "json_schema_extra")  # what a field says of itself and nothing computes with
 
 Import = tuple[str, str]  # module, name there; "" for the module itself

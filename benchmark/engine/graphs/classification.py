@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
+from ..backbones import Params
 from ..batch import Rows
 from ..blind import blind
-from ..evaluate import MEASURES, Evaluator, Target
+from ..evaluate import MEASURES, Evaluator, Models, Scored, Target
+from ..method import at_home
 from .rows import LabelledStack
 
 
@@ -26,6 +28,22 @@ class GraphEvaluator(Evaluator):
     @cached_property
     def _sizes(self) -> list[int]:
         return [len(own.graphs) for own in self.original.clients if isinstance(own, GraphClient)]
+
+    def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
+        """As for nodes; None too on several sets at once, of which each has classes of its own."""
+        if not self.original.domains:
+            return super().score(models, model, data, with_loss=with_loss)
+        if data != "local":
+            return None
+        if model == "global" and models.server is not None:
+            models = Models(None, [self._whole(models, place) for place in range(len(self.cohorts))])
+            return super().score(models, "personal", data, with_loss=with_loss)
+        return super().score(models, model, data, with_loss=with_loss)
+
+    def _whole(self, models: Models, place: int) -> Params:
+        """The server's encoder between the first and last layers of each client of a cohort."""
+        own = at_home((models.personal or [])[place])
+        return own | models.expanded(len(self.cohorts[place]))
 
     def beyond(self, data: str) -> tuple[Rows, Target]:  # type: ignore[override]
         """The whole set ("global"), or all graphs that some client holds ("union")."""

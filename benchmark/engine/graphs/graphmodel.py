@@ -56,7 +56,8 @@ class GraphModel(Backbone):
     def classified(self, params: Params, batch: GraphRows, h: torch.Tensor, streams: Streams | None) -> Forward:
         """What becomes of the nodes' values (N, h)."""
         z = affine(params, "post", self.pooled(h, batch), batch)
-        return Forward(affine(params, "head", self.active(z, batch.sizes, streams), batch), [z])
+        logits = affine(params, "head", self.active(z, batch.sizes, streams), batch)
+        return Forward(batch.own_classes(logits), [z])
 
     @section("pooling")
     def pooled(self, h: torch.Tensor, batch: GraphRows) -> torch.Tensor:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from ..backbones import Params
 from ..cohort import Cohort
+from ..method import crossing
 from .graphcohort import cut
 from .rows import GraphRows, LabelledStack
 
@@ -35,7 +37,8 @@ class LabelledGraphCohort(Cohort):
         every = self.stacked.rows(picks)
         if not self.network.heterogeneous:
             return every, (every,)
-        return every, tuple(self.stacked.rows([picks[p] for p in group.positions]) for group in self.network.groups)
+        groups = [group.positions for group in self.network.groups]
+        return every, tuple(self.stacked.rows([picks[p] for p in group], group) for group in groups)
 
     def _show(self, shown: Shown) -> None:
         self.batch, self.data = shown  # type: ignore[assignment]
@@ -46,6 +49,10 @@ class LabelledGraphCohort(Cohort):
         if positions:
             part.stacked.stack.adopt(self.stacked.stack, np.concatenate([self.stacked.held[p] for p in positions]))
         return part
+
+    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
+        own = self.params if params is None else params
+        return super().sq_distance(other, crossing(own) if any(self.stacked.classes) else own)
 
     @property
     def inputs(self) -> None:

@@ -21,6 +21,9 @@ from ..ops import SparseMatrix
 from .graphsets import GraphBatch, GraphStack, neighbours, normalised
 
 
+FOREIGN = -1e9  # the logit of a class that a client has not
+
+
 class NodesOfGraphs(Batch):
     """The nodes of B graphs as the batch that backbones know; matrices are cut from the stack, not made anew.
 
@@ -64,12 +67,13 @@ class NodesOfGraphs(Batch):
 @dataclass(frozen=True, eq=False)
 class GraphRows(Rows):
     """B graphs of K clients, each a row. sizes: graphs of each client. label, masks: (B,); global_id: (B,) their places
-    in the set."""
+    in the set. classes: how many the labels of each client have; 0: all."""
 
     of: GraphBatch
     label: torch.Tensor
     masks: dict[str, torch.Tensor]
     global_id: torch.Tensor
+    classes: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -85,6 +89,14 @@ class GraphRows(Rows):
         """(B,) nodes of each graph."""
         return torch.from_numpy(self.of.lengths)
 
+    def own_classes(self, logits: torch.Tensor) -> torch.Tensor:
+        """(B, C) logits, out of the question for classes that a client's own label space has not."""
+        if not any(self.classes):
+            return logits
+        many = torch.tensor([own or logits.shape[1] for own in self.classes])
+        foreign = torch.arange(logits.shape[1]) >= many.unsqueeze(1)
+        return logits.masked_fill(foreign[self.owner], FOREIGN)
+
 
 class LabelledStack:
     """All graphs of some clients, stacked once, with their labels and masks: what batches of rows are cut from."""
@@ -95,10 +107,13 @@ class LabelledStack:
         self.global_id = torch.cat([client.global_id for client in clients])
         parts = clients[0].masks
         self.masks = {part: torch.cat([client.masks[part] for client in clients]) for part in parts}
+        self.classes = tuple(client.classes for client in clients)
         self.held = np.split(np.arange(len(self.label)), np.cumsum([len(client.graphs) for client in clients])[:-1])
 
-    def rows(self, picks: Sequence[np.ndarray]) -> GraphRows:
-        """Some of the graphs. picks: for each client the numbers of its graphs in the stack; may be empty."""
+    def rows(self, picks: Sequence[np.ndarray], clients: Sequence[int] | None = None) -> GraphRows:
+        """Some of the graphs. picks: for each client the numbers of its graphs in the stack; may be empty. clients:
+        whose they are (None: of all)."""
+        classes = self.classes if clients is None else tuple(self.classes[k] for k in clients)
         at = torch.from_numpy(np.concatenate(picks).astype(np.int64))
         masks = {part: mask[at] for part, mask in self.masks.items()}
-        return GraphRows(self.stack.batch(picks), self.label[at], masks, self.global_id[at])
+        return GraphRows(self.stack.batch(picks), self.label[at], masks, self.global_id[at], classes)
