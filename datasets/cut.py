@@ -32,7 +32,9 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         held = [_node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
         held = [
-            GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks, _classes(data, ids))
+            GraphClient(
+                [data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks, _classes(data, ids)
+            )
             for ids, masks in zip(parts, roles.clients, strict=True)
         ]
     return Federation(

@@ -197,7 +197,8 @@ class Exchange:
         """An upload without the layers that clients of their own domains keep; they are remembered."""
         if not self.server.domains or MODEL not in upload:
             return upload
-        cohort.state[HOME] = {name: value.clone() for name, value in at_home(upload[MODEL]).items()}
+        kept = at_home(upload[MODEL]) or at_home(cohort.params)  # of a method that does not send them, as they stand
+        cohort.state[HOME] = {name: value.clone() for name, value in kept.items()}
         return {**upload, MODEL: crossing(upload[MODEL])}
 
     def _completed(self, cohort: Cohort) -> None:
