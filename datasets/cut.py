@@ -9,8 +9,8 @@ import dgl
 import numpy as np
 import torch
 
-from .features import Rows
 from ..registry import UserError
+from .features import Rows
 from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData
 from .partitioning import PartitionSpec
 from .seeds import derive
@@ -51,10 +51,11 @@ def _classes(data: GraphSetData, ids: np.ndarray) -> int:
     """How many classes a client's labels have where the sets have spaces of their own. UserError where it has two."""
     if data.owner is None or not data.spaces:
         return 0
-    owners = data.owner[ids].unique().tolist()
+    owners = np.unique(data.owner.numpy()[ids])
     if len(owners) > 1:
         raise UserError(f"{data.name!r} has sets with classes of their own, which no client can mix; use partition own")
-    return data.spaces[owners[0]][1]
+    _, classes = data.spaces[int(owners[0])]
+    return classes
 
 
 def _node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:

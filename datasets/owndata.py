@@ -24,7 +24,7 @@ from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content
 from .features import Preprocessing
-from .federation import Data, NodeData, Task
+from .federation import Data, NodeData
 from .ownarchive import ARCHIVE
 from .ownfiles import read
 from .owntables import EDGES, NODES

@@ -107,7 +107,7 @@ class Features:
         return made
 
 
-class Rows:
+class LabelledRows:
     """What is classified, nodes or graphs: N rows of K clients one after the other, with labels and masks.
 
     sizes: rows of each client. label: (N,); masks: bool (N,) for "train", "val", "test".
@@ -152,7 +152,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Batch(Rows):
+class Batch(LabelledRows):
     """The graphs of K clients as one program sees them: a row is a node.
 
     graph: batched DGLGraph, N nodes, without self-loops. x: input features. sizes: nodes of each client. label: (N,);

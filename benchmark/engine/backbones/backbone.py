@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 
 from ....registry import Registry, Spec, tunable
-from ..batch import Batch, Features, Rows
+from ..batch import Batch, Features, LabelledRows
 from ..ops import dropout, segment_add, segment_product
 from ..random import Streams
 
@@ -108,11 +108,11 @@ def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:
     return torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
 
 
-def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: Rows) -> torch.Tensor:
+def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRows) -> torch.Tensor:
     """(N, in) x (K, in, out) -> (N, out), sparse or dense rows."""
     return h @ weight if isinstance(h, Features) else segment_product(h, weight, batch.sizes)
 
 
-def affine(params: Params, name: str, h: torch.Tensor | Features, batch: Rows) -> torch.Tensor:
+def affine(params: Params, name: str, h: torch.Tensor | Features, batch: LabelledRows) -> torch.Tensor:
     """Each client's rows through its own linear layer `name`."""
     return segment_add(product(h, params[f"{name}.weight"], batch), params[f"{name}.bias"], batch.sizes)

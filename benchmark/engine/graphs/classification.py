@@ -6,7 +6,7 @@ from functools import cached_property
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
 from ..backbones import Params
-from ..batch import Rows
+from ..batch import LabelledRows
 from ..blind import blind
 from ..evaluate import MEASURES, Evaluator, Models, Scored, Target
 from ..method import at_home
@@ -45,7 +45,7 @@ class GraphEvaluator(Evaluator):
         own = at_home((models.personal or [])[place])
         return own | models.expanded(len(self.cohorts[place]))
 
-    def beyond(self, data: str) -> tuple[Rows, Target]:  # type: ignore[override]
+    def beyond(self, data: str) -> tuple[LabelledRows, Target]:  # type: ignore[override]
         """The whole set ("global"), or all graphs that some client holds ("union")."""
         if data not in self._graphs:
             shown, truth = self._set(data, hidden=True), self._set(data, hidden=False)

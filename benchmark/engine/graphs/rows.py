@@ -16,10 +16,9 @@ import scipy.sparse as sp
 import torch
 
 from ....datasets.federation import GraphClient
-from ..batch import Batch, Features, Rows
+from ..batch import Batch, Features, LabelledRows
 from ..ops import SparseMatrix
 from .graphsets import GraphBatch, GraphStack, neighbours, normalised
-
 
 FOREIGN = -1e9  # the logit of a class that a client has not
 
@@ -65,7 +64,7 @@ class NodesOfGraphs(Batch):
 
 
 @dataclass(frozen=True, eq=False)
-class GraphRows(Rows):
+class GraphRows(LabelledRows):
     """B graphs of K clients, each a row. sizes: graphs of each client. label, masks: (B,); global_id: (B,) their places
     in the set. classes: how many the labels of each client have; 0: all."""
 
