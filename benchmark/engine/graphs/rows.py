@@ -20,7 +20,7 @@ from ..batch import Batch, Features, LabelledRows
 from ..ops import SparseMatrix
 from .graphsets import GraphBatch, GraphStack, neighbours, normalised
 
-FOREIGN = -1e9  # the logit of a class that a client has not
+FOREIGN = -1e30  # the logit of a class that a client has not: below any other, and many add up to a finite sum
 
 
 class NodesOfGraphs(Batch):
