@@ -88,6 +88,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     if dry_run:
         for line in outline(plan.todo):
             console.print(line, soft_wrap=True)
+        _tell_cost(job, plan, console)
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
@@ -103,6 +104,13 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     console.print(end, soft_wrap=True)
     complete = summary.ok and len(left.items) == len(plan.items)
     return 0 if complete and not plan.counts()["failed"] else 1
+
+
+def _tell_cost(job: Job, plan: Plan, console: Console) -> None:
+    from ..runner.cost import Costs, told
+
+    if plan.todo and (rows := job.store.rows()):
+        console.print(told(Costs(rows).of((item.cell, 1) for item in plan.todo)), soft_wrap=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,9 @@ def tune(
     """
     from ..runner.job import Options
     from ..suites.suitefile import load_suite
+
+    if find_spec("optuna") is None:
+        raise UserError("tune needs Optuna: pip install 'fglbench[tune]'")
     from ..tune.session import Tuner, Wanted
 
     place = out or load_suite(suite).tuned_file
@@ -65,6 +69,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     found = studies(wanted)
     _tell_cost(every := [study for own in found.values() for study in own])
     if dry_run:
+        _tell_hours(tuner, every)
         return 0
     with terminated_as_interrupted():
         number = sum(_tuned(tuner, own) for own in found.values())
@@ -108,3 +113,17 @@ def _tell_cost(found: list[Study]) -> None:
     plain_console().print(table)
     cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
     typer.echo(f"{len(found)} studies: {cells} cells, {rounds} rounds")
+
+
+def _tell_hours(tuner: Tuner, found: list[Study]) -> None:
+    """What they cost, and the suite at what they choose, by the rows of the results folder and of earlier studies."""
+    from ..runner.cost import Costs, told
+    from ..runner.job import Store
+    from ..suites.suitefile import load_suite
+
+    if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
+        costs, suite = Costs(rows), load_suite(found[0].suite).at_own_settings()
+        methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
+        scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
+        typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
+        typer.echo(f"{len(scored)} cells of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")

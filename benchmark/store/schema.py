@@ -145,10 +145,10 @@ class Row(Metrics, Identity):
     def rising(self) -> bool:
         """Whether the number of rounds cut it off: the best one is among the last 5%, and no patience was at an end.
 
-        A run whose last round counts by rule, or for want of a validation value, does not tell.
+        A run whose last round counts by rule, or for want of a validation value, does not tell; a single round neither.
         """
         rounds, best = self.rounds or 0, self.best_round or 0
-        if not self.in_time or self.val is None or self._asked("select") == "last":
+        if rounds == 1 or not self.in_time or self.val is None or self._asked("select") == "last":
             return False
         patience = self._asked("patience")
         patient = not isinstance(patience, int) or rounds - best < patience
