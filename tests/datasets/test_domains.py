@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
-
 import dgl
 import pytest
 import torch
@@ -31,10 +29,10 @@ def toy(name: str, count: int, width: int, classes: int) -> type[GraphSetSpec]:
 
 
 @pytest.fixture
-def sets(registries: None) -> Iterator[str]:
+def sets(registries: None) -> str:
     for name, *sizes in (("toy-a", 8, 3, 2), ("toy-b", 12, 5, 4)):
         DATASETS.register(name)(toy(name, *sizes))  # type: ignore[arg-type]
-    yield "domains:toy-a+toy-b"
+    return "domains:toy-a+toy-b"
 
 
 def test_each_set_keeps_its_own(sets: str) -> None:
