@@ -32,6 +32,9 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     each client's own model on the first m of these nodes. Embeddings are float16, scaled to a largest magnitude of 1
     (t-SNE and CKA do not see a scale). "note": text, why anything of this is missing; "" if nothing is.
     """
+    if evaluator.original.domains:
+        nobody = np.empty(0, np.int64)
+        return {"node": nobody, "label": nobody, "note": np.array("clients have features and classes of their own")}
     look = _graphs if isinstance(evaluator, ClusteringEvaluator) else _nodes
     label, candidates, embed = look(evaluator)
     node = stream(seed, "embeddings").permutation(candidates)[:NODES]

@@ -14,6 +14,7 @@ from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.method import OWN_LAYERS, at_home, crossing
 from fglbench.benchmark.engine.train import begin
+from fglbench.benchmark.runner.snapshot import collect
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData
 from fglbench.methods import METHODS
 
@@ -112,6 +113,22 @@ def test_layers_at_home_are_not_pulled_towards_where_they_were() -> None:
     (cohort,) = after(1, "fedprox").cohorts
     far = {n: v + 1 for n, v in cohort.params.items()}
     assert cohort.sq_distance(far).tolist() == pytest.approx([ENCODER] * 3, rel=1e-4)
+
+
+def test_there_is_no_whole_to_be_scored_on() -> None:
+    with pytest.raises(Skip, match="no whole and no union"):
+        train(domains_federation(), METHODS.build("fedavg"), [GIN], TrainConfig(rounds=1, score_on="global"), 0)
+    kept: dict[str, Any] = {}
+    config = TrainConfig(rounds=1, local_epochs=1)
+    train(
+        domains_federation(),
+        METHODS.build("fedavg"),
+        [GIN],
+        config,
+        0,
+        on_best=lambda *own: kept.update(collect(*own, 0)),
+    )
+    assert len(kept["node"]) == 0 and "of their own" in str(kept["note"])
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddc", "fedproto", "lg-fedavg"])
