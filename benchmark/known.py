@@ -11,6 +11,7 @@ from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
 from ..registry import Parameter, did_you_mean, listed, parameters
 from ..report.families import MEANING, deed, family
+from .engine.method import WHAT
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, installed
 from .suites.suitefile import load_suite, suite_names
@@ -57,7 +58,11 @@ def _facts(kind: str, cls: type[Any]) -> dict[str, str]:
         return {}
     own = family(cls.name)
     meaning = f" ({MEANING[own]})" if own in MEANING else ""
-    facts = {"in short": deed(cls.name), "family": f"{own}{meaning}", "for": f"{cls.task} datasets"}
+    facts = {
+        "in short": deed(cls.name),
+        "family": f"{own}{meaning}",
+        "for": " and ".join(WHAT[task] for task in cls.tasks()),
+    }
     return {key: value for key, value in facts.items() if value}
 
 

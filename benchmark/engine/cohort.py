@@ -140,13 +140,25 @@ class Cohort:
         return x.touched if x.touched.worthwhile else None
 
     @property
+    def at(self) -> slice | torch.Tensor:
+        """The rows of the current step among those that `forward` gives outside of `fit`: what was computed for all
+        rows before training, indexed by this, fits a loss. Here a step sees them all."""
+        return slice(None)
+
+    def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
+        """(K, ...) what the steps of an epoch add up to, as the share of one: divided by each client's steps an epoch,
+        here one."""
+        return value
+
+    @property
     def inputs(self) -> Features | None:
         """The input features of all clients, where they are the same in each step."""
         return self.batch.x
 
-    def sq_distance(self, other: Params) -> torch.Tensor:
-        """(K,) squared 2-norm between what each client trains and `other`, which gets no gradient."""
-        return sum_squares({n: v - other[n].detach() for n, v in self.params.items() if not is_statistic(n)})
+    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
+        """(K,) squared 2-norm between the models (or others that are trained) and `other`, which gets no gradient."""
+        own = self.params if params is None else params
+        return sum_squares({n: v - other[n].detach() for n, v in own.items() if not is_statistic(n)})
 
     # -- training ---------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,9 @@ class Identity(BaseModel):
     suite: Annotated[str, Column(pattern=r"[A-Za-z0-9_+][\w.+-]*")] = Field(
         description="what it is filed under: a suite, or custom for changed settings"
     )
-    task: Literal["node", "graph"] = Field(description="nodes of one graph, or a set of graphs")
+    task: Literal["node", "graph", "graph-classification"] = Field(
+        description="nodes of one graph, a set of graphs that is clustered, or one whose graphs are classified"
+    )
     dataset: str = Field(description="its name")
     dataset_params: Json = Field(description="canonical JSON (sorted keys, no spaces)")
     dataset_fingerprint: Content = Field("", description="sha256 of edges, features, labels and published split")

@@ -258,8 +258,8 @@ def _names(row: Row, cell: Cell) -> Iterator[Problem]:
         parts = [name for name in ours if ours[name] != theirs[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run the cell again"
     cls = DATASETS.cls(row.dataset)
-    if row.task != cls.task:
-        yield f"task {row.task!r}, but {row.dataset} is a {cls.task} dataset", RERUN
+    if row.task != cell.task:
+        yield f"task {row.task!r}, but {row.dataset} under split {row.split} is for {cell.task!r}", RERUN
     if row.has("reference") and row.reference != METHODS.cls(row.method).reference:
         yield f"reference is {row.reference}, which {row.method} is{' not' * row.reference}", RERUN
     if row.status == "ok" and row.synthetic != cls.synthetic:
