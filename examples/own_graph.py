@@ -58,7 +58,7 @@ if __name__ == "__main__":
 # %%
 if __name__ == "__main__":
     cut = fglbench.federation("own:villages", suite="quick", clients=3)
-    label = cut.data.label.numpy()
+    label = cut.whole.label.numpy()
     votes = np.zeros((120, 3), dtype=int)
     for u, v in graph.edges:
         for node, neighbour in ((u, v), (v, u)):

@@ -85,7 +85,7 @@ class StackedOptimiser:
             counts += numbers
         moved = [[stack[column] for stack in stacks] for column in range(2 + len(SLOTS[self.config.optimiser]))]
         if self.config.optimiser == "adam":
-            self._adam(*moved, counts)
+            self._adam(moved[0], moved[1], moved[2], moved[3], counts)
         else:
             self._sgd(*moved)
 
