@@ -37,6 +37,8 @@ def test_data_files_are_listed(setup):
         assert list(folder.glob(pattern)), f"{package}: nothing matches {pattern}"
     shipped = {path for package, pattern in patterns for path in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)}
     assert set((ROOT / "benchmark" / "suites").glob("*.yaml")) <= shipped
+    tables = [path for room in ("benchmark", "datasets", "report") for path in (ROOT / room).rglob("*.csv")]
+    assert [path.name for path in tables if path not in shipped and "tuned" not in path.parts] == []
 
 
 def test_the_version_is_said_once(setup):

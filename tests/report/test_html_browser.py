@@ -94,6 +94,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     started = webdriver.Chrome(options=options, service=Service(driver))
+    started.command_executor.client_config.timeout = 600  # seconds: the machine may have other work
+    started.set_script_timeout(540)
     yield started
     started.quit()
 
@@ -373,7 +375,6 @@ def little(tmp_path_factory: pytest.TempPathFactory, made: SimpleNamespace) -> s
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (360, "light")])
 def test_axe_finds_nothing_serious(chromium: Any, little: str, axe: str, width: int, scheme: str) -> None:
-    chromium.set_script_timeout(110)
     show(chromium, width, 900, scheme)
     chromium.get(little)
     chromium.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
