@@ -1,5 +1,6 @@
 # make run    set up, run the quick suite on real data, write its leaderboard
 # make test   set up with the development tools, then lint (style, types, layers), test, and check that the report is not stale
+# make site   the documentation with the leaderboard's page as a site in build/site, which opens from a file
 # Variables:  PYTHON (an interpreter of Python 3.10 to 3.12), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
 
 FITS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DGLBACKEND := pytorch
 
-.PHONY: help install run test lint clean
+.PHONY: help install run test lint site clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -53,6 +54,15 @@ lint: $(VENV)/.installed-dev
 test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 	@test ! -f results/LEADERBOARD.md || $(BIN)/fglbench report --check
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install -e '.[docs]'
+	@touch $@
+
+site: $(VENV)/.installed-docs
+	$(BIN)/fglbench report --html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site: $(CURDIR)/build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -7,9 +7,11 @@ it together with everything else, through `dgl.distributed`, and does not import
 there, nothing is done. This module imports nothing heavy and runs on any Python, to say so.
 """
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -31,6 +33,26 @@ def keep_graphbolt_out() -> None:
     name = "dgl.graphbolt"
     if "dgl" not in sys.modules and _unloadable():
         sys.modules[name] = ModuleType(name, "Not loaded: it has no library for this torch (see fglbench.foundations).")
+
+
+@contextlib.contextmanager
+def without_distributed_tensors() -> Iterator[None]:
+    """Inside, torch finds that it has no `DTensor`, where that has not been imported yet.
+
+    Before it hands the first operation on a subclass of tensor to that subclass, newer versions of torch ask once for
+    the class of its distributed tensors, and import half of torch and SymPy with it: more than half a second.
+    """
+    name = "torch.distributed.tensor"
+    if name in sys.modules:
+        yield
+        return
+    absent = ModuleType(name, "Not loaded: nothing here is distributed over devices (see fglbench.foundations).")
+    vars(absent)["DTensor"] = type("DTensor", (), {})
+    sys.modules[name] = absent
+    try:
+        yield
+    finally:
+        del sys.modules[name]  # who wants the real one imports it
 
 
 def _unloadable() -> bool:

@@ -28,6 +28,12 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def listed(names: Iterable[str], most: int) -> str:
+    """Names on one line, each once; of more than `most` the first, and how many more there are."""
+    found = list(dict.fromkeys(names))
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
 def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
     """The error for an unknown `name` of a `kind` (a noun, singular), with the nearest of the known `choices`."""
     known = sorted(choices)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..datasets.owndata import announce
 from ..methods import METHODS
 from ..report.compare import Duel, duels
 from ..report.families import deed, family
@@ -52,8 +53,8 @@ def run(
     backbones: Iterable[str] = (),
     seeds: Iterable[int] = (),
     settings: Iterable[str] = (),
-    rerun: Iterable[str] = (),
-    missing_rows: bool = False,
+    data: str | os.PathLike[str] | None = None,
+    rerun: Iterable[str] = (), missing_rows: bool = False,
     results: str | os.PathLike[str] = "results",
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
@@ -61,17 +62,19 @@ def run(
 ) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
-    settings: "key=value" strings, as `--set` takes them. seeds: the seeds themselves. missing_rows: a cell whose data
-    cannot be had gets a row that says so. memory_limit: GiB a worker. plugins: Python files or modules that register
-    methods or datasets; workers import them too. embeddings: keep those of the best round; a finished cell without them
-    runs again. backend: "ray" runs them on a Ray cluster, at `address` where it is not this machine's. One line a cell,
-    in the order of the plan; a cell that failed has its row too. Warns of each dataset that cannot be had, and runs the
-    others. UserError for anything unknown, nothing to run, a folder not to be written.
+    settings: "key=value" strings, as `--set` takes them. data: a folder with a graph of your own
+    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. seeds: the seeds
+    themselves. missing_rows: a cell whose data cannot be had gets a row that says so. memory_limit: GiB a worker.
+    plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
+    those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
+    `address` where it is not this machine's. One line a cell, in the order of the plan; a cell that failed has its
+    row too. Warns of each dataset that cannot be had, and runs the others. UserError for anything unknown, nothing
+    to run, a folder not to be written.
     """
     request = Request(
         suites=tuple(suites), all_suites=all_suites, quick=quick, methods=tuple(methods), datasets=tuple(datasets),
         partitions=tuple(partitions), clients=tuple(clients), splits=tuple(splits), backbones=tuple(backbones),
-        seeds=tuple(seeds), settings=tuple(settings),
+        seeds=tuple(seeds), settings=tuple(settings), own=announce(Path(data), warnings.warn) if data else None,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter
     options = Options(*how, load_plugins(plugins), embeddings, backend, address)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
-from ..registry import Parameter, did_you_mean, parameters
+from ..registry import Parameter, did_you_mean, listed, parameters
 from ..report.families import MEANING, deed, family
+from .engine.method import WHAT
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, installed
 from .suites.suitefile import load_suite, suite_names
@@ -58,7 +58,11 @@ def _facts(kind: str, cls: type[Any]) -> dict[str, str]:
         return {}
     own = family(cls.name)
     meaning = f" ({MEANING[own]})" if own in MEANING else ""
-    facts = {"in short": deed(cls.name), "family": f"{own}{meaning}", "for": f"{cls.task} datasets"}
+    facts = {
+        "in short": deed(cls.name),
+        "family": f"{own}{meaning}",
+        "for": " and ".join(WHAT[task] for task in cls.tasks()),
+    }
     return {key: value for key, value in facts.items() if value}
 
 
@@ -89,15 +93,11 @@ def _suite(name: str) -> Known:
         "seeds": (str(cell.seed) for cell in cells),
         "rounds": (str(cell.training.rounds) for cell in cells),
     }
-    return Known("suite", suite.name, suite.description, facts | {axis: _listed(own) for axis, own in axes.items()})
+    facts |= {axis: listed(own, SHOWN) for axis, own in axes.items()}
+    return Known("suite", suite.name, suite.description, facts)
 
 
 def _mixed(cell: Cell) -> str:
     """The backbones of a cell, each with the number of its turns where there are several."""
     turns = Counter(choice.name for choice in cell.backbones)
     return "+".join(f"{name} x{number}" if number > 1 else name for name, number in turns.items())
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = list(dict.fromkeys(names))
-    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")

@@ -73,7 +73,7 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
     """
     clients = [client for client in federation.clients if isinstance(client, NodeClient)]
     if federation.task != "node":
-        raise UserError(f"{federation.whole.name!r} is a set of graphs, which is scored by clustering, not by classes")
+        raise UserError(f"{federation.whole.name!r} is a set of graphs: only predictions of nodes are scored here")
     whole = not isinstance(predictions, list | tuple) or not all(hasattr(own, "__len__") for own in predictions)
     if whole:
         every = _numbers(predictions, len(federation.whole.label), federation, "the whole graph")

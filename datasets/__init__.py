@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # Each of these files registers what it defines.
-from . import csbm, facts, owndata, partition_graph  # noqa: F401
+from . import csbm, domains, facts, owndata, partition_graph  # noqa: F401
 from .cut import build_federation
 from .describe import Description, describe, label_counts, parts_of, statistics
 from .federation import Data, Federation

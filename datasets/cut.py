@@ -9,8 +9,9 @@ import dgl
 import numpy as np
 import torch
 
+from ..registry import UserError
 from .features import Rows
-from .federation import Data, Federation, GraphClient, NodeClient, NodeData
+from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData
 from .partitioning import PartitionSpec
 from .seeds import derive
 from .splits import SplitResult, SplitSpec
@@ -30,15 +31,31 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         rows = Rows(data.feat)
         held = [_node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
-        held = [GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
+        held = [
+            GraphClient(
+                [data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks, _classes(data, ids)
+            )
+            for ids, masks in zip(parts, roles.clients, strict=True)
+        ]
     return Federation(
         whole=data,
         clients=held,
         masks=roles.whole,
         partition_hash=_hash(parts, roles),
         seed=seed,
-        notes=_notes(roles),
+        notes=_notes(roles, data.task),
     )
+
+
+def _classes(data: GraphSetData, ids: np.ndarray) -> int:
+    """How many classes a client's labels have where the sets have spaces of their own. UserError where it has two."""
+    if data.owner is None or not data.spaces:
+        return 0
+    owners = np.unique(data.owner.numpy()[ids])
+    if len(owners) > 1:
+        raise UserError(f"{data.name!r} has sets with classes of their own, which no client can mix; use partition own")
+    _, classes = data.spaces[int(owners[0])]
+    return classes
 
 
 def _node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
@@ -60,11 +77,12 @@ def _hash(parts: Sequence[np.ndarray], roles: SplitResult) -> str:
     return digest.hexdigest()
 
 
-def _notes(roles: SplitResult) -> tuple[str, ...]:
+def _notes(roles: SplitResult, unit: str) -> tuple[str, ...]:
+    """unit: what is split, node or graph."""
     notes = []
     for part, what in (("train", "training"), ("val", "validation"), ("test", "test")):
         without = [str(client) for client, masks in enumerate(roles.clients) if masks and not masks[part].any()]
         if without:
             subject = f"client {without[0]} has" if len(without) == 1 else f"clients {', '.join(without)} have"
-            notes.append(f"{subject} no {what} node")
+            notes.append(f"{subject} no {what} {unit}")
     return tuple(notes)

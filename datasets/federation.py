@@ -14,7 +14,9 @@ from typing import Literal
 import dgl
 import torch
 
-Task = Literal["node", "graph"]
+Task = Literal["node", "graph"]  # what a dataset is: one graph with labelled nodes, or a set of graphs
+# What is done with it: nodes are classified, graphs are clustered without labels, graphs are classified.
+Goal = Literal["node", "graph", "graph-classification"]
 Part = Literal["train", "val", "test"]
 Measure = Literal["accuracy", "roc_auc"]  # what a dataset's source scores it by
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
@@ -51,7 +53,11 @@ class NodeData:
 
 @dataclass(frozen=True)
 class GraphSetData:
-    """A set of small graphs with a label each. graphs[i].ndata["feat"]: float32 (n_i, d); label: int64 (graphs,)."""
+    """A set of small graphs with a label each. graphs[i].ndata["feat"]: float32 (n_i, d); label: int64 (graphs,).
+
+    owner: the client of each graph, int64 (graphs,), where the dataset comes with clients. spaces: for each of these
+    (features, classes) of its own, where they are not everybody's; `num_classes` and d are then the largest.
+    """
 
     name: str
     graphs: list[dgl.DGLGraph]
@@ -61,6 +67,9 @@ class GraphSetData:
     source: str
     synthetic: bool = False
     options: dict[str, object] = field(default_factory=dict)
+
+    owner: torch.Tensor | None = None
+    spaces: tuple[tuple[int, int], ...] = ()
 
     task: Literal["graph"] = "graph"
 
@@ -82,19 +91,26 @@ class NodeClient:
 
 @dataclass(frozen=True)
 class GraphClient:
-    """What one client holds of a graph set: its graphs, their labels (n,) and their places in the whole set (n,)."""
+    """What one client holds of a graph set: its graphs, their labels (n,) and their places in the whole set (n,).
+
+    masks: bool (n,) "train", "val", "test", where graphs are classified; empty where they are clustered.
+    classes: how many its own labels have, where clients have label spaces of their own; 0: the federation's.
+    """
 
     graphs: list[dgl.DGLGraph]
     label: torch.Tensor
     global_id: torch.Tensor
+    masks: dict[str, torch.Tensor] = field(default_factory=dict)
+    classes: int = 0
 
 
 @dataclass(frozen=True)
 class Federation:
     """A dataset cut into clients, with the whole dataset for the server's evaluation.
 
-    whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" (node tasks; empty for graph sets). With
-    overlapping clients the masks agree: no node is a training node of one client and a test node of another.
+    whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" of nodes, or of graphs where these are
+    classified; empty where they are clustered. With overlapping clients the masks agree: no node is a training node of
+    one client and a test node of another.
     partition_hash: sha256 over which client holds which node or graph and in which split part.
     notes: what a reader of the results must know ("client 3 has no training node", ...).
     """
@@ -107,8 +123,13 @@ class Federation:
     notes: tuple[str, ...] = ()
 
     @property
-    def task(self) -> Task:
-        return self.whole.task
+    def task(self) -> Goal:
+        return "graph-classification" if self.whole.task == "graph" and self.masks else self.whole.task
+
+    @property
+    def domains(self) -> bool:
+        """Whether clients have features and classes of their own."""
+        return isinstance(self.whole, GraphSetData) and bool(self.whole.spaces)
 
     @property
     def scored_by(self) -> Measure:

@@ -24,7 +24,7 @@ from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content
 from .features import Preprocessing
-from .federation import Data, NodeData, Task
+from .federation import Data, NodeData
 from .ownarchive import ARCHIVE
 from .ownfiles import read
 from .owntables import EDGES, NODES
@@ -118,12 +118,10 @@ def _class(name: str, folder: Path, digest: str) -> type[OwnData]:
 
 @PARTITIONS.register("own")
 class OwnPartition(PartitionSpec):
-    """The clients that come with the dataset: each node is at its own. The seed changes nothing."""
-
-    tasks: ClassVar[tuple[Task, ...]] = ("node",)
+    """The clients that come with the dataset: each node (graph) is at its own. The seed changes nothing."""
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        owner = data.owner if isinstance(data, NodeData) else None
+        owner = data.owner
         if owner is None:
             raise UserError(f"dataset {data.name!r} comes without clients; use another partition, as louvain")
         count = int(owner.max()) + 1

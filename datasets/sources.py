@@ -54,6 +54,11 @@ def cache_dir() -> Path:
     return _folder("FGLBENCH_CACHE") or Path(platformdirs.user_cache_dir("fglbench"))
 
 
+def mirror_dir() -> Path | None:
+    """The mirror folder, if one is named."""
+    return _folder("FGLBENCH_MIRROR")
+
+
 def _folder(variable: str) -> Path | None:
     """The folder that an environment variable names, None where it names none; UserError for an unknown home."""
     value = os.environ.get(variable)
@@ -91,7 +96,7 @@ class Mirror(Route):
     kind: ClassVar[str] = "mirror"
 
     def fetch(self, work: Path) -> Files:
-        folder = _folder("FGLBENCH_MIRROR")
+        folder = mirror_dir()
         if folder is None:
             raise Unavailable("FGLBENCH_MIRROR is not set")
         paths = {name: folder / path for name, path in self.files.items()}

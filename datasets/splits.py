@@ -1,7 +1,7 @@
-"""Split specs: pure, seeded functions that say which nodes train, validate and test.
+"""Split specs: pure, seeded functions that say which nodes, or graphs of a set, train, validate and test.
 
-A split gives each node of the whole graph one role, and clients see the roles of the nodes they hold. So with
-overlapping clients no node trains one client and tests another.
+A split gives each node of the whole graph (each graph of the set) one role, and clients see the roles of what they
+hold. So with overlapping clients no node trains one client and tests another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
 class SplitResult:
     """role: int8 (N,), -1 none, 0 train, 1 val, 2 test. whole: bool masks (N,). clients: bool masks (n_k,) per client.
 
-    All mask dictionaries have the keys "train", "val", "test"; for graph sets they are empty and role is all -1.
+    All mask dictionaries have the keys "train", "val", "test"; without labels they are empty and role is all -1.
     """
 
     role: np.ndarray
@@ -34,9 +34,13 @@ class SplitResult:
 
 
 class SplitSpec(CuttingSpec):
-    """A way to choose training, validation and test nodes."""
+    """A way to choose training, validation and test nodes, or graphs.
+
+    labelled: False where nothing is chosen, since no label is used in training: such graphs are clustered.
+    """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
+    labelled: ClassVar[bool] = True
 
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
         """Roles and masks for the parts that a partition made (sorted ids); a function of the arguments alone.
@@ -44,15 +48,16 @@ class SplitSpec(CuttingSpec):
         Raises UserError when the split does not apply to the dataset or its counts do not fit.
         """
         self.check_task(data, "is for", SPLITS)
-        if not isinstance(data, NodeData):
+        if not self.labelled:
             return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
         role = self.roles(data, parts, np.random.default_rng(seed))
         if not (role == TRAIN).any():
-            raise UserError(f"split {self.name!r} leaves {data.name!r} no training node at all; give it a larger share")
+            what = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
+            raise UserError(f"{what}; give it a larger share")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
-    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        """The role of each node, int8 (N,)."""
+    def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        """The role of each node (graph), int8 (N,)."""
         raise NotImplementedError
 
 
@@ -69,13 +74,15 @@ class NoSplit(SplitSpec):
     """No labels are used in training: for graph sets that are clustered."""
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
+    labelled: ClassVar[bool] = False
 
 
 @SPLITS.register("fixed")
 class Fixed(SplitSpec):
     """The split that comes with the dataset: Planetoid's public one, OGB's official one."""
 
-    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        assert isinstance(data, NodeData)
         if data.fixed_split is None:
             raise UserError(f"dataset {data.name!r} comes without a split; use split per-class or ratio")
         role = np.full(len(data.label), NONE, dtype=np.int8)
@@ -95,7 +102,7 @@ class PerClass(SplitSpec):
     val: int = Field(500, ge=0, description="validation nodes in all")
     test: int = Field(1000, ge=1, description="test nodes in all")
 
-    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
         role = np.full(len(label), NONE, dtype=np.int8)
         for c in range(data.num_classes):
@@ -123,7 +130,7 @@ class QuotaPerClass(SplitSpec):
     train: float = Field(0.6, gt=0, lt=1, description="share of nodes that the quotas add up to")
     val: float = Field(0.2, ge=0, lt=1, description="share of nodes that validate; the rest tests")
 
-    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
         role = np.where(label >= 0, TEST, NONE).astype(np.int8)
         quota = floor(self.train * len(label) / data.num_classes)
@@ -136,7 +143,7 @@ class QuotaPerClass(SplitSpec):
 
 @SPLITS.register("ratio")
 class Ratio(SplitSpec):
-    """Shares of each client's nodes, or of the whole graph's.
+    """Shares of each client's nodes (of a set of graphs: of each client's graphs), or of the whole graph's.
 
     strategy "floor" cuts each class at floor(train n), floor((train + val) n), floor((train + val + test) n) of its n
     shuffled nodes, as OpenFGL does. "quota" takes round(train n) of all n nodes and shares them among the classes by
@@ -144,6 +151,8 @@ class Ratio(SplitSpec):
 
     A node that several clients hold keeps the role that the first of them gave it, and counts towards the others'.
     """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("node", "graph")
 
     train: float = Field(0.2, gt=0, lt=1, description="training share")
     val: float = Field(0.4, ge=0, lt=1, description="validation share")
@@ -158,7 +167,7 @@ class Ratio(SplitSpec):
             raise ValueError("train + val + test must be at most 1")
         return self
 
-    def roles(self, data: NodeData, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
         group = label if self.strategy != "random" else np.minimum(label, 0)
         role = np.full(len(label), NONE, dtype=np.int8)

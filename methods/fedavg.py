@@ -45,6 +45,9 @@ class Local(LocalTraining):
     Objective of client k: mean cross-entropy over its training nodes. Messages: none.
     """
 
+    graphwise = True
+    domainwise = True
+
     delivers = "personal"
     heterogeneous = True
 
@@ -64,6 +67,9 @@ class FedAvg(LocalTraining):
     training configuration's `weighting`. Messages: theta up, theta down. The global model is scored after aggregation;
     `personal_*` columns score the clients' models before it.
     """
+
+    graphwise = True
+    domainwise = True
 
     def open(self, server: Server) -> Download:
         server.state["model"] = server.initial_model()

@@ -36,6 +36,8 @@ class FedDC(FedAvg):
     as in the released code; the mean number comes down with the model. On clients of equal size nothing changes.
     """
 
+    graphwise = True
+
     alpha: float = Field(
         0.1,
         ge=0,
@@ -83,7 +85,7 @@ class FedDC(FedAvg):
             mean = {n: _divided(v, size) for n, v in cohort.received["update"].items()}
             apart = {n: v - mean[n] for n, v in cohort.state["update"].items()}
             for n, value in fixed.items():
-                value.add_(apart[n], alpha=1 / span)
+                value.add_(cohort.of_a_step(apart[n]), alpha=1 / span)
 
         def corrected(cohort: Cohort, grads: Tensors) -> Tensors:
             own = cohort.params

@@ -24,6 +24,9 @@ class FedOpt(FedAvg):
     v starts at tau^2, m at 0, without bias correction (Algorithm 2). With sgd, momentum 0 and rate 1 it is FedAvg.
     """
 
+    graphwise = True
+    domainwise = True
+
     server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = Field(
         "sgd",
         description="server rule; sgd is what FGSSL's released code base uses, the paper's own are adam, yogi, adagrad",
@@ -68,6 +71,9 @@ class FedAdam(FedOpt):
     SGD steps, here the cell's.
     """
 
+    graphwise = True
+    domainwise = True
+
     server_optimiser: Literal["adam"] = Field("adam", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")
 
@@ -75,6 +81,9 @@ class FedAdam(FedOpt):
 @METHODS.register("fedyogi")
 class FedYogi(FedOpt):
     """FedOpt with Yogi on the server (FedYogi of Reddi et al.), with the settings of FedAdam. Messages as FedAvg."""
+
+    graphwise = True
+    domainwise = True
 
     server_optimiser: Literal["yogi"] = Field("yogi", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")

@@ -25,6 +25,8 @@ class FedProto(PrototypeExchange):
     training pass. With lam = 0 it is local training of the same models.
     """
 
+    graphwise = True
+
     server_weights: Literal["clients", "samples"] = Field(
         "clients", description="c^(j): plain mean over clients (code), or weighted by training nodes of class j (paper)"
     )

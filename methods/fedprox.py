@@ -20,6 +20,9 @@ class FedProx(FedAvg):
     equals FedAvg.
     """
 
+    graphwise = True
+    domainwise = True
+
     mu: float = Field(
         0.01,
         ge=0,

@@ -26,6 +26,8 @@ class FedTGP(PrototypeExchange):
     class j (delta = tau where fewer than two classes were sent). e, A, a, B, b live on from round to round.
     """
 
+    graphwise = True
+
     lam: float = Field(
         10.0,
         ge=0,

@@ -21,6 +21,8 @@ class LGFedAvg(CommonWidth):
     scored by its encoder under the new global head, as in the original's code.
     """
 
+    graphwise = True
+
     def open(self, server: Server) -> Download:
         model = server.initial_model()
         return {"head": {name: value for name, value in model.items() if name.startswith(HEAD)}}

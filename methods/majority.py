@@ -48,6 +48,9 @@ class Majority(Untrained):
     Of equally frequent classes the first; class 0 where a client has no training node. Messages: none.
     """
 
+    graphwise = True
+    domainwise = True
+
     delivers = "personal"
 
     def prepare(self, cohort: Cohort) -> None:

@@ -25,6 +25,9 @@ class MOON(FedAvg):
     of mu and tau are the defaults.
     """
 
+    graphwise = True
+    domainwise = True
+
     mu: float = Field(
         1.0,
         ge=0,
@@ -43,12 +46,15 @@ class MOON(FedAvg):
                 previous = cohort.forward(training=False).embedding
                 received = cohort.forward(cohort.received["model"], training=False).embedding
             contrast = model_contrast(received, previous, self.temperature)
-            weight, rows = self.mu * cohort.state["trained"], torch.arange(len(received))
+            weight = self.mu * cohort.state["trained"]
 
         def loss(cohort: Cohort) -> torch.Tensor:
             out = cohort.forward()
             ce = cohort.cross_entropy(out.logits)
-            return ce + weight * cohort.mean_over(contrast(out.embedding), rows) if self.mu else ce
+            if not self.mu:
+                return ce
+            apart = contrast(out.embedding, cohort.at)
+            return ce + weight * cohort.mean_over(apart, torch.arange(len(apart)))
 
         cohort.load(cohort.received["model"])
         cohort.fit(loss)

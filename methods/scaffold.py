@@ -22,6 +22,8 @@ class Scaffold(FedAvg):
     rate; weight decay is part of the gradient.
     """
 
+    graphwise = True
+
     lr: float = Field(
         0.5,
         gt=0,
@@ -53,7 +55,7 @@ class Scaffold(FedAvg):
         cohort.fit(self.local_loss, adjust=corrected)
         moved = {name: value - x[name] for name, value in cohort.params.items()}
         span = cohort.config.local_epochs * self.lr
-        change = {name: -c[name] - moved[name] / span for name in c_k}
+        change = {name: -c[name] - cohort.of_a_step(moved[name]) / span for name in c_k}
         cohort.state["control"] = {name: c_k[name] + change[name] for name in c_k}
         return {"model": moved, "control": change}
 

@@ -1,7 +1,8 @@
-"""Which method for which data at which cost: a board's answer in a few sentences, each with where its evidence is."""
+"""Which method for which data at which cost: the boards' answer in a few sentences, each with where its evidence is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .regimes import ALONE
@@ -13,19 +14,31 @@ CHEAP = 0.1  # of FedAvg's traffic
 
 
 class Sentence(NamedTuple):
-    """A sentence, and the id of the table that it comes from."""
+    """A sentence, the id of the table that it comes from, and the title of that table's board."""
 
     text: str
     table: str
+    board: str
 
 
-def answers(standings: Standings) -> list[Sentence]:
-    """The extremes of the regimes, then traffic; only what the rows can answer."""
+def answers(boards: Sequence[Standings]) -> list[Sentence]:
+    """The extremes of the regimes, then traffic, each from the first board whose rows can answer."""
+    regimes = next((found for each in boards if (found := _regimes(each))), [])
+    return regimes + next((found for each in boards if (found := _traffic(each))), [])
+
+
+def _regimes(standings: Standings) -> list[Sentence]:
     suite, regimes = slug(standings.board.suite), standings.regimes
     names = [name for name, datasets in regimes.regimes.items() if regimes.gain(datasets)]
-    found = [Sentence(regimes.brief(name), f"regimes:{suite}") for name in dict.fromkeys([*names[:1], *names[-1:]])]
-    thrifty = _thrifty(standings)
-    return found + ([Sentence(thrifty, f"overall:{suite}")] if thrifty else [])
+    title = standings.board.title
+    return [
+        Sentence(regimes.brief(name), f"regimes:{suite}", title) for name in dict.fromkeys([*names[:1], *names[-1:]])
+    ]
+
+
+def _traffic(standings: Standings) -> list[Sentence]:
+    told, suite = _thrifty(standings), slug(standings.board.suite)
+    return [Sentence(told, f"overall:{suite}", standings.board.title)] if told else []
 
 
 def _thrifty(standings: Standings) -> str:

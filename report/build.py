@@ -28,7 +28,7 @@ from ..registry import UserError
 from . import readme as readme_file, reproduction
 from .board import Board, frame
 from .figures import Plot, found_figures
-from .html import Card, Picture, page
+from .html import Card, Paperwork, Picture, Reproduced, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
 from .standings import Standings
@@ -156,12 +156,26 @@ def write_page(report: Report, path: Path, cards: Mapping[str, Card]) -> int:
     for place, (plot, _) in report.figures.items():
         name = plot.file.removesuffix(".png").replace("_", " ")
         pictures.setdefault(place.parent.parent.name, []).append(Picture(name, plot.caption, place.read_bytes()))
-    content = page(report.boards, report.environments, pictures, cards).encode()
+    content = page(report.boards, report.environments, pictures, cards, _paperwork(report)).encode()
     try:
         write_atomically(path, content)
     except OSError as error:
         raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; name a file: --html FILE") from None
     return len(content)
+
+
+def _paperwork(report: Report) -> Paperwork:
+    """The findings that lie beside the leaderboard, and the papers' tables."""
+    folder = next(path.parent for path in report.texts if path.name == "LEADERBOARD.md")
+    findings, index = folder / "FINDINGS.md", folder / reproduction.INDEX
+    told = findings.read_text(encoding="utf-8", errors="replace") if findings.is_file() else ""
+    pages = {path.parent: text for path, text in report.texts.items() if path.name == reproduction.INDEX}
+    tables = [
+        Reproduced(place.name, text, report.texts[place / "tables" / "reproduction.csv"])
+        for place, text in pages.items()
+        if place != folder
+    ]
+    return Paperwork(told, report.texts.get(index, ""), tables)
 
 
 def _manifest(folder: Path) -> dict[str, str]:

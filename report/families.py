@@ -1,10 +1,13 @@
-"""What kind of method each is: the part of it that it shares, or what it makes up for. Data: families.csv."""
+"""What kind of method each is: the part of it that it shares, or what it makes up for, what it uploads, and whether its
+clients' models may differ. Data: families.csv, and the table of uploads."""
 
 from __future__ import annotations
 
 import csv
 from functools import cache
 from pathlib import Path
+
+from ..benchmark.suites.uploads import stored
 
 UNKNOWN = "other"  # a plug-in's method
 MEANING = {
@@ -18,6 +21,9 @@ MEANING = {
     "graph sets": "graph-level codes without labels",
     "reference": "not a federated method",
 }
+
+
+MIXED = {"alike": "all alike", "any": "may differ"}  # the clients' models, by the column `models`
 
 
 @cache
@@ -38,3 +44,14 @@ def family(method: str) -> str:
 def deed(method: str) -> str:
     """What a method does, in a few words; empty for one of a plug-in."""
     return _lines().get(method, {}).get("what") or ""
+
+
+def models(method: str) -> str:
+    """Whether the clients of a method may have models of different architectures."""
+    found = _lines().get(method)
+    return MIXED[found.get("models") or "alike"] if found else UNKNOWN
+
+
+def uploads(method: str) -> list[str]:
+    """What the clients of a method send to the server; empty for one of a plug-in."""
+    return [what for what in stored().get(method, "").split(", ") if what]

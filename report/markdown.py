@@ -8,7 +8,7 @@ from .sheet import Sheet, SheetColumn, Span
 from .text import literal, table
 
 STYLES = {"": "{}", "strong": "**{}**", "em": "*{}*", "break": "{}<br>"}
-ALIGN = {"place": "r", "method": "l", "number": "r", "text": "l"}
+ALIGN = {"place": "r", "method": "l", "number": "r", "word": "l", "text": "l"}
 
 
 def markdown(sheet: Sheet) -> str:

@@ -44,28 +44,29 @@ class SheetColumn:
 
     falling: the first click sorts the highest up. best: the best of the ranked lines is marked. brief: the title in
     markdown, if it is another. note: what else the heading says. link: what it leads to among the report's files.
+    groups: by what the column can be chosen.
     """
 
     title: str
     cell: Callable[[Any], SheetCell]
-    kind: Literal["place", "method", "number", "text"] = "number"
+    kind: Literal["place", "method", "number", "word", "text"] = "number"
     falling: bool = False
     best: bool = False
     centred: bool = False
     brief: str = ""
     note: str = ""
     link: str = ""
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class SheetLine:
-    """What a line is about: an entrant with its method, its standing, and what its score is."""
+    """What a line is about: an entrant with its method and its standing."""
 
     cells: list[SheetCell]
     entrant: str = ""
     method: str = ""
     standing: str = ""
-    scored: str = ""
 
 
 @dataclass(frozen=True)

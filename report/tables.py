@@ -9,6 +9,8 @@ from functools import partial
 import pandas as pd
 
 from .board import MEASURES, Board
+from .datakinds import groups_of
+from .families import uploads
 from .gaps import missing
 from .sheet import Interval, Sheet, SheetCell, SheetColumn, SheetLine, Span
 from .standings import Standings
@@ -86,9 +88,9 @@ def _solved(entrant: Entrant) -> tuple[int, int]:
     return int(entrant.board.full[entrant.name].sum()), len(entrant.board.tasks)
 
 
-def _coverage(entrant: Entrant) -> SheetCell:
-    solved, every = _solved(entrant)
-    return SheetCell(f"{solved}/{every}", solved / max(every, 1))
+def _uploads(entrant: Entrant) -> SheetCell:
+    what = ", ".join(uploads(entrant.board.method_of[entrant.name]))
+    return SheetCell(what or ABSENT, what or None)
 
 
 def _tasks(entrant: Entrant) -> SheetCell:
@@ -145,9 +147,9 @@ RANKING = [
     SheetColumn("Mean rank (95% interval)", _rank, best=True),
     SheetColumn("Mean score, %", partial(_figure, "score", percent), falling=True, best=True),
     SheetColumn("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
-    SheetColumn("Tasks", _coverage),
     SheetColumn("Traffic", partial(_figure, "traffic", data_size)),
     TIME,
+    SheetColumn("Uploads", _uploads, "word"),
 ]
 FIRST = 4  # columns of the ranking that stand before those of the controls
 UNRANKED = [
@@ -199,7 +201,8 @@ def per_dataset(standings: Standings) -> Sheet:
     board, columns = standings.board, [METHOD]
     for task in board.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
-        columns.append(SheetColumn(plain(task), partial(score, task), falling=True, note=seeds, link=link))
+        column = SheetColumn(plain(task), partial(score, task), falling=True, note=seeds, link=link)
+        columns.append(replace(column, groups=groups_of(standings, task)))
     lines = [Entrant(standings, name) for name in standings.order]
     caption = f"Scores on every task of board {board.suite}, %"
     return replace(_sheet(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)
@@ -214,12 +217,17 @@ def one_task(standings: Standings, task: str) -> Sheet:
 
 
 def _sheet(id: str, caption: str, columns: Sequence[SheetColumn], entrants: Iterable[Entrant]) -> Sheet:
+    return Sheet(id, caption, columns, lines_of(columns, entrants))
+
+
+def lines_of(columns: Sequence[SheetColumn], entrants: Iterable[Entrant]) -> list[SheetLine]:
+    """A line for each entrant, the best of the ranked marked in the columns that ask for it."""
     lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
     racing = [line.cells for line in lines if line.standing == "ranked"]
     for place, column in enumerate(columns):
         if column.best:
             _mark_best(racing, place, max if column.falling else min)
-    return Sheet(id, caption, columns, lines)
+    return lines
 
 
 def _mark_best(lines: Sequence[list[SheetCell]], place: int, best: Callable[..., float]) -> None:
@@ -230,7 +238,7 @@ def _mark_best(lines: Sequence[list[SheetCell]], place: int, best: Callable[...,
 
 def _line(entrant: Entrant, cells: list[SheetCell]) -> SheetLine:
     board, name = entrant.board, entrant.name
-    return SheetLine(cells, name, board.method_of[name], board.standing(name), board.scored_as[name])
+    return SheetLine(cells, name, board.method_of[name], board.standing(name))
 
 
 def order(board: Board, task: str) -> list[str]:

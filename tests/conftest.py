@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import dgl
 import numpy as np
@@ -108,3 +110,24 @@ def build_graph_sets(counts: tuple[int, ...] = (5, 3, 4), features: int = 4, see
 def graph_sets() -> Callable[..., Federation]:
     """The builder; its arguments are those of `build_graph_sets`."""
     return build_graph_sets
+
+
+def build_labelled_sets(counts: tuple[int, ...] = (9, 6, 8), **kwargs: Any) -> Federation:
+    """The same to be classified: of each client's graphs every second trains, the others validate and test in turn."""
+    world = build_graph_sets(counts, **kwargs)
+    masks = {part: torch.zeros(sum(counts), dtype=torch.bool) for part in ("train", "val", "test")}
+    clients = []
+    for own in world.clients:
+        assert isinstance(own, GraphClient)
+        place = torch.arange(len(own.graphs)) % 4
+        mine = {"train": place % 2 == 0, "val": place == 1, "test": place == 3}
+        for part, mask in mine.items():
+            masks[part][own.global_id[mask]] = True
+        clients.append(replace(own, masks=mine))
+    return replace(world, clients=clients, masks=masks)
+
+
+@pytest.fixture(scope="session")
+def labelled_sets() -> Callable[..., Federation]:
+    """The builder; its arguments are those of `build_labelled_sets`."""
+    return build_labelled_sets

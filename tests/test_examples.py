@@ -66,5 +66,5 @@ def test_a_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_graph(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     run("own_graph", place, monkeypatch, ROUNDS="2")
     rows = fglbench.load_results(place / "runs" / "own")
-    assert set(rows["dataset"]) == {"my-graph"} and set(rows["status"]) == {"ok"} and len(rows) == 6
+    assert set(rows["dataset"]) == {"own:villages"} and set(rows["status"]) == {"ok"} and len(rows) == 6
     assert "Scores(score=0." in capsys.readouterr().out

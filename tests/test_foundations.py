@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fglbench import foundations
 
@@ -73,3 +74,34 @@ def test_the_pythons_are_those_that_setup_cfg_asks_for(monkeypatch, version, fit
     text = (Path(foundations.__file__).parent / "setup.cfg").read_text()
     assert "python_requires = >=3.10,<3.13" in text
     assert f"Python {'.'.join(map(str, version))}".replace("Python", "Python ::") in text or not fits
+
+
+def test_torch_is_asked_for_its_distributed_tensors_in_vain() -> None:
+    """What the first operation on lazy weights imports: neither SymPy nor what is to be the real thing afterwards."""
+    code = (
+        "import fglbench, sys, torch\n"
+        "from fglbench.benchmark.engine import lazy\n"
+        "assert 'sympy' not in sys.modules\n"
+        "pieces = lazy.in_parts(lazy.Joined([torch.ones(1, 2), torch.ones(2, 2)]))\n"
+        "assert (pieces.detach() + 1).sum() == 12\n"
+        "assert 'sympy' not in sys.modules and 'torch.distributed.tensor' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_distributed_tensors_that_are_there_stay() -> None:
+    real = SimpleNamespace()
+    name = "torch.distributed.tensor"
+    before = sys.modules.get(name)
+    try:
+        sys.modules[name] = real
+        with foundations.without_distributed_tensors():
+            assert sys.modules[name] is real
+        assert sys.modules[name] is real
+        del sys.modules[name]
+        with foundations.without_distributed_tensors():
+            assert not isinstance(torch.zeros(1), sys.modules[name].DTensor)
+        assert name not in sys.modules
+    finally:
+        sys.modules.pop(name, None)
+        sys.modules.update({name: before} if before else {})

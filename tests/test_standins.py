@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,40 @@ for compute in (lambda: torch.ones(2) + 1, lambda: len(torch.ones(2)), lambda: l
     raise SystemExit("computed")
 print("ok")
 """
+
+
+def complete(words: str) -> tuple[list[str], str]:
+    """(what bash is offered for the last of `words`, what of the packages that compute was imported for it)."""
+    asked = {"_FGLBENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    code = """
+import atexit, sys
+packages = ("torch", "dgl", "scipy", "sklearn", "sknetwork", "pandas", "matplotlib", "seaborn")
+atexit.register(lambda: print("IMPORTED", *(n for n in packages if getattr(sys.modules.get(n), "__file__", None))))
+from fglbench.benchmark.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, capture_output=True, text=True)
+    text, _, imported = done.stdout.partition("IMPORTED")
+    assert done.stderr == ""
+    return text.split(), imported.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("fglbench run -m fedpro", ["fedproto", "fedprox", "fedprox-mlp"]),
+        ("fglbench run -m fedavg,fedy", ["fedavg,fedyogi"]),
+        ("fglbench run -d coauthor-", ["coauthor-cs", "coauthor-physics"]),
+        ("fglbench run -p metis", ["metis"]),
+        ("fglbench status -s heterog", ["heterogeneous", "heterogeneous-depth"]),
+        ("fglbench show quic", ["quick"]),
+        ("fglbench list met", ["methods"]),
+        ("fglbench reproduce fclg", ["fclg-table2"]),
+        ("fglbench data info cor", ["cora"]),
+    ],
+)
+def test_a_shell_completes_names_and_imports_nothing_that_computes(words: str, offered: list[str]) -> None:
+    found, imported = complete(words)
+    assert [name for name in found if name in offered] == offered
+    assert all(name.startswith(words.rpartition(" ")[2]) for name in found)
+    assert imported == ""

@@ -21,6 +21,17 @@ def strings(tree: Any) -> list[str]:
     return [text for value in tree for text in strings(value)] if isinstance(tree, list) else [str(tree)]
 
 
+def publishes(path: Path, job: dict[str, Any], triggers: dict[str, Any]) -> bool:
+    """Whether a job that may write does nothing but hand a site to GitHub Pages, from main, without code of ours."""
+    (step,) = job["steps"]
+    return (
+        path.name == "pages.yml"
+        and triggers == {"push": {"branches": ["main"]}}
+        and job["permissions"] == {"pages": "write", "id-token": "write"}
+        and step["uses"].startswith("actions/deploy-pages@")
+    )
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_workflow_can_neither_leak_nor_write(path: Path) -> None:
     tree = yaml.safe_load(path.read_text())
@@ -29,7 +40,7 @@ def test_a_workflow_can_neither_leak_nor_write(path: Path) -> None:
     assert set(triggers) <= {"push", "pull_request"}
     assert not any("secrets" in text for text in strings(tree["jobs"]))
     for job in tree["jobs"].values():
-        assert "permissions" not in job
+        assert "permissions" not in job or publishes(path, job, triggers)
         assert job["timeout-minutes"] <= 60
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
@@ -49,7 +60,13 @@ def test_pull_requests_run_the_tests_and_check_results() -> None:
     assert commands[3].endswith(".venv/bin/fglbench report --check\n")
     (checkout,) = [step for step in jobs["results"]["steps"] if "checkout" in step.get("uses", "")]
     assert checkout["with"]["fetch-depth"] == 0  # the base commit is there to compare with
-    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == ["make test PYTHON=python"]
+    browser, tests = (step for step in jobs["test"]["steps"] if "run" in step)
+    assert "chromedriver" in browser["run"]
+    assert tests["run"] == "make test PYTHON=python"
+    assert tests["env"] == {"FGLBENCH_BROWSER": "required"}
+    for name, job in (("ci.yml", "site"), ("pages.yml", "build")):
+        steps = yaml.safe_load((FOLDER / name).read_text())["jobs"][job]["steps"]
+        assert [step["run"] for step in steps if "run" in step] == ["make site PYTHON=python"]
 
 
 @pytest.fixture
@@ -97,6 +114,9 @@ def pull_request(tmp_path: Path):
         (["results/submissions/mine.yaml", "SECURITY.md"], 1),
         (["results/quick/history/0123456789abcdef.json.gz", ".github/workflows/ci.yml"], 1),
         (["results/quick/embeddings/0123456789abcdef.npz", ".github/MAINTAINERS"], 1),
+        (["results/quick/m\u00e9thode.csv", "methods/mine.py"], 1),
+        (["results/.logs/0123456789abcdef.txt"], 1),
+        (["results/quick/.gitignore"], 1),
     ],
 )
 def test_rows_come_with_nothing_that_they_are_judged_by(pull_request, paths: list[str], code: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -74,13 +75,17 @@ def _travel_light(given: Sequence[str]) -> None:
     from importlib.metadata import entry_points
 
     from ...standins import leave_out
+    from .completion import VARIABLE
 
     if given[:1] == ["report"] and "--check" in given:  # compares figures by what they are drawn from
         leave_out(*DRAWING)
+    asked = VARIABLE in os.environ  # a shell, for names
+    if asked:
+        leave_out(*DRAWING)
     outside = any(argument.startswith("--plugin") for argument in given)
-    if given and given[0] in NAMING and not outside:
+    if (given and given[0] in NAMING and not outside) or asked:
         groups = ("fglbench.methods", "fglbench.datasets")
-        if not any(entry_points(group=group) for group in groups):
+        if asked or not any(entry_points(group=group) for group in groups):
             leave_out(*COMPUTING)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...registry import UserError, did_you_mean
+from .completion import completes
 from .options import Json, Plugins
 from .output import complain, plain_console, plain_table, print_json
 
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from ..engine import Method
 
 KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
-Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS))]
+Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="a method (or dataset, partition, split, backbone, suite)",
+        autocompletion=completes("method", "dataset", "partition", "split", "backbone", "suite"),
+    ),
+]
 Entry = dict[str, str]
 
 
@@ -71,9 +80,7 @@ def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[En
 
 
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="a method (or dataset, partition, split, backbone, suite)")
-    ],
+    name: Name,
     plugin: Plugins = None,
     json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..contract.shown import in_words
+from .completion import completes
 from .options import Parameters, Plugins
 
 if TYPE_CHECKING:
@@ -24,9 +25,18 @@ Real = Annotated[
     typer.Option(help="check on a real dataset too, fetching it if need be  [default: where it is at hand]"),
 ]
 
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="a method (or dataset, partition, split, backbone)",
+        autocompletion=completes("method", "dataset", "partition", "split", "backbone"),
+    ),
+]
+
 
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a method (or dataset, partition, split, backbone)")],
+    name: Name,
     set_: Parameters = None,
     plugin: Plugins = None,
     real: Real = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .completion import completes
 from .describe import describe
 from .options import Parameters, Plugins, Results
 from .output import plain_console, plain_table
@@ -37,7 +38,11 @@ def list_datasets(plugin: Plugins = None) -> None:
 
 
 @app.command()
-def fetch(names: Annotated[list[str], typer.Argument(metavar="NAME...", help="datasets, or all")]) -> None:
+def fetch(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="datasets, or all", autocompletion=completes("dataset"))
+    ],
+) -> None:
     """Get datasets into the cache and check them."""
     from ...datasets import DATASETS
     from ...registry import UserError
@@ -64,7 +69,11 @@ def fetch(names: Annotated[list[str], typer.Argument(metavar="NAME...", help="da
 
 
 @app.command()
-def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters = None, plugin: Plugins = None) -> None:
+def info(
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=completes("dataset"))],
+    set_: Parameters = None,
+    plugin: Plugins = None,
+) -> None:
     """Show a dataset: statistics, citation, licence, source, fingerprint."""
     from ...datasets import DATASETS, statistics
 
@@ -85,8 +94,10 @@ def info(name: Annotated[str, typer.Argument(metavar="NAME")], set_: Parameters 
 
 @app.command()
 def partition(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="a dataset")],
-    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="how to cut it")] = "louvain",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="a dataset", autocompletion=completes("dataset"))],
+    partition: Annotated[
+        str, typer.Option("--partition", metavar="NAME", help="how to cut it", autocompletion=completes("partition"))
+    ] = "louvain",
     clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="into how many clients")] = 10,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the cell, as in `fglbench run`")] = 0,
     set_: Parameters = None,

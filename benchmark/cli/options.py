@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ...registry import UserError
+from .completion import completes
 from .output import announce, complain
 
 Names = list[str] | None
@@ -28,9 +29,21 @@ def _announced(folder: str | None) -> str | None:
     return announce(Path(folder), complain) if folder else None
 
 
-Suites = Annotated[Names, typer.Option("-s", "--suite", help="only these suites")]
+Methods = Annotated[
+    Names, typer.Option("-m", "--method", help="only these, or new to the suite", autocompletion=completes("method"))
+]
+Datasets = Annotated[
+    Names, typer.Option("-d", "--dataset", help="only these, or new to the suite", autocompletion=completes("dataset"))
+]
+Partitions = Annotated[
+    Names, typer.Option("-p", "--partition", help="only these partitions", autocompletion=completes("partition"))
+]
+Backbones = Annotated[
+    Names, typer.Option("-b", "--backbone", help="only these; a+b: mixed", autocompletion=completes("backbone"))
+]
+Suites = Annotated[Names, typer.Option("-s", "--suite", help="only these suites", autocompletion=completes("suite"))]
 Clients = Annotated[Names, typer.Option("-k", "--clients", help="only these numbers of clients")]
-Splits = Annotated[Names, typer.Option("--split", help="only these splits")]
+Splits = Annotated[Names, typer.Option("--split", help="only these splits", autocompletion=completes("split"))]
 Seeds = Annotated[str | None, typer.Option("--seeds", help="a count (3), a list (0,4) or a range (3-5)")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="worker processes (one a core)")]
 Threads = Annotated[int, typer.Option(min=1, help="threads a worker")]

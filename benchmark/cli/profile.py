@@ -47,6 +47,7 @@ Each method alternates with FedAvg in the same process; phases that prepare anot
 that of all rounds of a phase in a whole run, by their mean; the milliseconds of a round are the median.
 
 """
+SECTION = "\n## "
 TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Memory", FLOOR))  # of measure_case
 
 
@@ -58,7 +59,9 @@ def profile(
     all_methods: Annotated[
         bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
     ] = False,
-    output: Annotated[Path | None, typer.Option(help="also write the tables to this Markdown file")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
+    ] = None,
     peer: Annotated[
         str | None, typer.Option(metavar="openfgl=PATH", help="race a checkout of OpenFGL on Cora, 10 clients, instead")
     ] = None,
@@ -113,13 +116,31 @@ def _machine() -> str:
 
 
 def _keep(text: str, output: Path | None) -> None:
-    """Show a text, and write it where the user wants it."""
+    """Show a text, and write it where the user wants it. Sections of that file that the text has not stay in it."""
     typer.echo(text)
     if output is not None:
         try:
-            output.write_text(text)
+            output.write_text(_joined(output.read_text() if output.is_file() else "", text))
         except OSError as error:
             raise UserError(f"cannot write {output}: {error.strerror}; choose another --output") from None
+
+
+def _joined(before: str, text: str) -> str:
+    """`text`, with each section that it has not as it stood before, behind the one that it stood behind."""
+    own = text.split(SECTION)
+    place, titles = 0, [_title(part) for part in own]
+    for part in before.split(SECTION)[1:]:
+        if _title(part) in titles:
+            place = titles.index(_title(part))
+        else:
+            place += 1
+            own.insert(place, part.strip("\n") + "\n")
+            titles.insert(place, _title(part))
+    return SECTION.join(part.strip("\n") + "\n" for part in own)
+
+
+def _title(section: str) -> str:
+    return section.split("\n", 1)[0]
 
 
 def _parse(text: str) -> tuple[str, int]:

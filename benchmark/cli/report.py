@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...registry import UserError, parameters
+from .completion import completes
 from .options import Json, Results
 from .output import print_json
 
@@ -71,9 +72,16 @@ def _cards() -> dict[str, Card]:
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="a method as the leaderboard names it", metavar="METHOD")],
-    second: Annotated[str, typer.Argument(help="another", metavar="METHOD")],
-    suite: Annotated[str | None, typer.Option("-s", "--suite", help="only this board")] = None,
+    first: Annotated[
+        str,
+        typer.Argument(
+            help="a method as the leaderboard names it", metavar="METHOD", autocompletion=completes("method")
+        ),
+    ],
+    second: Annotated[str, typer.Argument(help="another", metavar="METHOD", autocompletion=completes("method"))],
+    suite: Annotated[
+        str | None, typer.Option("-s", "--suite", help="only this board", autocompletion=completes("suite"))
+    ] = None,
     results: Results = Path("results"),
     json: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from ...registry import did_you_mean
 from . import options as given
+from .completion import completes
 from .options import Names
 from .output import announce, plain_console, plain_table
 from .run import carry_out
@@ -18,11 +19,16 @@ from .run import carry_out
 if TYPE_CHECKING:
     from ..runner.job import Job
 
+TableName = Annotated[
+    str | None,
+    typer.Argument(
+        help="a table's name, as fgssl-table1; without it all are listed", autocompletion=completes("table")
+    ),
+]
+
 
 def reproduce(
-    table: Annotated[
-        str | None, typer.Argument(help="a table's name, as fgssl-table1; without it all are listed")
-    ] = None,
+    table: TableName = None,
     only: Annotated[
         Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods, ours or the paper's names")
     ] = None,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +12,7 @@ from rich.console import Console
 
 from ...registry import UserError
 from . import options as given
+from .completion import completes
 from .options import Names
 from .output import command, complain, plain_console, print_json
 from .status import why
@@ -27,15 +25,18 @@ STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "fai
 
 
 def run(
-    suite: Annotated[Names, typer.Option("-s", "--suite", help="a suite by name, or a YAML file")] = None,
+    suite: Annotated[
+        Names,
+        typer.Option("-s", "--suite", help="a suite by name, or a YAML file", autocompletion=completes("suite")),
+    ] = None,
     all_suites: Annotated[bool, typer.Option("--all", help="every leaderboard suite")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="the suite `quick`: minutes on a laptop")] = False,
-    method: Annotated[Names, typer.Option("-m", "--method", help="only these, or new to the suite")] = None,
-    dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only these, or new to the suite")] = None,
-    partition: Annotated[Names, typer.Option("-p", "--partition", help="only these partitions")] = None,
+    method: given.Methods = None,
+    dataset: given.Datasets = None,
+    partition: given.Partitions = None,
     clients: given.Clients = None,
     split: given.Splits = None,
-    backbone: Annotated[Names, typer.Option("-b", "--backbone", help="only these; a+b: mixed")] = None,
+    backbone: given.Backbones = None,
     seeds: given.Seeds = None,
     data: given.Data = None,
     set_: given.Settings = None,
@@ -76,6 +77,7 @@ def _as_data(plan: Plan) -> dict[str, Any]:
 
 def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code."""
+    from ..runner.interrupts import as_interrupts
     from .progress import Display
 
     if json and not dry_run:
@@ -88,13 +90,14 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     if dry_run:
         for line in outline(plan.todo):
             console.print(line, soft_wrap=True)
+        _tell_cost(job, plan, console)
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
-    left = job.load(plan, complain)
-    console.print(job.options.told(len(left.todo)))
-    begun = time.monotonic()
-    with terminated_as_interrupted():
+    with as_interrupts():
+        left = job.load(plan, complain)
+        console.print(job.options.told(len(left.todo)))
+        begun = time.monotonic()
         summary = job.run(left, Display(console))
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     parts = ", ".join(f"{number} {status}" for status, number in summary.counts().most_common())
@@ -105,19 +108,11 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     return 0 if complete and not plan.counts()["failed"] else 1
 
 
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """What asks a run to end stops it as Ctrl-C does: workers end, what is finished is kept. nohup stays nohup."""
-    wanted = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in wanted}
-    for number in wanted:
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _tell_cost(job: Job, plan: Plan, console: Console) -> None:
+    from ..runner.cost import Costs, told
+
+    if plan.todo and (rows := job.store.rows()):
+        console.print(told(Costs(rows).of((item.cell, 1) for item in plan.todo)), soft_wrap=True)
 
 
 def _tell_plan(plan: Plan, console: Console) -> None:

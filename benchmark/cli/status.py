@@ -32,13 +32,15 @@ def status(
     """
     from ..runner.plan import make_plan
     from ..store import Store
+    from ..suites.selection import untuned_of
     from ..suites.suitefile import load_suite, suite_names
 
     store = Store(results)
     wanted, there = names(suite), set(store.suites())
     shown = wanted or [name for name in suite_names() if name in there] or suite_names()
-    plans, others = dict[str, "Plan"](), dict[str, list["Row"]]()
+    plans, others, untuned = dict[str, "Plan"](), dict[str, list["Row"]](), list[str]()
     for found in map(load_suite, shown):
+        untuned += untuned_of(found)
         plans[found.name] = make_plan([(found.name, cell) for cell in found.cells()], store)
         others[found.name] = _others(plans[found.name], store, found.name)
     if not wanted and "custom" in there:
@@ -52,6 +54,8 @@ def status(
         table.add_row(name, *(str(own[key]) for key in HEADINGS))
     plain_console().print(table)
     for line in _remarks(plans, others, results, len(suite_names()) - len(plans) if not wanted else 0):
+        typer.echo(line)
+    for line in untuned:
         typer.echo(line)
 
 

@@ -7,11 +7,15 @@ from typing import Annotated
 
 import typer
 
+from .completion import completes
 from .options import Plugins, Results, Suites, names
 from .validate import tell
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")]
+Packed = Annotated[
+    str, typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method"))
+]
 Meta = Annotated[Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")]
 Base = Annotated[
     Path | None, typer.Option("--base", metavar="DIR", help="the results that it adds to [results, if there]")
@@ -19,7 +23,7 @@ Base = Annotated[
 
 
 def submit(
-    name: Annotated[str, typer.Argument(metavar="METHOD", help="the method whose rows are packed")],
+    name: Packed,
     out: Out = None,
     suite: Suites = None,
     results: Results = Path("results"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,19 +10,24 @@ import typer
 
 from ...registry import UserError
 from . import options as given
-from .options import Names
+from .completion import completes
 from .output import complain, plain_console, plain_table
-from .run import terminated_as_interrupted
 
 if TYPE_CHECKING:
     from ..tune.session import Tuner, Wanted
     from ..tune.study import Study
 
 
+Tuned = Annotated[
+    str,
+    typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file", autocompletion=completes("suite")),
+]
+
+
 def tune(
-    suite: Annotated[str, typer.Option("-s", "--suite", metavar="SUITE", help="by name, or a YAML file")],
-    method: Annotated[Names, typer.Option("-m", "--method", help="only these, or new to the suite")] = None,
-    dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only these, or new to the suite")] = None,
+    suite: Tuned,
+    method: given.Methods = None,
+    dataset: given.Datasets = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,
     seeds: Annotated[str, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range")] = "100",
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
@@ -48,6 +54,9 @@ def tune(
     """
     from ..runner.job import Options
     from ..suites.suitefile import load_suite
+
+    if find_spec("optuna") is None:
+        raise UserError("tune needs Optuna: pip install 'fglbench[tune]'")
     from ..tune.session import Tuner, Wanted
 
     place = out or load_suite(suite).tuned_file
@@ -60,13 +69,15 @@ def tune(
 
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
+    from ..runner.interrupts import as_interrupts
     from ..tune.session import studies
 
     found = studies(wanted)
     _tell_cost(every := [study for own in found.values() for study in own])
     if dry_run:
+        _tell_hours(tuner, every)
         return 0
-    with terminated_as_interrupted():
+    with as_interrupts():
         number = sum(_tuned(tuner, own) for own in found.values())
     typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: fglbench run -s {wanted.suite}")
     return int(number < len(every))
@@ -108,3 +119,17 @@ def _tell_cost(found: list[Study]) -> None:
     plain_console().print(table)
     cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
     typer.echo(f"{len(found)} studies: {cells} cells, {rounds} rounds")
+
+
+def _tell_hours(tuner: Tuner, found: list[Study]) -> None:
+    """What they cost, and the suite at what they choose, by the rows of the results folder and of earlier studies."""
+    from ..runner.cost import Costs, told
+    from ..runner.job import Store
+    from ..suites.suitefile import load_suite
+
+    if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
+        costs, suite = Costs(rows), load_suite(found[0].suite).at_own_settings()
+        methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
+        scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
+        typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
+        typer.echo(f"{len(scored)} cells of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")

@@ -52,7 +52,8 @@ def validate(
         tell(found, base)
         sound = found.ok
         if not found.folder.submission and apart.is_dir():
-            trials = checks.validate(apart, f"{name}/{APART}", base, maintainer=maintainer)
+            before = str(Path(base) / APART) if base and Path(base).is_dir() else base
+            trials = checks.validate(apart, f"{name}/{APART}", before, maintainer=maintainer)
             tell(trials, base)
             sound = sound and trials.ok
         if into is not None and not found.folder.submission:

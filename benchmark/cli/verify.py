@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options as given
+from .completion import completes
 from .options import Names, names
 from .output import complain, plain_console
 from .validate import PathArgument
@@ -23,6 +24,12 @@ RESULTS = Path("results")
 Record = Annotated[
     Path | None, typer.Option("--record", metavar="DIR", help="maintainers: write the verdicts to DIR/verified.csv")
 ]
+OfMethods = Annotated[
+    Names, typer.Option("-m", "--method", help="only rows of these", autocompletion=completes("method"))
+]
+OnDatasets = Annotated[
+    Names, typer.Option("-d", "--dataset", help="only rows on these", autocompletion=completes("dataset"))
+]
 EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 
@@ -30,9 +37,9 @@ def verify(
     path: PathArgument,
     sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="how many cells, all seeds of each")] = 3,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="of the draw [from the commit of PATH]")] = None,
-    method: Annotated[Names, typer.Option("-m", "--method", help="only rows of these")] = None,
+    method: OfMethods = None,
     suite: given.Suites = None,
-    dataset: Annotated[Names, typer.Option("-d", "--dataset", help="only rows on these")] = None,
+    dataset: OnDatasets = None,
     jobs: given.Jobs = None,
     timeout: given.Timeout = 3600,
     record: Record = None,

@@ -29,14 +29,23 @@ def _with(federation: Federation, client: int, own: NodeClient | GraphClient) ->
 
 
 def without_training(federation: Federation, client: int) -> Federation:
-    """The training nodes of one client become validation nodes."""
+    """The training nodes (graphs) of one client become validation nodes."""
     own = federation.clients[client]
-    assert isinstance(own, NodeClient)
-    ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
-    masks = {part: mask.clone() for part, mask in federation.masks.items()}
-    masks["train"][ids[train]], masks["val"][ids[train]] = False, True
+    if isinstance(own, GraphClient):
+        train = own.masks["train"]
+        parts = {**own.masks, "train": torch.zeros_like(train), "val": own.masks["val"] | train}
+        return _with(_as_validation(federation, own.global_id[train]), client, replace(own, masks=parts))
+    train = own.graph.ndata["train_mask"].bool()
+    federation = _as_validation(federation, own.graph.ndata["global_id"][train])
     val, none = own.graph.ndata["val_mask"].bool() | train, torch.zeros_like(train)
-    return with_client(replace(federation, masks=masks), client, train_mask=none, val_mask=val)
+    return with_client(federation, client, train_mask=none, val_mask=val)
+
+
+def _as_validation(federation: Federation, ids: torch.Tensor) -> Federation:
+    """The masks of the whole, where some training nodes (graphs) have become validation nodes."""
+    masks = {part: mask.clone() for part, mask in federation.masks.items()}
+    masks["train"][ids], masks["val"][ids] = False, True
+    return replace(federation, masks=masks)
 
 
 def swapped(federation: Federation) -> Federation:
@@ -55,6 +64,7 @@ def drawn(federation: Federation) -> Federation:
     whole, rng = federation.whole, np.random.default_rng(0)
     label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
     if isinstance(whole, GraphSetData):
+        label = torch.where(federation.masks["train"], whole.label, label) if federation.masks else label
         sets = [replace(c, label=label[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
         return replace(federation, whole=replace(whole, label=label), clients=sets)
     label = torch.where(federation.masks["train"], whole.label, label)
@@ -71,7 +81,7 @@ def perturbed(federation: Federation, client: int) -> Federation:
     own = federation.clients[client]
     if isinstance(own, GraphClient):
         others = [_path(graph, rng) for graph in own.graphs]
-        return _with(federation, client, GraphClient(others, 1 - own.label.clamp(max=1), own.global_id))
+        return _with(federation, client, replace(own, graphs=others, label=1 - own.label.clamp(max=1)))
     n = own.graph.num_nodes()
     order = torch.from_numpy(rng.permutation(n))
     dense = own.feat.to_dense()[order] + 0.5
@@ -93,11 +103,13 @@ def _path(graph: dgl.DGLGraph, rng: np.random.Generator) -> dgl.DGLGraph:
 
 def relabelled(federation: Federation) -> Federation:
     """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
-    and on all graphs of a set."""
+    and on all graphs of a set that is clustered."""
     whole, classes = federation.whole, federation.num_classes
     shifted = (whole.label + 1) % classes
     if isinstance(whole, GraphSetData):
-        sets = [replace(c, label=(c.label + 1) % classes) for c in federation.clients if isinstance(c, GraphClient)]
+        if federation.masks:
+            shifted = torch.where(federation.masks["train"], whole.label, shifted)
+        sets = [replace(c, label=shifted[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
         return replace(federation, whole=replace(whole, label=shifted), clients=sets)
     known = federation.masks["train"]
     out = replace(federation, whole=replace(whole, label=torch.where(known, whole.label, shifted)))

@@ -6,20 +6,19 @@ it is told as it is, so that nothing crosses unseen.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...files import write_atomically
 from ..engine import METHODS, Cohort, Method, Step, Tree
 from ..engine.exchange import Exchange
 from ..engine.messages import leaves
 from ..engine.privacy import KINDS, kind_of
+from ..suites.uploads import FILE, stored
 from .recording import record
 from .verdicts import Inapplicable, fitting
 
-FILE = Path(__file__).resolve().parents[1] / "suites" / "uploads.csv"
+__all__ = ["FILE", "Crossing", "crossings", "kinds", "stored", "table", "write"]
 
 
 @dataclass(frozen=True)
@@ -73,12 +72,6 @@ def table() -> Iterator[tuple[str, str]]:
     for name in METHODS.names():
         if METHODS.is_own(METHODS.cls(name)):
             yield name, ", ".join(kinds(METHODS.build(name))) or "nothing"
-
-
-def stored() -> dict[str, str]:
-    """What the file says that methods upload, for readers that run nothing."""
-    with FILE.open(newline="", encoding="utf-8") as stream:
-        return {row["method"]: row["uploads"] for row in csv.DictReader(stream)}
 
 
 def write() -> None:

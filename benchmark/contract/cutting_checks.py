@@ -173,7 +173,7 @@ def gives_each_node_one_role(spec: SplitSpec) -> None:
         total, role = len(data.label), found.role
         shaped = role.shape == (total,) and role.dtype == np.int8 and set(np.unique(role)) <= {-1, 0, 1, 2}
         demand(shaped, f"its roles of {data.name} are {role.dtype} {role.shape}, not -1 to 2 in int8 ({total},)")
-        if not isinstance(data, NodeData):
+        if not spec.labelled:
             demand((role == -1).all() and not found.whole, f"gives roles to the graphs of {data.name}")
             continue
         bare = (role >= 0) & (data.label.numpy() < 0)

@@ -87,7 +87,9 @@ def _others(trial: Trial, exchange: Exchange, cohort: Cohort, mine: set[int]) ->
         yield truth if client in mine else own
     for other in exchange.cohorts:
         yield [member for client, member in zip(other.clients, other.members, strict=True) if client not in mine]
-        yield [vars(other).get(name) for name in ("batch", "data", "stack", "minibatch") if other is not cohort]
+        yield [
+            vars(other).get(name) for name in ("batch", "data", "stack", "stacked", "minibatch") if other is not cohort
+        ]
 
 
 def _kept_in_class(method: Method) -> list[object]:
@@ -150,5 +152,10 @@ def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) 
 
 def _scored(federation: Federation) -> int:
     """Nodes or graphs that are scored: those of the client that has fewest count for as much as all others'."""
-    held = [c.graph.ndata["test_mask"].sum() for c in federation.clients if isinstance(c, NodeClient)]
-    return len(held) * max(1, int(min(held))) if held else len(federation.whole.label)
+    if not federation.masks:
+        return len(federation.whole.label)
+    held = [
+        int((own.graph.ndata["test_mask"] if isinstance(own, NodeClient) else own.masks["test"]).sum())
+        for own in federation.clients
+    ]
+    return len(held) * max(1, min(held))

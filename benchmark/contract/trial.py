@@ -34,6 +34,7 @@ class Trial:
 def trials() -> tuple[Trial, ...]:
     """Every kind of federation that the benchmark knows, few nodes each; a method must pass on all it does not skip."""
     gcn = (BACKBONES.build("gcn", {"hidden": 8}),)
+    gin = (BACKBONES.build("gin", {"hidden": 8, "readout": "mean"}),)
     mixed = tuple(BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "gat", "sage"))
     # Momentum instead of Adam, whose first steps turn the rounding of a gradient near 0 into whole steps; papers' rate.
     sets = TrainConfig(rounds=2, local_epochs=2, batch_size=8, optimiser="sgd", momentum=0.9, lr=1e-3)
@@ -42,6 +43,8 @@ def trials() -> tuple[Trial, ...]:
         Trial("several architectures", node_federation(), mixed),
         Trial("overlapping clients", overlapping_federation(), gcn),
         Trial("sets of graphs", graph_federation(), gcn, sets),
+        Trial("graphs to classify", without_training(labelled_graphs(), 2), gin, sets),
+        Trial("clients of their own domains", domains_federation(), gin, sets),
     )
 
 
@@ -65,10 +68,41 @@ def overlapping_federation() -> Federation:
 
 @cache
 def graph_federation() -> Federation:
-    """Rings and binary trees of very different sizes, with random shortcuts, in three unequal clients."""
+    """Rings and binary trees in three unequal clients, to be clustered."""
+    data = rings_and_trees(48)
+    parts = np.split(np.arange(48), [12, 30])
+    clients = [GraphClient([data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
+    return Federation(data, clients, {}, "generated", 0)
+
+
+@cache
+def labelled_graphs() -> Federation:
+    """Rings and binary trees in four clients of unequal size and class mixture, to be classified."""
+    split = SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
+    partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
+    return build_federation(rings_and_trees(140), partition, split, 4, 3)
+
+
+@cache
+def domains_federation() -> Federation:
+    """Three clients of rings and trees; one has fewer features than the others, and tells large rings from small."""
+    data = rings_and_trees(80)
+    owner = torch.arange(80).clamp(max=69) // 25
+    large = torch.tensor([graph.num_nodes() > 15 for graph in data.graphs])
+    label = torch.where((owner == 1) & large & (data.label == 1), 2, data.label)
+    for graph, own in zip(data.graphs, owner.tolist(), strict=True):
+        if own == 1:
+            graph.ndata["feat"][:, 4:] = 0
+    data = replace(data, label=label, num_classes=3, owner=owner, spaces=((6, 2), (4, 3), (6, 2)))
+    split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
+    return build_federation(data, PARTITIONS.build("own"), split, 3, 0)
+
+
+def rings_and_trees(count: int) -> GraphSetData:
+    """So many graphs of very different sizes, in turn binary trees and rings (the classes), with random shortcuts."""
     rng = np.random.default_rng(0)
     graphs, label = [], []
-    for i in range(48):
+    for i in range(count):
         n = int(rng.integers(4, 30))
         node = np.arange(n)
         other = (node + 1) % n if i % 2 else (node - 1).clip(0) // 2
@@ -79,10 +113,7 @@ def graph_federation() -> Federation:
         graph.ndata["feat"] = F.one_hot(graph.in_degrees().clamp(max=5), 6).float()
         graphs.append(graph)
         label.append(i % 2)
-    data = GraphSetData("rings and trees", graphs, torch.tensor(label), 2, "generated", "generated", synthetic=True)
-    parts = np.split(np.arange(48), [12, 30])
-    clients = [GraphClient([graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids)) for ids in parts]
-    return Federation(data, clients, {}, "generated", 0)
+    return GraphSetData("rings and trees", graphs, torch.tensor(label), 2, "generated", "generated", synthetic=True)
 
 
 def real_trial(*, near: bool = False) -> Trial:

@@ -6,7 +6,8 @@ All that an author of a method needs is here; no other module of the engine has 
   `average`, `Arrangement`, `Skip`
 - the client's side: `Cohort`, `GraphCohort`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
 - what crosses: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
-- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs)
+- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs),
+  `GraphModel` and `GraphRows` (graph classification)
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
@@ -23,7 +24,9 @@ from .config import TrainConfig
 from .evaluate import Diverged
 from .graphs.graphcohort import GraphCohort
 from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
+from .graphs.graphmodel import GraphModel
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
+from .graphs.rows import GraphRows
 from .lazy import Parts, in_parts
 from .messages import Download, Each, Leaf, Tree, transform
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Skip, Step, average
@@ -49,9 +52,9 @@ from .wholes import union_client, whole_client
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
     "Arrangement", "Backbone", "Batch", "Cohort", "Common", "Diverged", "Download", "Each", "Encoder", "Features",
-    "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphSAGE", "Leaf", "Method", "Network", "Operator",
-    "OrthoGCN", "Outcome", "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams",
-    "Tensors", "TrainConfig", "Tree",
+    "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphModel", "GraphRows", "GraphSAGE", "Leaf", "Method",
+    "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step",
+    "Streams", "Tensors", "TrainConfig", "Tree",
     "affine", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts", "is_statistic", "neighbours",
     "normalised", "owners", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream",
     "take_rows", "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",

@@ -107,22 +107,15 @@ class Features:
         return made
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The data of K clients as one program sees it.
+class LabelledRows:
+    """What is classified, nodes or graphs: N rows of K clients one after the other, with labels and masks.
 
-    graph: batched DGLGraph, N nodes, without self-loops. x: input features. sizes: nodes of each client. label: (N,);
-    masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in the whole graph, unique within a client
-    only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
+    sizes: rows of each client. label: (N,); masks: bool (N,) for "train", "val", "test".
     """
 
-    graph: dgl.DGLGraph
-    x: Features
     sizes: tuple[int, ...]
     label: torch.Tensor
     masks: dict[str, torch.Tensor]
-    global_id: torch.Tensor
-    propagation: SparseMatrix | None = None
 
     @property
     def clients(self) -> int:
@@ -152,6 +145,28 @@ class Batch:
     def shares(self) -> dict[str, torch.Tensor]:
         """For each mask, 1 / (rows of the client) of each of its rows: what turns a sum into a client's mean."""
         return {name: 1 / torch.tensor(self.counts[name])[self.owner[rows]] for name, rows in self.rows.items()}
+
+    def per_client(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """(N, ...) as one tensor a client."""
+        return list(rows.split_with_sizes(self.sizes))
+
+
+@dataclass(frozen=True)
+class Batch(LabelledRows):
+    """The graphs of K clients as one program sees them: a row is a node.
+
+    graph: batched DGLGraph, N nodes, without self-loops. x: input features. sizes: nodes of each client. label: (N,);
+    masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in the whole graph, unique within a client
+    only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
+    """
+
+    graph: dgl.DGLGraph
+    x: Features
+    sizes: tuple[int, ...]
+    label: torch.Tensor
+    masks: dict[str, torch.Tensor]
+    global_id: torch.Tensor
+    propagation: SparseMatrix | None = None
 
     @cached_property
     def looped(self) -> dgl.DGLGraph:
@@ -193,10 +208,6 @@ class Batch:
     def replace(self, *, graph: dgl.DGLGraph | None = None, x: Features | None = None) -> Batch:
         """The same nodes seen through another graph or other features (an augmented view)."""
         return Batch(graph or self.graph, x or self.x, self.sizes, self.label, self.masks, self.global_id)
-
-    def per_client(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """(N, ...) as one tensor a client."""
-        return list(rows.split_with_sizes(self.sizes))
 
 
 def collate(clients: Sequence[NodeClient]) -> Batch:

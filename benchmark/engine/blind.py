@@ -21,12 +21,12 @@ HIDDEN = -1  # stands for a label that may not be seen
 def blind(federation: Federation, *, training: bool = True) -> Federation:
     """The federation with HIDDEN for every label but a client's own training nodes', or for all of them.
 
-    Of a set of graphs all labels are hidden: its methods learn without.
+    Of a set of graphs that are clustered all labels are hidden: its methods learn without.
     """
     whole, masks = federation.whole, {part: mask.clone() for part, mask in federation.masks.items()}
     if isinstance(whole, GraphSetData):
-        label = torch.full_like(whole.label, HIDDEN)
-        sets = [_without_labels(client) for client in federation.clients if isinstance(client, GraphClient)]
+        label = _seen_of(whole.label, masks, training)
+        sets = [_blinded_set(client, training) for client in federation.clients if isinstance(client, GraphClient)]
         bare = replace(whole, graphs=[graph.local_var() for graph in whole.graphs], label=label)
         return replace(federation, whole=bare, clients=sets, masks=masks)
     graph = whole.graph.local_var()
@@ -47,9 +47,15 @@ def _blinded(client: NodeClient, training: bool) -> NodeClient:
     return NodeClient(graph, client.feat)
 
 
-def _without_labels(client: GraphClient) -> GraphClient:
+def _seen_of(label: torch.Tensor, masks: dict[str, torch.Tensor], training: bool) -> torch.Tensor:
+    """Labels of graphs that may be seen: none without a split."""
+    return _seen(label, masks["train"] & training) if masks else torch.full_like(label, HIDDEN)
+
+
+def _blinded_set(client: GraphClient, training: bool) -> GraphClient:
     graphs = [_copy(graph) for graph in client.graphs]
-    return GraphClient(graphs, torch.full_like(client.label, HIDDEN), client.global_id.clone())
+    masks = {part: mask.clone() for part, mask in client.masks.items()}
+    return GraphClient(graphs, _seen_of(client.label, masks, training), client.global_id.clone(), masks, client.classes)
 
 
 def _copy(graph: dgl.DGLGraph) -> dgl.DGLGraph:

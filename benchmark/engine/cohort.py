@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from .backbones import Forward, Params
 from .batch import Batch, Features, collate
 from .config import TrainConfig
 from .lazy import Lazy
+from .losses import cross_entropy
 from .messages import Tree
 from .network import Network
 from .ops import is_shared, segment_sum
@@ -140,13 +140,25 @@ class Cohort:
         return x.touched if x.touched.worthwhile else None
 
     @property
+    def at(self) -> slice | torch.Tensor:
+        """The rows of the current step among those that `forward` gives outside of `fit`: what was computed for all
+        rows before training, indexed by this, fits a loss. Here a step sees them all."""
+        return slice(None)
+
+    def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
+        """(K, ...) what the steps of an epoch add up to, as the share of one: divided by each client's steps an epoch,
+        here one."""
+        return value
+
+    @property
     def inputs(self) -> Features | None:
         """The input features of all clients, where they are the same in each step."""
         return self.batch.x
 
-    def sq_distance(self, other: Params) -> torch.Tensor:
-        """(K,) squared 2-norm between what each client trains and `other`, which gets no gradient."""
-        return sum_squares({n: v - other[n].detach() for n, v in self.params.items() if not is_statistic(n)})
+    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
+        """(K,) squared 2-norm between the models (or others that are trained) and `other`, which gets no gradient."""
+        own = self.params if params is None else params
+        return sum_squares({n: v - other[n].detach() for n, v in own.items() if not is_statistic(n)})
 
     # -- training ---------------------------------------------------------------------------------------------------
 
@@ -201,8 +213,8 @@ class Cohort:
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""
         batch, rows = self.batch, self.batch.rows["train"]
-        losses = F.cross_entropy(logits[rows], batch.label[rows], reduction="none")
-        return segment_sum(losses * batch.shares["train"], batch.owner[rows], len(self))
+        label, owner = batch.label.index_select(0, rows), batch.owner.index_select(0, rows)
+        return cross_entropy(logits, rows, label, batch.shares["train"], owner, len(self))
 
     def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""

@@ -49,11 +49,15 @@ class Target:
 
     def count(self, part: str) -> torch.Tensor:
         """(clients,) how many rows each scored client has."""
-        return torch.bincount(self.owner[part], minlength=self.clients)
+        return self._counts[part]
+
+    @cached_property
+    def _counts(self) -> dict[str, torch.Tensor]:
+        return {part: torch.bincount(owner, minlength=self.clients) for part, owner in self.owner.items()}
 
     def accuracy(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) share of right predictions, nan for a client without rows. predicted: class of every row (N,)."""
-        hit = (predicted[self.rows[part]] == self.label[part]).float()
+        hit = (predicted.index_select(0, self.rows[part]) == self.label[part]).float()
         return segment_sum(hit, self.owner[part], self.clients) / self.count(part)
 
     def loss(self, logits: torch.Tensor, part: str) -> torch.Tensor:

@@ -19,10 +19,13 @@ from .backbones import Backbone, Params
 from .cohort import Cohort
 from .config import TrainConfig
 from .evaluate import Evaluator, Models
+from .graphs.classification import GraphEvaluator
 from .graphs.clustering import ClusteringEvaluator
 from .graphs.graphcohort import GraphCohort, cut
+from .graphs.graphmodel import graph_models
+from .graphs.labelledcohort import LabelledGraphCohort
 from .messages import Download, Each, Seal, Tree, deliver, merge, tree_bytes
-from .method import Arrangement, Common, Method, Phase, Server, Step
+from .method import Arrangement, Common, Method, Phase, Server, Step, at_home, crossing
 from .network import Network
 from .privacy import Privacy
 from .random import Streams, stream
@@ -33,6 +36,7 @@ from .timing import section
 # `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
 FEW_BYTES = 32 * 2**20
 COHORT_BYTES = 64 * 2**20
+MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of what is kept of them in a client's state
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 
@@ -41,12 +45,14 @@ class Task:
     """What differs between tasks: the cohort that holds the clients' data, who scores, and the clients' weights.
 
     sizes: (K,) aggregation weights before normalisation. epoch: most optimiser steps that a client takes in an epoch.
+    models: what becomes of the architectures that a method runs with.
     """
 
     cohort: type[Cohort]
     evaluator: type[Evaluator]
     sizes: Callable[[Federation, TrainConfig], torch.Tensor]
     epoch: Callable[[Federation, TrainConfig], int]
+    models: Callable[[Sequence[Backbone]], Sequence[Backbone]] = tuple
 
 
 def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
@@ -58,19 +64,29 @@ def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
 
 
 def _graph_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
-    """Graphs held, all of which train, or equal weights; a client without a graph weighs 0."""
-    held = [len(c.graphs) for c in federation.clients if isinstance(c, GraphClient)]
-    return torch.tensor([min(n, 1) if config.weighting == "uniform" else n for n in held], dtype=torch.float32)
+    """Graphs held, or those that train, or equal weights; a client with nothing to train on weighs 0."""
+    held, train = _graph_counts(federation)
+    own = {"nodes": held, "train_nodes": train, "uniform": [1] * len(held)}[config.weighting]
+    return torch.tensor([n if t else 0 for n, t in zip(own, train, strict=True)], dtype=torch.float32)
+
+
+def _graph_counts(federation: Federation) -> tuple[list[int], list[int]]:
+    """Each client's graphs, and those of them that it trains on: all where no label is used."""
+    clients = [c for c in federation.clients if isinstance(c, GraphClient)]
+    held = [len(c.graphs) for c in clients]
+    train = [int(c.masks["train"].sum()) if c.masks else n for c, n in zip(clients, held, strict=True)]
+    return held, train
 
 
 def _minibatches(federation: Federation, config: TrainConfig) -> int:
-    held = [len(c.graphs) for c in federation.clients if isinstance(c, GraphClient)]
-    return max(len(cut(np.arange(n), config.batch_size)) for n in held)
+    _, train = _graph_counts(federation)
+    return max(len(cut(np.arange(n), config.batch_size)) for n in train)
 
 
 TASKS = {
     "node": Task(Cohort, Evaluator, _node_sizes, lambda federation, config: 1),
     "graph": Task(GraphCohort, ClusteringEvaluator, _graph_sizes, _minibatches),
+    "graph-classification": Task(LabelledGraphCohort, GraphEvaluator, _graph_sizes, _minibatches, graph_models),
 }
 
 
@@ -90,11 +106,12 @@ class Exchange:
         _keep_freed_memory()
         federation = arrangement.federation
         task = TASKS[federation.task]
+        backbones = task.models(backbones)
         self.method, self.config = method, config
         clients = len(federation.clients)
         self.server = Server(
             backbones, federation.num_features, federation.num_classes, clients, config, seed,
-            stream(seed, "server"), task.sizes(federation, config), list(range(clients)),
+            stream(seed, "server"), task.sizes(federation, config), list(range(clients)), domains=federation.domains,
         )  # fmt: skip
         size = cohort_size or _fitting_cohort(self.server, federation)
         streams = Streams(seed, range(clients), {})
@@ -112,6 +129,8 @@ class Exchange:
         self.privacy = Privacy(config, self.server)
         for cohort in self.cohorts:
             method.prepare(cohort)
+            if self.server.domains:
+                cohort.state[HOME] = {name: value.clone() for name, value in at_home(cohort.params).items()}
         self._message: Download = method.open(self.server)
         self._addressed = self.server.participants
 
@@ -155,9 +174,11 @@ class Exchange:
             active.round = self.server.round
             active.received = deliver(self._message, active.clients, self._addressed)
             self._count(self.download_bytes, active, active.received)
+            self._completed(active)
             active.shared = shared
             with section("client half"):
-                upload = self.privacy.clipped(step.client(active), active.received, self._message)
+                upload = self._sent(active, step.client(active))
+                upload = self.privacy.clipped(upload, active.received, self._message)
             active.shared = None
             self._count(self.upload_bytes, active, upload)
             seal.close(upload, "an upload")
@@ -171,6 +192,19 @@ class Exchange:
                 chosen,
             )
         seal.check()
+
+    def _sent(self, cohort: Cohort, upload: Tree) -> Tree:
+        """An upload without the layers that clients of their own domains keep; they are remembered."""
+        if not self.server.domains or MODEL not in upload:
+            return upload
+        kept = at_home(upload[MODEL]) or at_home(cohort.params)  # of a method that does not send them, as they stand
+        cohort.state[HOME] = {name: value.clone() for name, value in kept.items()}
+        return {**upload, MODEL: crossing(upload[MODEL])}
+
+    def _completed(self, cohort: Cohort) -> None:
+        """Where clients have domains of their own, a received model gets the layers that each of them has kept."""
+        if self.server.domains and MODEL in cohort.received:
+            cohort.received = {**cohort.received, MODEL: cohort.received[MODEL] | cohort.state[HOME]}
 
     def _shared(self, step: Step) -> Any:
         if step.shared is None:
@@ -196,6 +230,7 @@ class Exchange:
         personal = []
         for cohort in self.cohorts:
             cohort.received = deliver(self._message, cohort.clients, self._addressed, partial=True)
+            self._completed(cohort)
             model = self.method.personal_model(cohort)
             if model is not None:
                 personal.append(model)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
+from ...foundations import without_distributed_tensors
+
 aten = torch.ops.aten
-# Up to so many clients a weighted sum over them is one dense product, whatever is stored how: its order of sums, and so
-# every bit of the result, is that of plain tensors. It costs little there.
+# Up to so many clients a weighted sum adds up one client after the other, whatever is stored how: in the order, and so
+# to the bits, of the dense product of plain tensors. It costs little there.
 FEW = 20
 # Methods of a tensor that read its memory without an operation in between.
 READERS = ("numpy", "tolist", "data_ptr", "untyped_storage", "__array__", "__deepcopy__", "__reduce_ex__", "__repr__")
@@ -45,7 +48,8 @@ class Parts(ABC):
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
         """sum_k weights[k] * whole[k]. weights: (K,)."""
-        total: torch.Tensor = torch.tensordot(weights, self.assemble(), 1)
+        value = self.assemble()
+        total: torch.Tensor = torch.tensordot(weights.to(value.dtype), value, 1)
         return total
 
 
@@ -125,7 +129,15 @@ for _name in READERS:
 
 def in_parts(parts: Parts) -> torch.Tensor:
     """A tensor of these parts, not yet put together."""
+    _ask_once()
     return Lazy(Content(parts), parts.shape)
+
+
+@cache
+def _ask_once() -> None:
+    """Have torch ask now what it asks for at the process's first operation on a subclass (see foundations.py)."""
+    with without_distributed_tensors():
+        Lazy(Content(Joined([torch.zeros(1)])), (1,)).detach()
 
 
 def parts_of(value: Any) -> Parts | None:
@@ -152,7 +164,7 @@ def version(value: torch.Tensor) -> int:
 def weighted_sum(value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """(K, ...) -> (...): sum_k weights[k] * value[k]; of weights (n, K), n such sums."""
     parts = parts_of(value)
-    if parts is not None and weights.dim() == 1 and len(weights) > FEW and not value.requires_grad:
+    if parts is not None and weights.dim() == 1 and not value.requires_grad:
         return parts.weighted_sum(weights)
     total: torch.Tensor = torch.tensordot(weights.to(value.dtype), value if value.requires_grad else plain(value), 1)
     return total
@@ -172,7 +184,9 @@ class Joined(Parts):
         return torch.cat([plain(piece) for piece in self.pieces])
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Cohort by cohort onto one running sum: nothing of the size of all uploads is made."""
+        """Of many clients cohort by cohort onto one running sum: nothing of the size of all uploads is made."""
+        if len(weights) <= FEW:
+            return super().weighted_sum(weights)
         shares = weights.split_with_sizes([len(piece) for piece in self.pieces])
         total = weighted_sum(self.pieces[0], shares[0])
         for piece, share in zip(self.pieces[1:], shares[1:], strict=True):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from ...datasets.federation import Federation
+from ...datasets.federation import Federation, Goal
 from ...registry import Registry, Spec
 from .backbones import BACKBONES, Backbone, Params
 from .batch import Batch
@@ -26,6 +26,9 @@ from .network import Network, initial
 from .timing import section
 
 METHODS: Registry[Method] = Registry("method")
+WHAT: dict[Goal, str] = {
+    "node": "node classification", "graph": "sets of graphs", "graph-classification": "graph classification",
+}  # fmt: skip
 
 
 class Skip(Exception):
@@ -47,6 +50,7 @@ class Server:
     participants: list[int] = field(default_factory=list)
     round: int = 0  # 1-based, within the phase
     state: dict[str, Any] = field(default_factory=dict)
+    domains: bool = False  # clients have features and classes of their own, and so the layers that meet these
 
     @property
     def weights(self) -> torch.Tensor:
@@ -56,7 +60,21 @@ class Server:
 
     def initial_model(self, backbone: Backbone | None = None) -> Params:
         """The common initial parameters, without a client axis."""
-        return initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
+        found = initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
+        return crossing(found) if self.domains else found
+
+
+OWN_LAYERS = ("input.", "post.", "head.")  # where clients have features and classes of their own, these stay at home
+
+
+def crossing(params: Params) -> Params:
+    """The parameters but those of layers that clients of their own domains keep."""
+    return {name: value for name, value in params.items() if not name.startswith(OWN_LAYERS)}
+
+
+def at_home(params: Params) -> Params:
+    """The others."""
+    return {name: value for name, value in params.items() if name.startswith(OWN_LAYERS)}
 
 
 @section("aggregation")
@@ -134,7 +152,13 @@ class Arrangement:
 class Method(Spec):
     """A federated algorithm. Fields are its hyper-parameters; the docstring gives paper, objective and messages."""
 
-    task: ClassVar[Literal["node", "graph"]] = "node"  # the kind of federation it is defined for
+    task: ClassVar[Goal] = "node"  # the kind of federation it is defined for
+    # Does a method of nodes classify graphs too? It does if all it looks at is rows, labels, models and losses, and
+    # no edge, feature or neighbour. Each class says it of itself, no subclass inherits it.
+    graphwise: ClassVar[bool] = False
+    # Does it work where each client has features and classes of its own? What crosses must then be models, whose first
+    # and last layers the exchange keeps at home. Said by each class of itself too.
+    domainwise: ClassVar[bool] = False
     delivers: ClassVar[Literal["global", "personal"]] = "global"
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
@@ -144,11 +168,18 @@ class Method(Spec):
 
     # -- where it applies -------------------------------------------------------------------------------------------
 
+    @classmethod
+    def tasks(cls) -> tuple[Goal, ...]:
+        """The kinds of federation that it is for."""
+        return (cls.task, "graph-classification") if vars(cls).get("graphwise", False) else (cls.task,)
+
     def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
         """Why the method does not apply to this federation or these backbones, or None. Part of the contract."""
-        if federation.task != self.task:
-            what = {"node": "node classification", "graph": "sets of graphs"}
-            return f"{self.name} is defined for {what[self.task]}, not for {what[federation.task]}"
+        if federation.task not in self.tasks():
+            defined = " and ".join(WHAT[task] for task in self.tasks())
+            return f"{self.name} is defined for {defined}, not for {WHAT[federation.task]}"
+        if federation.domains and not vars(type(self)).get("domainwise", False):
+            return f"{self.name} exchanges more than encoders, and the clients' features and classes are their own"
         if len(backbones) > 1 and not self.heterogeneous:
             return f"{self.name} averages whole models and cannot mix architectures"
         return None

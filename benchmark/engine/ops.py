@@ -67,16 +67,40 @@ class SparseMatrix:
     def backward_csr(self) -> torch.Tensor:
         return self.forward_csr if self._symmetric else to_torch_csr(self._matrix.T.tocsr())
 
+    @cached_property
+    def ones(self) -> bool:
+        """Whether every stored entry is one, as in bags of words and in unweighted sums over neighbours."""
+        return bool((self._matrix.data == 1).all())
+
     def scipy(self) -> sp.csr_matrix:
         return self._matrix
+
+    def times(self, dense: torch.Tensor) -> torch.Tensor:
+        """(n, m) @ (m, c) -> (n, c), no gradient."""
+        with section(self.label):
+            return csr_product(self.forward_csr, dense, ones=self.ones)
+
+    def times_transposed(self, dense: torch.Tensor) -> torch.Tensor:
+        """(n, m)^T @ (n, c) -> (m, c), no gradient."""
+        with section(self.label):
+            return csr_product(self.backward_csr, dense.contiguous(), ones=self.ones)
 
     def __matmul__(self, dense: torch.Tensor) -> torch.Tensor:
         """(n, m) @ (m, c) -> (n, c)."""
         return _apply(_SparseProduct, dense, self)
 
 
-def csr_product(matrix: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
-    """CSR (n, m) @ dense (m, c), no gradient. `matrix @ dense` would first fill, then copy an n x c zero matrix."""
+def csr_product(matrix: torch.Tensor, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
+    """CSR (n, m) @ dense (m, c), no gradient.
+
+    ones: all stored values are one. Then each row is the sum of a bag of rows, for which torch has a kernel that takes
+    half the time and adds in the same order.
+    """
+    if ones:
+        indices, ends = matrix.col_indices(), matrix.crow_indices()
+        bags: torch.Tensor = torch.embedding_bag(dense, indices, ends, False, 0, False, None, True)[0]
+        return bags
+    # `matrix @ dense` would first fill, then copy an n x c zero matrix.
     return torch.empty(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense, beta=0)
 
 
@@ -84,13 +108,11 @@ class _SparseProduct(Function):
     @staticmethod
     def forward(ctx: Any, dense: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
         ctx.matrix = matrix
-        with section(matrix.label):
-            return csr_product(matrix.forward_csr, dense)
+        return matrix.times(dense)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        with section(ctx.matrix.label):
-            return csr_product(ctx.matrix.backward_csr, grad.contiguous()), None
+        return ctx.matrix.times_transposed(grad), None
 
 
 def adjacency(graph: dgl.DGLGraph, weight: np.ndarray | None = None) -> SparseMatrix:
@@ -125,9 +147,9 @@ class _SegmentProduct(Function):
             d_rows = _products(grad, weight.mT, ctx.sizes) if need_rows else None
             d_weight = torch.empty(weight.shape, dtype=weight.dtype) if need_weight else None
             if d_weight is not None:
-                pairs = zip(rows.split_with_sizes(ctx.sizes), grad.split_with_sizes(ctx.sizes), d_weight, strict=True)
-                for x, g, out in pairs:
-                    torch.mm(x.T, g, out=out)
+                turned = rows.T.split_with_sizes(ctx.sizes, 1)
+                for x, g, out in zip(turned, grad.split_with_sizes(ctx.sizes), d_weight, strict=True):
+                    torch.mm(x, g, out=out)
         return d_rows, d_weight, None
 
 
@@ -172,6 +194,31 @@ def _membership(sizes: Sequence[int]) -> torch.Tensor:
     total = sum(sizes)
     ends = np.cumsum((0, *sizes))
     return to_torch_csr(sp.csr_matrix((np.ones(total), np.arange(total), ends), shape=(len(sizes), total)))
+
+
+class _Propagate(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, bias: torch.Tensor, matrix: SparseMatrix, sizes: Sequence[int]
+    ) -> torch.Tensor:
+        ctx.matrix, ctx.sizes = matrix, sizes
+        out = matrix.times(rows)
+        with section("dense"):
+            return out.add_(bias.index_select(0, owners(sizes)))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
+        need_rows, need_bias, _, _ = ctx.needs_input_grad
+        with section("dense"):
+            d_bias = csr_product(_membership(ctx.sizes), grad) if need_bias else None
+        return ctx.matrix.times_transposed(grad) if need_rows else None, d_bias, None, None
+
+
+def propagate(matrix: SparseMatrix, rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+    """`segment_add(matrix @ rows, bias, sizes)` in one node of the graph of gradients."""
+    if is_shared(bias) and not bias.requires_grad:
+        return matrix @ rows + bias[0]
+    return _apply(_Propagate, rows, bias, matrix, sizes)
 
 
 def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from . import ledger
@@ -56,12 +56,12 @@ class StackedOptimiser:
             if name not in self.state:
                 self.state[name] = {slot: _zeros(grad) for slot in SLOTS[self.config.optimiser]}
                 self.steps[name] = torch.zeros(len(grad))
-        self._move(params, grads, active)
         for name in grads:
             if active is None:
                 self.steps[name] += 1
             else:
                 self.steps[name][active] += 1
+        self._move(params, grads, active)
 
     def _by_rows(self, name: str, param: torch.Tensor, grad: torch.Tensor, active: list[int] | None) -> bool:
         """Whether parameter, gradient and state are all stored by rows, and all clients are at the same step.
@@ -75,33 +75,45 @@ class StackedOptimiser:
         return alike and active is None and (name not in self.steps or _equal(self.steps[name].tolist()))
 
     def _move(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
-        """One call of torch's fused kernel: on whole stacks where it can, else client by client.
-
-        A stack: parameter, gradient, the slots of the state, the step's number.
-        """
+        """One call of torch's fused kernel for all parameters."""
         stacks: list[tuple[torch.Tensor, ...]] = []
+        counts: list[float] = []
         for name, grad in grads.items():
-            columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name]
-            by_rows = [own for own in map(rows_of, columns) if own is not None]
-            if len(by_rows) == len(columns):
-                stacks += [(*parts, steps[0].clone()) for parts in stored(by_rows)]
-                continue
-            stack = tuple(map(whole, columns))
-            if active is None and (self.config.optimiser == "sgd" or _equal(steps.tolist())):  # the usual case
-                stacks.append((*stack, steps[0].clone()))
-            else:
-                movers = range(len(steps)) if active is None else active
-                stacks += [(*(t[k] for t in stack), steps[k].clone()) for k in movers]
-        move = self._adam if self.config.optimiser == "adam" else self._sgd
-        move(*([stack[column] for stack in stacks] for column in range(3 + len(SLOTS[self.config.optimiser]))))
+            columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name].tolist()
+            own, numbers = self._stacks(columns, steps, active)
+            stacks += own
+            counts += numbers
+        moved = [[stack[column] for stack in stacks] for column in range(2 + len(SLOTS[self.config.optimiser]))]
+        if self.config.optimiser == "adam":
+            self._adam(*moved, counts)
+        else:
+            self._sgd(*moved)
 
-    def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: Stack) -> None:
-        adam(
-            weights, gradients, means, squares, [], counts, fused=True, amsgrad=False, maximize=False,
+    def _stacks(
+        self, columns: Sequence[torch.Tensor], steps: list[float], active: list[int] | None
+    ) -> tuple[list[tuple[torch.Tensor, ...]], list[float]]:
+        """What to move of one parameter, and the step's number of each: whole stacks if it can be, else by client.
+
+        columns: parameter, gradient, the slots of the state. steps: each client's count, the coming step included.
+        """
+        by_rows = [own for own in map(rows_of, columns) if own is not None]
+        if len(by_rows) == len(columns):
+            return stored(by_rows), [steps[0]] * 2
+        stack = tuple(map(whole, columns))
+        if active is None and (self.config.optimiser == "sgd" or _equal(steps)):  # the usual case
+            return [stack], steps[:1]
+        movers = range(len(steps)) if active is None else active
+        return [tuple(t[k] for t in stack) for k in movers], [steps[k] for k in movers]
+
+    def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: list[float]) -> None:
+        """What torch.optim.adam.adam(fused=True) does, without its Python, which takes longer than a small model."""
+        numbers = {count: torch.tensor(count) for count in set(counts)}
+        torch._fused_adam_(
+            weights, gradients, means, squares, [], [numbers[count] for count in counts], amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,
         )  # fmt: skip
 
-    def _sgd(self, weights: Stack, gradients: Stack, moments: Stack, _: Stack) -> None:
+    def _sgd(self, weights: Stack, gradients: Stack, moments: Stack) -> None:
         # A zero buffer gives momentum * 0 + grad at the first step: what torch starts from.
         momentum = self.config.momentum
         buffers: list[torch.Tensor | None] = [own if momentum else None for own in moments]

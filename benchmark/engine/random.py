@@ -29,32 +29,35 @@ class Streams:
         """table: the generators of each client by purpose, as far as there are any; entries are added."""
         self.seed, self.clients = seed, tuple(clients)
         self._table = {client: table.setdefault(client, {}) for client in self.clients}  # and no one else's
+        self._known: dict[str, list[np.random.Generator]] = {}
 
     def select(self, positions: Sequence[int]) -> Streams:
         return Streams(self.seed, [self.clients[p] for p in positions], self._table)
 
     def __call__(self, purpose: str) -> list[np.random.Generator]:
         """One generator a client, in client order."""
-        found = []
-        for client in self.clients:
-            own = self._table[client]
-            if purpose not in own:
-                own[purpose] = stream(self.seed, purpose, client)
-            found.append(own[purpose])
-        return found
+        if purpose not in self._known:
+            found = []
+            for client in self.clients:
+                own = self._table[client]
+                if purpose not in own:
+                    own[purpose] = stream(self.seed, purpose, client)
+                found.append(own[purpose])
+            self._known[purpose] = found
+        return self._known[purpose]
 
     def keep(self, purpose: str, counts: Sequence[int], p: float) -> torch.Tensor:
         """Bool (sum(counts),): True with probability 1 - p; client k's own stream decides its counts[k] entries.
 
         16-bit integers are compared with a threshold, so p is rounded to a multiple of 2^-16 (see `rate`).
         """
-        parts = []
+        kept, at, threshold = np.empty(sum(counts), bool), 0, round(p * _LEVELS) - _LEVELS // 2
         for generator, n in zip(self(purpose), counts, strict=True):
             # Whole 64-bit words, four entries each: NumPy's fastest draw, 25 times torch.bernoulli on one core.
             words = generator.bit_generator.random_raw((n + 3) // 4)
-            parts.append(words.view(np.int16)[:n])
-        drawn = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return torch.from_numpy(drawn >= round(p * _LEVELS) - _LEVELS // 2)
+            np.greater_equal(words.view(np.int16)[:n], threshold, out=kept[at : at + n])
+            at += n
+        return torch.from_numpy(kept)
 
 
 def rate(p: float) -> float:

@@ -16,9 +16,9 @@ import scipy.sparse as sp
 import torch
 from torch.autograd import Function
 
+from . import lazy
 from .lazy import Parts, in_parts, parts_of
 from .ops import SparseMatrix, csr_product
-from .timing import section
 
 WORTH = 0.9  # compact weights take more than this share of the whole ones: not worth it
 
@@ -51,6 +51,26 @@ class Touched:
         ends = torch.cat([count.new_zeros(1), count.cumsum(0)])
         return ends.int(), order.int(), self.client[order], count == self.clients
 
+    @cached_property
+    def origin(self) -> torch.Tensor:
+        """(R + d,) the input row that each stored row is a copy of: those of the pairs, then every row once."""
+        return torch.cat([self.column, torch.arange(self.width)])
+
+    @cached_property
+    def _by_client(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """CSR (d, R + d) without its values: of each row, where each client's copy is stored, clients in order."""
+        place = torch.arange(self.width).add_(len(self.pairs)).repeat(self.clients, 1).flatten()
+        place[self.pairs] = torch.arange(len(self.pairs))
+        ends = torch.arange(0, self.clients * self.width + 1, self.clients)
+        return ends.int(), place.view(self.clients, self.width).T.flatten().int()
+
+    def in_order(self, weights: torch.Tensor) -> torch.Tensor:
+        """CSR (d, R + d) with each client's weight where its copy of a row is stored."""
+        ends, place = self._by_client
+        return torch.sparse_csr_tensor(
+            ends, place, weights.repeat(self.width), size=(self.width, len(self.pairs) + self.width)
+        )
+
     def shares(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """CSR (d, R) with each pair's client's weight, and (d,) the weight of the clients that do not touch a row."""
         ends, order, client, everyone = self._by_column
@@ -61,15 +81,19 @@ class Touched:
 
 
 class ByRows(Parts):
-    """The parts of weights (K, d, h): `shared` (d, h), the rows that nobody touches, and `rows` (R, h), those of
-    `touched`. shared None: zero, as in a gradient."""
+    """The parts of weights (K, d, h), in one stack: the rows (R, h) of `touched`, then `shared` (d, h), the rows as
+    those have them who do not touch them. A gradient's stack ends before these, which are zero."""
 
-    def __init__(self, touched: Touched, shared: torch.Tensor | None, rows: torch.Tensor) -> None:
-        self.touched, self.shared, self.rows = touched, shared, rows
-        self.shape = (touched.clients, touched.width, rows.shape[1])
+    def __init__(self, touched: Touched, stack: torch.Tensor) -> None:
+        """stack: (R + d, h), of a gradient (R, h)."""
+        held = len(touched.pairs)
+        self.touched, self.stack = touched, stack
+        self.rows = stack[:held]
+        self.shared: torch.Tensor | None = stack[held:] if len(stack) > held else None
+        self.shape = (touched.clients, touched.width, stack.shape[1])
 
     def tensors(self) -> Sequence[torch.Tensor]:
-        return [self.rows] if self.shared is None else [self.rows, self.shared]
+        return [self.stack]
 
     def assemble(self) -> torch.Tensor:
         k, d, h = self.shape
@@ -78,28 +102,31 @@ class ByRows(Parts):
         return start
 
     def copy(self) -> ByRows:
-        return ByRows(self.touched, None if self.shared is None else self.shared.clone(), self.rows.clone())
+        return ByRows(self.touched, self.stack.clone())
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        matrix, others = self.touched.shares(weights.to(self.rows.dtype))
+        """Of few clients every client's row in turn, in the order of the dense product; of many, shared rows once."""
+        weights = weights.to(self.stack.dtype)
         if self.shared is None:
-            return csr_product(matrix, self.rows)
+            return csr_product(self.touched.shares(weights)[0], self.rows)
+        if len(weights) <= lazy.FEW:
+            return csr_product(self.touched.in_order(weights), self.stack)
+        matrix, others = self.touched.shares(weights)
         return (others.unsqueeze(1) * self.shared).addmm_(matrix, self.rows)
 
     def plus(self, other: Parts) -> ByRows | None:
         if not isinstance(other, ByRows) or other.touched is not self.touched:
             return None
         gradients = self.shared is None and other.shared is None
-        return ByRows(self.touched, None, self.rows + other.rows) if gradients else None
+        return ByRows(self.touched, self.rows + other.rows) if gradients else None
 
     def zeros(self) -> ByRows:
         """All rows zero, stored: a state for the optimiser."""
-        _, d, h = self.shape
-        return ByRows(self.touched, self.rows.new_zeros(d, h), torch.zeros_like(self.rows))
+        return ByRows(self.touched, self.stack.new_zeros(len(self.touched.origin), self.shape[2]))
 
     def scaled(self, factor: torch.Tensor) -> ByRows:
         """Each client's gradient times its factor. factor: (K,)."""
-        return ByRows(self.touched, None, self.rows * factor[self.touched.client].unsqueeze(1))
+        return ByRows(self.touched, self.rows * factor[self.touched.client].unsqueeze(1))
 
     def sum_squares(self) -> torch.Tensor:
         """(K,) of each client's gradient."""
@@ -124,7 +151,7 @@ def stored(columns: Sequence[ByRows]) -> list[tuple[torch.Tensor, ...]]:
 
 def spread(start: torch.Tensor, touched: Touched) -> torch.Tensor:
     """(d, h) for every client, (K, d, h): what `start.expand(K, d, h).clone()` gives, stored by rows."""
-    return in_parts(ByRows(touched, start.clone(), start.index_select(0, touched.column)))
+    return in_parts(ByRows(touched, start.index_select(0, touched.origin)))
 
 
 class _TouchedProduct(Function):
@@ -133,13 +160,11 @@ class _TouchedProduct(Function):
         own = rows_of(weight)
         assert own is not None
         ctx.matrix, ctx.touched = matrix, own.touched
-        with section(matrix.label):
-            return csr_product(matrix.forward_csr, own.rows)
+        return matrix.times(own.rows)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        with section(ctx.matrix.label):
-            return in_parts(ByRows(ctx.touched, None, csr_product(ctx.matrix.backward_csr, grad.contiguous()))), None
+        return in_parts(ByRows(ctx.touched, ctx.matrix.times_transposed(grad))), None
 
 
 def touched_product(weight: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:

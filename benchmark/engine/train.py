@@ -108,6 +108,8 @@ def begin(
     config = _protocol(method, config)
     if not method.travels and config.score_on != "local":
         raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
+    if federation.domains and config.score_on != "local":
+        raise Skip("clients have classes of their own: there is no whole and no union to score a model on")
     arrangement = _arranged(method, shown, federation)
     exchange = Exchange(method, arrangement, backbones, config, seed, cohort_size)
     return exchange, TASKS[federation.task].evaluator(method, federation, arrangement, exchange.cohorts)

@@ -41,8 +41,8 @@ class Backend(Protocol[W]):
     def size(self, cells: int) -> int:
         """How many workers to start for so many cells: at least one. UserError where none can be."""
 
-    def start(self) -> W:
-        """A new worker. It may take a while until it is READY."""
+    def start(self, plugins: bool) -> W:
+        """A new worker, which imports the plug-ins or knows nothing of them. It may take a while until it is READY."""
 
     def wait(self, workers: Sequence[W], seconds: float) -> None:
         """Until a worker has something to say or has ended, or the time is over."""

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ class Cluster:
             room = min(room, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
         return int(room)
 
-    def start(self) -> RemoteWorker:
-        return RemoteWorker(self.host.remote(self.options), self)
+    def start(self, plugins: bool) -> RemoteWorker:
+        options = self.options if plugins else replace(self.options, plugins=())
+        return RemoteWorker(self.host.remote(options), self)
 
     def wait(self, workers: Sequence[RemoteWorker], seconds: float) -> None:
         ray.wait([worker.turn for worker in workers], timeout=seconds, fetch_local=False)

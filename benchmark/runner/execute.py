@@ -22,13 +22,14 @@ from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
 from ..engine.evaluate import Evaluator, Models
 from ..engine.train import OnBest, OnRound
-from ..store import Store
+from ..store.beside import SideFiles
 from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.registered import check_clients
 from .memory import peak_memory, reset_peak_memory
 from .offspring import cpu_seconds, ended_with
+from .sealed import sealed
 from .snapshot import collect
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ def _recall(cache: dict[str, T], key: str, make: Callable[[], T]) -> T:
 def execute(
     cell: Cell,
     suite: str,
-    store: Store,
+    store: SideFiles,
     federations: FederationCache,
     stamp: dict[str, Any],
     on_round: OnRound | None = None,
@@ -83,7 +84,7 @@ def execute(
     try:
         federation = federations.get(cell)
         about, spent = _describe(federation), cpu_seconds()
-        with ended_with():
+        with sealed(), ended_with():
             outcome = _train(cell, federation, on_round, partial(_keep, kept, cell.seed) if embeddings else None)
         figures = _figures(outcome) | _budget(cell, outcome) | {"cpu_seconds": round(cpu_seconds() - spent, 3)}
     except (Skip, UserError, Diverged) as error:

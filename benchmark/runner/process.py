@@ -9,6 +9,7 @@ import signal
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -18,6 +19,7 @@ import psutil
 
 from . import worker
 from .ending import Ending
+from .interrupts import ENDING, deaf_children
 from .memory import oom_kills
 from .offspring import MARK, end_descendants, end_marked
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not impo
     from ..store import Store
     from ..suites.cell import Cell
 
-FROM_OUTSIDE = (-signal.SIGTERM, -getattr(signal, "SIGKILL", 9))  # exit codes: no method's error ends a process so
+# Exit codes of what was ended by somebody: no method's error ends a process so.
+FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -38,9 +41,10 @@ class Processes:
     def size(self, cells: int) -> int:
         return self.options.workers(cells)
 
-    def start(self) -> WorkerProcess:
+    def start(self, plugins: bool) -> WorkerProcess:
         self.started += 1
-        return WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), self.options)
+        options = self.options if plugins else replace(self.options, plugins=())
+        return WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), options)
 
     def wait(self, workers: Sequence[WorkerProcess], seconds: float) -> None:
         wait([end for one in workers for end in (one.pipe, one.process.sentinel)], seconds)
@@ -60,7 +64,8 @@ class WorkerProcess:
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.oom_kills: int | None = None
         resource_tracker.ensure_running()  # outlives the worker, and is not to carry its mark
-        with _environment({**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}):
+        given = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
+        with _environment(given), deaf_children():
             self.process.start()
         theirs.close()
 

@@ -8,7 +8,6 @@ from itertools import islice
 import numpy as np
 import torch
 
-from ...datasets.federation import NodeData
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch
 from ..engine.cohort import Cohort
@@ -33,6 +32,9 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     each client's own model on the first m of these nodes. Embeddings are float16, scaled to a largest magnitude of 1
     (t-SNE and CKA do not see a scale). "note": text, why anything of this is missing; "" if nothing is.
     """
+    if evaluator.original.domains:
+        nobody = np.empty(0, np.int64)
+        return {"node": nobody, "label": nobody, "note": np.array("clients have features and classes of their own")}
     look = _graphs if isinstance(evaluator, ClusteringEvaluator) else _nodes
     label, candidates, embed = look(evaluator)
     node = stream(seed, "embeddings").permutation(candidates)[:NODES]
@@ -85,12 +87,11 @@ class _Watched(Network):
 
 
 def _nodes(evaluator: Evaluator) -> tuple[np.ndarray, np.ndarray, Embed]:
-    """A node task: all labels, the test nodes, and (N, h) of all nodes, one model at a time.
+    """What is classified: all labels, the test nodes (graphs), and (N, h) of all, one model at a time.
 
     None instead where the method has another way to a prediction.
     """
     federation = evaluator.original
-    assert isinstance(federation.whole, NodeData)
     batch, _ = evaluator.beyond("global")
 
     @torch.no_grad()

@@ -19,9 +19,11 @@ from ...registry import UserError
 from ..store import Store
 from ..store.parcel import Parcel
 from ..store.provenance import now
-from ..store.schema import RULES, Row
+from ..store.schema import FORMULA, RULES, Row
+from .apart import Needs, needs
 from .backend import open_backend
 from .ending import Ending
+from .interrupts import afterwards
 from .plan import Item, Missing, Plan
 from .seat import Assignment, Seat
 from .stamp import stamped
@@ -73,8 +75,9 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
         store.check_there(summary.rows.values())
         return summary
     finally:
-        run.stop()
-        observer.ended()
+        with afterwards():
+            run.stop()
+            observer.ended()
 
 
 def record_missing(missing: Iterable[Missing], store: Store, options: Options | None = None) -> None:
@@ -96,7 +99,8 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
 def _prepare(items: Sequence[Item], store: Store, options: Options) -> None:
     """Before anything runs: can rows be stored, with this name on them?"""
     store.prepare(item.suite for item in items)
-    if not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
+    formula = options.submitter.startswith(FORMULA)
+    if formula or not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
         raise UserError(f"the submitter {options.submitter!r:.100} is no name: one short line of printable characters")
 
 
@@ -104,6 +108,7 @@ class _Run:
     def __init__(self, todo: Sequence[Item], store: Store, options: Options, observer: Observer) -> None:
         self.store, self.options, self.observer = store, options, observer
         self.queue, self.claimed_elsewhere = list(todo), list[Item]()
+        self.needs = {(item.suite, item.cell.key): needs(item.cell) for item in todo}
         self.summary = Summary()
         self.next_look = 0.0
         self.tried = set[tuple[str, str]]()  # cells whose worker was killed from outside
@@ -113,17 +118,35 @@ class _Run:
 
     def loop(self) -> Summary:
         for _ in range(self.backend.size(len(self.queue))):
-            self.seats.append(Seat(self.backend.start()))
+            self.seats.append(self._open())
         while self.queue or self.claimed_elsewhere or any(seat.task for seat in self.seats):
             for seat in self.seats:
                 if seat.ready and seat.task is None:
                     self._assign(seat)
+            self._renew()
             self.backend.wait([seat.worker for seat in self.seats], TICK)
             for index, seat in enumerate(self.seats):
                 self._hear(seat)
                 if self._ended(seat):
-                    self.seats[index] = Seat(self.backend.start(), stillborn=seat.stillborn)
+                    self.seats[index] = self._open(seat.stillborn)
         return self.summary
+
+    def _open(self, stillborn: int = 0) -> Seat:
+        """A place with a new worker, of the kind that the next cell needs."""
+        waiting = [*self.queue, *self.claimed_elsewhere]
+        plugins = bool(waiting) and self._needs(waiting[0]).plugins
+        return Seat(self.backend.start(plugins), plugins, stillborn=stillborn)
+
+    def _renew(self) -> None:
+        """End the workers that are spent; new ones take their places while cells wait."""
+        for seat in [seat for seat in self.seats if seat.spent and seat.task is None]:
+            seat.worker.kill()
+            self.seats.remove(seat)
+            if self.queue or self.claimed_elsewhere:
+                self.seats.append(self._open())
+
+    def _needs(self, item: Item) -> Needs:
+        return self.needs[item.suite, item.cell.key]
 
     def stop(self) -> None:
         for seat in self.seats:
@@ -135,12 +158,16 @@ class _Run:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def _assign(self, seat: Seat) -> None:
-        """Give an idle worker the next cell that nobody else runs or has run."""
+        """Give an idle worker the next cell that nobody else runs or has run; where it may have none, it is spent."""
         if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
             self.next_look = time.monotonic() + ELSEWHERE
-        while self.queue:
-            item = self.queue.pop(self._best(seat))
+        while self.queue and not seat.spent:
+            best = self._best(seat)
+            if not seat.suits(self._needs(self.queue[best])):
+                seat.spent = True
+                return
+            item = self.queue.pop(best)
             claim = self.store.claim(item.suite, item.cell.key)
             if claim is None:
                 self.claimed_elsewhere.append(item)
@@ -154,17 +181,19 @@ class _Run:
                 Assignment(item, claim, now(), time.monotonic()),
                 item.cell.federation_key,
             )
+            seat.used = True
             seat.worker.give(item.suite, item.cell)
             self.observer.started(item)
             return
 
     def _best(self, seat: Seat) -> int:
-        """Where in the queue the best cell for a worker is: one whose data it has, else one whose data nobody has."""
-        keys = [item.cell.federation_key for item in self.queue]
-        if seat.last_federation in keys:
-            return keys.index(seat.last_federation)
+        """Where in the queue the best cell for a worker is, of those that it may have if there are any: one whose data
+        it has, else one whose data nobody has."""
+        suited = [index for index, item in enumerate(self.queue) if seat.suits(self._needs(item))] or [0]
+        keys = {index: self.queue[index].cell.federation_key for index in suited}
         others = {other.last_federation for other in self.seats}
-        return next((index for index, key in enumerate(keys) if key not in others), 0)
+        same = next((index for index, key in keys.items() if key == seat.last_federation), None)
+        return next((index for index, key in keys.items() if key not in others), suited[0]) if same is None else same
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +207,9 @@ class _Run:
                 seat.task.round = values[0]
                 self.observer.round(seat.task.item, *values)
             elif seat.task is not None and word == DONE:
+                item = seat.task.item
                 self._finish(seat, pickle.loads(values[0]), values[1])
+                seat.spent = values[2] or self._needs(item).alone
 
     def _ended(self, seat: Seat) -> bool:
         """Whether a worker is dead, or had to be killed; its cell then has its row, or its other try."""
@@ -230,9 +261,10 @@ class _Run:
     def _finish(self, seat: Seat, row: Row, side_files: dict[str, bytes]) -> None:
         task, seat.task = seat.task, None
         assert task is not None
-        Parcel(side_files).deliver(self.store)
-        self.store.append(row)
-        self.store.unclaim(task.claim)
+        with afterwards():
+            Parcel(side_files).deliver(self.store)
+            self.store.append(row)
+            self.store.unclaim(task.claim)
         self._record(task.item, row, elsewhere=False)
 
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import pickle
-import signal
 import threading
 import warnings
 from contextlib import suppress
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from .interrupts import ignore
 from .offspring import adopt, end_descendants
 
 READY, ROUND, DONE = "ready", "round", "done"  # what a worker says
@@ -54,11 +54,12 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
 
     It is told (RUN, suite, cell), and (KEEP, ...) with what `shipping.keep` takes. It says (READY, columns,
-    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place)
-    for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
+    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place,
+    spent) for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
+    spent: a thread that the cell has started lives on.
     What the cell prints goes to the file `log`, as does the stack of a crash.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     adopt()
     _redirect_output(log)
@@ -80,6 +81,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
         pipe.send((ROUND, *of_round))
 
     pipe.send((READY, columns, about, held()))
+    ours = set(threading.enumerate())
     with suppress(EOFError):
         while True:
             word, *values = pipe.recv()
@@ -88,7 +90,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
                 continue
             (suite, cell), parcel = values, Parcel()
             row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings)
-            pipe.send((DONE, pickle.dumps(row), parcel.contents))
+            pipe.send((DONE, pickle.dumps(row), parcel.contents, bool(set(threading.enumerate()) - ours)))
 
 
 def _die_with_parent() -> None:

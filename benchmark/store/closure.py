@@ -2,8 +2,8 @@
 
 Read from the text, nothing is imported: so it can be asked of any commit. The normal form keeps what computes. Which
 module a definition stands in, imports, comments, docstrings, a field's description and the range that it is tuned
-over, annotations of functions, what a type checker wants (`assert isinstance`, `cast`) and timing (`section`) have no
-part in it.
+over, annotations of functions, what a type checker wants (`assert isinstance`, `cast`), timing (`section`) and that a
+method of nodes is for graphs too (`graphwise`, `domainwise`) have no part in it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from importlib.util import resolve_name
 Source = Callable[[str], tuple[str, bool] | None]  # module -> its text and whether it is a package; None: not ours
 IGNORED = {"ctx", "kind", "type_comment", "type_params", "type_ignores"}  # of a node: they depend on Python's version
 NARROWING, CAST, TIMING, FIELD = "isinstance", "cast", "section", "Field"
+SAID = ("graphwise", "domainwise")  # of a class: what it is for, which changes no number where it already ran
 TOLD = ("description", "json_schema_extra")  # what a field says of itself and nothing computes with
 
 Import = tuple[str, str]  # module, name there; "" for the module itself
@@ -119,7 +120,7 @@ class _Strip(ast.NodeTransformer):
         for own, annotation in zip(node.body, kept, strict=True):
             if isinstance(own, ast.Assign) and annotation is not None:
                 own.targets.append(annotation)
-        node.body = _without_docstring(node.body)
+        node.body = [own for own in _without_docstring(node.body) if not _only_said(own)]
         return node
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
@@ -144,6 +145,12 @@ class _Strip(ast.NodeTransformer):
         if _called(node, FIELD):
             node.keywords = [own for own in node.keywords if own.arg not in TOLD]
         return node
+
+
+def _only_said(node: ast.stmt) -> bool:
+    """Whether a statement of a class does no more than say what the class is for."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return bool(targets) and all(isinstance(own, ast.Name) and own.id in SAID for own in targets[:1])
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -17,17 +17,13 @@ earlier ones (`latest`); a rerun is therefore an append like any other.
 from __future__ import annotations
 
 import errno
-import gzip
-import io
-import json
 import os
 import tempfile
 import warnings
-import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 from filelock import FileLock, Timeout
@@ -35,15 +31,13 @@ from filelock import FileLock, Timeout
 from ... import files
 from ...registry import UserError
 from . import rowfile, verified, versions
-from .places import LOCKS, LOGS, is_rows, place, safe_name as safe_name
+from .beside import SideFiles, clear_errors
+from .places import LOCKS, LOGS, is_rows, place, safe_name
 from .schema import COLUMNS, Row
 from .tidy import expanded
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-
-HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
 
 
 class LostFolder(UserError):
@@ -52,11 +46,11 @@ class LostFolder(UserError):
     code = 1
 
 
-class Store:
+class Store(SideFiles):
     """The results folder at `root`. Every method raises UserError (one line) when the folder cannot serve."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
+        super().__init__(root)
         self._found: tuple[int, int] | None = None  # which folder `prepare` found there
 
     def existing(self) -> Store:
@@ -69,18 +63,6 @@ class Store:
 
     def file(self, suite: str, method: str) -> Path:
         return self.root / suite / f"{safe_name(method)}.csv"
-
-    def history_file(self, suite: str, key: str) -> Path:
-        return self.root / suite / "history" / f"{key}.json.gz"
-
-    def embeddings_file(self, suite: str, key: str) -> Path:
-        return self.root / suite / "embeddings" / f"{key}.npz"
-
-    def environment_file(self, digest: str) -> Path:
-        return self.root / "environments" / f"{digest}.json"
-
-    def log_file(self, name: str) -> Path:
-        return self.root / LOGS / f"{name}.txt"
 
     def suites(self) -> list[str]:
         """Suites that have rows."""
@@ -100,7 +82,7 @@ class Store:
 
     def prepare(self, suites: Iterable[str]) -> None:
         """Make the folders, prove that they can be written, and move damaged lines aside: before anything runs."""
-        with _clear_errors(self.root):
+        with clear_errors(self.root):
             (self.root / LOCKS).mkdir(parents=True, exist_ok=True)
             self._found = _which(self.root)
             files.sweep(self.root)
@@ -121,7 +103,7 @@ class Store:
         """Add one row and force it to disk. Safe with other processes appending to the same file."""
         path = self.file(row.suite, row.method)
         self.check_there()
-        with _clear_errors(self.root):
+        with clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked(path):
                 rowfile.append(path, row)
@@ -136,35 +118,9 @@ class Store:
             told = f"{lost} of {len(wanted)} rows of this run are no longer under {str(self.root)!r}"
             raise LostFolder(f"{told}: somebody removed or replaced files there; the same command runs them again")
 
-    def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
-        """Store a run's curves next to its row; the bytes depend on the content only."""
-        data = json.dumps(history, separators=(",", ":")).encode()
-        self._write(self.history_file(suite, key), gzip.compress(data, mtime=0))
-
-    def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
-        """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
-        import numpy as np
-
-        buffer, members = io.BytesIO(), dict[str, Any](arrays)
-        np.savez_compressed(buffer, **members)
-        self._write(self.embeddings_file(suite, key), buffer.getvalue())
-
-    def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
-        if not self.environment_file(digest).exists():
-            text = json.dumps(environment, indent=2, sort_keys=True) + "\n"
-            self._write(self.environment_file(digest), text.encode())
-
-    def write_log(self, key: str, text: str) -> None:
-        """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
-        self._write(self.log_file(key), text.encode())
-
-    def _write(self, path: Path, data: bytes) -> None:
-        with _clear_errors(self.root):
-            files.write_atomically(path, data)
-
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
-        with _clear_errors(self.root), suppress(Timeout):
+        with clear_errors(self.root), suppress(Timeout):
             lock = self._lock(f"{safe_name(suite)}.{key}", blocking=False)
             lock.acquire()
             return lock
@@ -196,30 +152,6 @@ class Store:
         path = self.file(suite, method)
         return latest(_of_file(path, rowfile.read(path, only=key))).get(key) if path.exists() else None
 
-    def history(self, suite: str, key: str) -> dict[str, Any] | None:
-        """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
-        damaged, larger than any run's, or no JSON."""
-        path = self.history_file(suite, key)
-        if not path.exists():
-            return None
-        with gzip.open(path) as stream:
-            data = stream.read(HISTORY_BYTES + 1)
-        if len(data) > HISTORY_BYTES:
-            raise ValueError(f"more than {HISTORY_BYTES >> 20} MiB unpacked")
-        try:
-            found: dict[str, Any] = json.loads(data)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-        return found
-
-    def environment(self, digest: str) -> dict[str, Any] | None:
-        """The machine and packages that a row refers to, or None when there is no sound description."""
-        try:
-            found = json.loads(self.environment_file(digest).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return None
-        return found if isinstance(found, dict) else None
-
     def verdicts(self) -> list[verified.Verified]:
         """On rows that the maintainers ran again, oldest first."""
         return verified.read(self.root)
@@ -227,21 +159,6 @@ class Store:
     def versions(self) -> versions.Versions:
         """Which versions of methods stand for which."""
         return versions.read(self.root)
-
-    def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
-        """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large
-        or holds anything but arrays, zipfile.BadZipFile if it is no archive."""
-        import numpy as np
-
-        path = self.embeddings_file(suite, key)
-        if not path.exists():
-            return None
-        with zipfile.ZipFile(path) as archive:
-            if sum(member.file_size for member in archive.infolist()) > EMBEDDINGS_BYTES:
-                raise ValueError(f"{path}: more than {EMBEDDINGS_BYTES >> 20} MiB unpacked")
-        with np.load(path, allow_pickle=False) as stored:
-            return dict(stored.items())
-
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:
     """The row that counts for each key: the last one, in file order."""
@@ -287,16 +204,3 @@ def _sweep_logs(folder: Path) -> None:
         run = path.name.split("-")[1]
         if run.isdecimal() and not psutil.pid_exists(int(run)):
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _clear_errors(root: Path) -> Iterator[None]:
-    """Turn what the operating system says about the folder into one line."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            told = f"no space left for results in {str(root)!r}; every finished row is kept"
-            raise UserError(f"{told}: free some space and run the same command again") from None
-        place, reason = error.filename or root, error.strerror or error
-        raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None

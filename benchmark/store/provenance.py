@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -110,6 +111,13 @@ def git_output(*arguments: str, folder: Path, given: str = "") -> bytes | None:
 def _git(*arguments: str, folder: Path = ROOT, given: str = "") -> str | None:
     found = git_output(*arguments, folder=folder, given=given)
     return None if found is None else found.decode().strip()
+
+
+@functools.cache
+def schema_at(commit: str) -> int | None:
+    """The result schema that the code at a commit of this repository writes; None where that cannot be looked up."""
+    text = git_output("show", f"{commit}:benchmark/store/schema.py", folder=ROOT)
+    return max(map(int, re.findall(rb"since=([0-9]+)", text)), default=1) if text else None
 
 
 def environment(threads: int) -> tuple[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from .budget import excess, settings
 Json = Annotated[str, Column(json=True, longest=4000)]
 Digest = Annotated[str, Column(pattern="[0-9a-f]{12}")]
 Content = Annotated[str, Column(pattern="([0-9a-f]{64})?", needed=True)]
+FORMULA = tuple("=+-@")  # a spreadsheet would run a text that begins so
 RISING = 0.05  # a best round in this last share of the rounds: a later one might have been better
 
 
@@ -34,12 +35,16 @@ class Identity(BaseModel):
     suite: Annotated[str, Column(pattern=r"[A-Za-z0-9_+][\w.+-]*")] = Field(
         description="what it is filed under: a suite, or custom for changed settings"
     )
-    task: Literal["node", "graph"] = Field(description="nodes of one graph, or a set of graphs")
+    task: Literal["node", "graph", "graph-classification"] = Field(
+        description="nodes of one graph, a set of graphs that is clustered, or one whose graphs are classified"
+    )
     dataset: str = Field(description="its name")
     dataset_params: Json = Field(description="canonical JSON (sorted keys, no spaces)")
     dataset_fingerprint: Content = Field("", description="sha256 of edges, features, labels and published split")
     synthetic: bool = Field(False, description="generated data: no accuracy on a real dataset")
-    source: str = Field("", description="where the data came from: cache, mirror, package index, upstream, generated")
+    source: Annotated[str, Column(pattern="[a-z ]{0,20}")] = Field(
+        "", description="where the data came from: cache, mirror, package index, upstream, generated"
+    )
     partition: str = Field(description="how the dataset is cut into clients")
     partition_params: Json = Field(description="canonical JSON")
     partition_hash: Content = Field("", description="sha256 of who holds what, in which part of the split")
@@ -83,7 +88,9 @@ class Row(Metrics, Identity):
     )
     git_dirty: bool | None = Field(None, description="whether the checkout had changes that are no commit")
     environment: Digest = Field(description="hash of `results/environments/<hash>.json`: machine and packages")
-    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]+)?")] = Field("cpu", description="what it was trained on")
+    device: Annotated[str, Column(pattern=r"cpu|cuda(:[0-9]{1,3})?")] = Field(
+        "cpu", description="what it was trained on"
+    )
     submitter: str = Field("", description="who ran it")
     reference: Annotated[bool, Column(since=2)] = Field(
         False, description="a reference such as centralised training: shown, never ranked; the method's class says so"
@@ -143,10 +150,10 @@ class Row(Metrics, Identity):
     def rising(self) -> bool:
         """Whether the number of rounds cut it off: the best one is among the last 5%, and no patience was at an end.
 
-        A run whose last round counts by rule, or for want of a validation value, does not tell.
+        A run whose last round counts by rule, or for want of a validation value, does not tell; a single round neither.
         """
         rounds, best = self.rounds or 0, self.best_round or 0
-        if not self.in_time or self.val is None or self._asked("select") == "last":
+        if rounds == 1 or not self.in_time or self.val is None or self._asked("select") == "last":
             return False
         patience = self._asked("patience")
         patient = not isinstance(patience, int) or rounds - best < patience

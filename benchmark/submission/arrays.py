@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store.folder import EMBEDDINGS_BYTES
+from ..store.beside import EMBEDDINGS_BYTES
 
 MEMBER = re.compile(r"(node|label|global|note|client_[0-9]{3})\.npy")  # see runner.snapshot
 HEAD = 4096  # bytes within which an array says what it is
 MEMBERS = 200
+LENGTHS, EXTRA = 26, 20  # where a member's head says how long its name and extra field are; the latter has two sizes
 READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -28,6 +29,8 @@ def wrong(path: Path) -> str | None:
                 return f"holds something else than embeddings: {', '.join(names[:4])!r:.80}"
             if sum(member.file_size for member in members) > EMBEDDINGS_BYTES:
                 return f"more than {EMBEDDINGS_BYTES >> 20} MiB unpacked"
+            if archive.comment or not _gapless(path, archive):
+                return "holds bytes that are no array"
             for member in members:
                 if reason := _array(archive, member):
                     return f"{member.filename}: {reason}"
@@ -36,6 +39,19 @@ def wrong(path: Path) -> str | None:
     except zipfile.BadZipFile as error:
         return f"cannot be read: {error!s:.120}"
     return None
+
+
+def _gapless(path: Path, archive: zipfile.ZipFile) -> bool:
+    """Whether members stand one after the other from the first byte to the directory, without comments."""
+    end = 0
+    with path.open("rb") as stream:
+        for member in sorted(archive.infolist(), key=lambda each: each.header_offset):
+            stream.seek(member.header_offset + LENGTHS)
+            name, extra = (int.from_bytes(stream.read(2), "little") for _ in range(2))
+            if member.header_offset != end or member.comment or extra > EXTRA:
+                return False
+            end += LENGTHS + 4 + name + extra + member.compress_size
+    return end == archive.start_dir
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:

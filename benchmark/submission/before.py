@@ -7,16 +7,18 @@ import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from ...registry import UserError
+from ..store import Store
+from ..store.places import safe_name
 from ..store.provenance import git_output
 from ..store.schema import Row
 from . import metadata
-from .inbox import Findings, Folder, Line, grouped, look, read, standing
+from .inbox import APART, Findings, Folder, Line, grouped, look, read, standing
 from .owners import MAINTAINERS
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
@@ -38,7 +40,8 @@ def opened(base: str, path: Path) -> Iterator[Path]:
         yield Path(base)
         return
     with tempfile.TemporaryDirectory() as folder:
-        _checkout(base, path, Path(folder))
+        if not (Path(base).name == APART and Path(base).parent.is_dir()):  # a results folder without trials
+            _checkout(base, path, Path(folder))
         yield Path(folder)
 
 
@@ -70,6 +73,7 @@ def compare(
     for file in sorted(old.keys() | new.keys()):
         fresh |= _appended(folder, file, old.get(file, []), new.get(file, []), findings)
     _side_files(folder, base, {(line.row.suite, line.row.key) for line in fresh}, findings, maintainer=maintainer)
+    _added(folder, base, fresh, findings, maintainer=maintainer)
     return fresh
 
 
@@ -123,6 +127,24 @@ def _side_files(
         findings.add(
             folder.place(path), "a file that was never finished", "keep it out of version control", warning=True
         )
+
+
+def _added(folder: Folder, base: Path, fresh: set[Line], findings: Findings, *, maintainer: bool) -> None:
+    """What lies beside rows comes with rows: nobody adds to those that stand."""
+    before = look(base, str(base), Findings()).files
+    keys = {(line.row.suite, line.row.key) for line in fresh}
+    machines = {line.row.environment for line in fresh}
+    with suppress(UserError):  # a table of verdicts that is none is told of as such
+        machines |= {verdict.environment for verdict in Store(folder.root).verdicts()}
+    methods = {safe_name(line.row.method) for line in fresh}
+    for kind in ("curves", "environment", "metadata", "embeddings"):
+        for file in sorted(set(folder.files.get(kind, ())) - set(before.get(kind, ()))):
+            path = PurePosixPath(file)
+            name = path.name.split(".")[0]
+            known = {"environment": name in machines, "metadata": path.stem in methods}
+            if not known.get(kind, (path.parts[0], name) in keys):
+                what = "new, and no new row has it"
+                findings.add(folder.place(file), what, "remove the file", warning=maintainer)
 
 
 def _content(path: Path) -> bytes:

@@ -15,7 +15,7 @@ from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..engine.exchange import TASKS
 from ..store.provenance import canonical, code_version, known_commits, origin
-from ..store.schema import RULES, Row
+from ..store.schema import FORMULA, RULES, Row
 from ..store.versions import Versions
 from ..suites.cell import Cell, settled
 from .inbox import RERUN
@@ -25,7 +25,7 @@ EARLIEST = datetime(2023, 1, 1, tzinfo=timezone.utc)  # before there was an fglb
 LONGEST = 30 * 24 * 3600.0  # seconds of a cell
 BRIEFEST = 1e-5  # seconds of a round: a thousandth of what the smallest takes
 HIGH_F1, HIGH_WHOLE = 0.1, 0.25  # of the board's rows the most are 0.03 and 0.13
-MEMORY = 1e8  # MiB of a process
+LEAST_MEMORY, MEMORY = 50, 1e8  # MiB of a process; one with torch and DGL has 300
 COMMIT = "commit the code, then run the cells again with --rerun all"
 FIXES = {"git_sha": COMMIT}  # of columns that another run alone does not mend
 Problem = tuple[str, str]  # what is wrong, and the fix
@@ -106,6 +106,8 @@ def _columns(row: Row) -> Iterator[Problem]:
 def _text(name: str, value: str, rule: Column) -> Iterator[Problem]:
     if len(value) > rule.longest:
         yield f"column {name!r} has {len(value)} characters; at most {rule.longest} are read", "shorten it"
+    if value.startswith(FORMULA):
+        yield f"column {name!r}: {value!r:.40} begins as a formula does", RERUN
     if not value.isprintable():
         yield f"column {name!r} holds control or invisible characters", "remove them"
     if rule.pattern and not re.fullmatch(rule.pattern, value):
@@ -158,7 +160,8 @@ def _costs(row: Row) -> dict[str, bool]:
         f"trained for {train:g} seconds in all of {total:g}": not train <= total,
         f"{train:g} seconds for {row.rounds} rounds": not train >= BRIEFEST * (row.rounds or 1),
         f"{total:g} seconds, more than {LONGEST:g}": not total <= LONGEST,
-        f"a peak memory of {memory} MiB": memory is not None and not 0 < memory <= MEMORY,
+        f"a peak memory of {memory} MiB": memory is not None and not LEAST_MEMORY < memory <= MEMORY,
+        "no processor time (cpu_seconds)": row.has("cpu_seconds") and not row.cpu_seconds,
     }
 
 
@@ -255,7 +258,9 @@ def _names(row: Row, cell: Cell) -> Iterator[Problem]:
         parts = [name for name in ours if ours[name] != theirs[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run the cell again"
     cls = DATASETS.cls(row.dataset)
-    if row.task != cls.task:
-        yield f"task {row.task!r}, but {row.dataset} is a {cls.task} dataset", RERUN
+    if row.task != cell.task:
+        yield f"task {row.task!r}, but {row.dataset} under split {row.split} is for {cell.task!r}", RERUN
+    if row.has("reference") and row.reference != METHODS.cls(row.method).reference:
+        yield f"reference is {row.reference}, which {row.method} is{' not' * row.reference}", RERUN
     if row.status == "ok" and row.synthetic != cls.synthetic:
         yield f"synthetic is {row.synthetic}, but for {row.dataset} it is {cls.synthetic}", RERUN

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ...registry import UserError
 from ..store import Store, versions
-from ..store.schema import TRIAL
+from ..store.provenance import schema_at
+from ..store.schema import SCHEMA_VERSION, TRIAL
 from . import before as bases, cells, claims, copies, curves, federations as data, owners, rendered, sidefiles
 from .archive import unpack
 from .inbox import Findings, Folder, Line, grouped, look, read, standing
@@ -73,6 +74,7 @@ def validate(
     _rows(lines, fresh, findings)
     claimed = fresh if folder.submission or base is not None else set()
     _commits(lines, claimed, findings)
+    _older(claimed, findings)
     _stale(lines, claimed, versions.read(results), findings)
     claims.check(_scores(folder, lines, findings), claimed, findings)
     data.check(lines, fresh, claimed, known, findings)
@@ -117,6 +119,16 @@ def _commits(lines: list[Line], fresh: set[Line], findings: Findings) -> None:
         what = f"{len(own)} rows were made at commit {sha[:12]}, which this repository does not have"
         fix = "fetch the branch that they were made on, or run the cells again at a commit that is there"
         findings.add(own[0].place, what, fix, warning=not new)
+
+
+def _older(claimed: set[Line], findings: Findings) -> None:
+    """A row has all columns that the code of its commit writes: an older schema would leave out what a run took."""
+    for (sha, schema), own in grouped(claimed, lambda line: (line.row.git_sha, line.row.schema_version)).items():
+        written = schema_at(sha) if sha else SCHEMA_VERSION
+        if written is not None and schema < written:
+            first = min(own, key=lambda line: (line.file, line.number))
+            what = f"{len(own)} rows in result schema {schema}, but the code at their commit writes {written}"
+            findings.add(first.place, what, "run the cells again")
 
 
 def _stale(lines: list[Line], claimed: set[Line], known: versions.Versions, findings: Findings) -> None:

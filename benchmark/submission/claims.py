@@ -9,7 +9,7 @@ from typing import Any
 
 from ...registry import UserError
 from ..suites.cell import Cell
-from ..suites.selection import CUSTOM, Request, select
+from ..suites.selection import CUSTOM, Request, parted
 from ..suites.suitefile import load_suite, suite_names
 from .inbox import Findings, Line, grouped
 
@@ -54,6 +54,10 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
     for line in own:
         if line.cell and line.cell.seedless in claimed:
             present.setdefault(line.cell.seedless, {})[line.cell.seed] = line
+            told = next(iter(claimed[line.cell.seedless].values())).tuning
+            if line in fresh and line.row.tuning != told:
+                what = f"tuning is {line.row.tuning!r:.60}; of this cell it is {told!r:.60}"
+                findings.add(line.place, what, "run the cell with the settings that the suite refers to")
         elif line.cell:
             what = f"not a cell of suite {suite!r}: {departure(line.cell, claimed.values())}"
             findings.add(line.place, what, CUSTOM_FIX, warning=line not in fresh)
@@ -80,7 +84,7 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
 def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
     """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
     found: dict[str, dict[int, Cell]] = {}
-    for _, cell in select(Request(suites=(suite,), methods=(method,))):
+    for _, cell in parted(Request(suites=(suite,), methods=(method,)))[0]:
         found.setdefault(cell.seedless, {})[cell.seed] = cell
     return found
 

@@ -14,6 +14,8 @@ from functools import partial
 from operator import is_not
 from typing import Any
 
+import numpy as np
+
 from ...methods import METHODS
 from ...metrics import METRICS
 from ...registry import UserError
@@ -25,7 +27,9 @@ from .inbox import Line
 from .limits import LARGE
 
 PARTS = {"history", "per_client", "label_counts"}
+CURVES = {*(rule.curve for rule in METRICS.values() if rule.curve), "round", "seconds", "val_loss", "train_loss"}
 ROUNDING = 1e-6  # of float32, in a mean over clients
+NEAR = 1e-7  # of float32, in a share
 Stored = dict[str, Any]
 
 
@@ -53,6 +57,8 @@ def _misshapen(found: Any, row: Row) -> str | None:
     if not all(map(_numbers, found.values())):
         return "holds something else than lists of numbers"
     curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
+    if strange := sorted(set(history) - CURVES):
+        return f"has a curve that no run has: {strange[0]!r:.40}"
     if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
         return f"has not one value of {', '.join(curves)} for each of {row.rounds} rounds"
     return None
@@ -173,6 +179,7 @@ def _clients(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
             yield f"{name} is in the row or of its clients, but not in both"
     if "accuracy" in row.score_metric:
         yield from _bounds(clients, row)
+        yield from _fractions(stored, row) if local else ()
     yield from _labels(stored, row)
 
 
@@ -187,6 +194,15 @@ def _bounds(clients: dict[str, list[float | None]], row: Row) -> Iterator[str]:
         least, most = (sum(found) / len(scores) for found in ([s == 1 for s in scores], [s > 0 for s in scores]))
         if not least - ROUNDING <= row.macro_f1 <= most + ROUNDING or (row.macro_f1 >= 1 > min(scores)):
             yield f"macro_f1 is {row.macro_f1}; the clients' scores leave {least:.4f} to {most:.4f}, 1 if all are right"
+
+
+def _fractions(stored: Stored, row: Row) -> Iterator[str]:
+    """A client's accuracy is a number of its own nodes by another: right ones by tested ones."""
+    counts = [sum(own) for own in stored.get("label_counts") or ()]
+    for held, score in zip(counts, stored["per_client"]["score"], strict=False):
+        tested = np.arange(1, max(held, 1) + 1)
+        if score is not None and row.task == "node" and np.abs(np.round(score * tested) / tested - score).min() > NEAR:
+            yield f"a client's score is {score!r}, which of {held} nodes no number is"
 
 
 def _labels(stored: Stored, row: Row) -> Iterator[str]:

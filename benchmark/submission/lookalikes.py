@@ -16,11 +16,14 @@ ADDRESS = re.compile(r"https?://\S*", re.IGNORECASE)
 PLAIN_ADDRESS = re.compile(r"https?://([A-Za-z0-9-]+\.)+[A-Za-z]{2,}(:[0-9]+)?(/[!-~]*)?")
 MARKUP = re.compile(r"[][<>\"'`\\()|{}]")  # of an address: they end it, or begin another, in Markdown and HTML
 SHAPES = str.maketrans({"0": "o", "1": "l", "I": "l", "|": "l"})
+BLANK = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]")  # printable, and nothing is to be seen
 FILLING = re.compile(r"[\s._-]+")
 
 
 def deceives(text: str) -> bool:
-    """Whether a word of the text mixes alphabets so that it looks like another word."""
+    """Whether a word of the text mixes alphabets so that it looks like another word, or holds letters unseen."""
+    if BLANK.search(text):
+        return True
     return any(confusables.is_dangerous(word, preferred_aliases=["latin"]) for word in re.findall(r"\w+", text))
 
 
@@ -36,7 +39,8 @@ def plain_addresses(text: str) -> bool:
 
 def shape(name: str) -> str:
     """What a name looks like; names of one shape are not to be told apart."""
-    text = unicodedata.normalize("NFKC", name)
+    composed = unicodedata.normalize("NFKC", name)
+    text = "".join(char for char in composed if unicodedata.category(char) not in ("Mn", "Me"))  # what no letter has
     latin = "".join(char if char.isascii() else _latin(char) for char in text)
     return FILLING.sub("", latin.translate(SHAPES)).casefold()
 

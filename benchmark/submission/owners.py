@@ -28,7 +28,9 @@ def check(fresh: set[Line], known: Sequence[Line], findings: Findings, *, mainta
         if line.text in there and old is not None and old.text == line.text:
             continue  # it stands already
         strangers = sorted(owners[row.method] - {row.submitter})
-        if _owner(line) == MAINTAINERS and row.submitter:
+        if not row.submitter:
+            findings.add(line.place, "submitted by nobody", "run with your own --submitter", warning=maintainer)
+        elif _owner(line) == MAINTAINERS:
             what = f"submitted as {row.submitter!r}, who are the maintainers"
             findings.add(line.place, what, "run with your own --submitter", warning=maintainer)
         if old is not None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from ... import files
 from ...registry import UserError, did_you_mean
 from ..store import rowfile
-from ..store.folder import Store, safe_name
+from ..store.folder import Store
+from ..store.places import safe_name
 from ..store.schema import Row
 from ..suites.selection import CUSTOM
 from . import archive, metadata
@@ -111,5 +112,5 @@ def take_in(found: Validation, results: Path) -> int:
         if row.status == "ok":
             _copy(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
         store.append(row)
-    _copy(folder.root / metadata.FILE, kept)
+    files.write_atomically(kept, about.text().encode())  # what it says, and not what else is in the file
     return len(new)

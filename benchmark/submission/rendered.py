@@ -14,9 +14,12 @@ from .inbox import Findings, Folder, Line
 REPRODUCTION = "reproduction"  # the table of a paper's suite
 PNG = b"\x89PNG\r\n\x1a\n"
 ENDING = b"IEND\xaeB`\x82"
-FORMULA = re.compile(r'(^|,)"?\s*[=@]', re.MULTILINE)  # a spreadsheet would run it
+# A spreadsheet would run it; a number may be below nothing.
+FORMULA = re.compile(r'(^|,)"?\s*([=@]|[+-](?!\s*[0-9.]+\s*(±[0-9. ]+)?("|,|$)))', re.MULTILINE)
 ACTING = re.compile(
-    r"<\s*(script|iframe|img|svg|object|embed|link|style|form)\b|javascript:|\son\w+\s*=", re.IGNORECASE
+    r"<\s*(script|i?frame|img|svg|math|object|embed|applet|link|style|form|input|button|base|meta|video|audio|template)\b"
+    r"|(java|vb)script:|data:\w+/|!\[[^]]*\]\(\s*<?\w*:?//|\son\w+\s*=",
+    re.IGNORECASE,
 )
 FIX = "run `fglbench report`, which makes it"
 

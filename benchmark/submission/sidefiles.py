@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...registry import UserError
-from ..store.folder import Store, safe_name
+from ..store.beside import HISTORY_BYTES, environment_text, history_text
+from ..store.folder import Store
+from ..store.places import safe_name
 from ..store.provenance import canonical
 from . import arrays, curves, metadata
 from .inbox import Findings, Folder, Line, standing
@@ -17,6 +20,7 @@ RERUN = "run the cell again; `fglbench submit` packs the curves"
 ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
 COMPUTING = ("torch", "dgl", "numpy", "scipy")  # packages without which nothing runs
 TEXT = 200  # characters of a value
+GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
 
 
 def check(folder: Folder, lines: Sequence[Line], fresh: set[Line], findings: Findings) -> dict[Line, curves.Stored]:
@@ -59,11 +63,20 @@ def _curves(folder: Folder, line: Line, name: str, fresh: set[Line], findings: F
         findings.add(place, wrong, RERUN)
     if stored is None or row.status != "ok" or not row.in_time:
         return stored
+    if line in fresh and not _plain(folder.root / name, stored):
+        findings.add(place, "is not as fglbench writes it", RERUN)
     for what in curves.disagreeing(stored["history"], row):
         findings.add(place, what, RERUN)
     for what in curves.impossible(stored, row, cell) if cell else ():
         findings.add(place, what, RERUN, warning=line not in fresh)
     return stored
+
+
+def _plain(path: Path, stored: curves.Stored) -> bool:
+    """Whether a packed file holds these curves in the form in which they are written, and nothing besides."""
+    data, member = path.read_bytes(), zlib.decompressobj(GZIP)
+    text = member.decompress(data, HISTORY_BYTES + 1)
+    return data[3:8] == bytes(5) and member.eof and not member.unused_data and text == history_text(stored)
 
 
 def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
@@ -76,6 +89,8 @@ def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> 
         if digest not in used and folder.submission:
             findings.add(folder.place(file), "environment of no row", "remove the file")
         about = Store(folder.root).environment(digest)
+        if about is not None and (folder.root / file).read_bytes() != environment_text(about):
+            findings.add(folder.place(file), "is not as fglbench writes it", "add the file of the run")
         if not _short(about) or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:
             findings.add(folder.place(file), "not the environment that its name stands for", "add the file of the run")
 

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
+from ...datasets.federation import Goal
 from ...methods import METHODS
 from ...registry import Registry, UserError, first_error, one_line
 from ..engine.backbones import BACKBONES
@@ -123,6 +124,12 @@ class Cell(Part):
             raise ValueError(str(error)) from None
 
     @property
+    def task(self) -> Goal:
+        """What is done with its data. UserError for an unknown name."""
+        what = DATASETS.cls(self.dataset.name).task
+        return "graph-classification" if what == "graph" and SPLITS.cls(self.split.name).labelled else what
+
+    @property
     def training_json(self) -> str:
         """The training configuration as rows have it."""
         return canonical(identity(TrainConfig, TRAINING, "", self.training.model_dump(mode="json")))
@@ -148,7 +155,7 @@ class Cell(Part):
         return Row(
             key=self.key,
             suite=suite,
-            task=DATASETS.cls(self.dataset.name).task,
+            task=self.task,
             **{kind: getattr(self, kind).name for kind in SINGLE},
             **{f"{kind}_params": canonical(value) for kind, value in params.items()},
             clients=self.clients,

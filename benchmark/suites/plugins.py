@@ -76,6 +76,11 @@ def _owner(point: EntryPoint) -> str:
     return f"package {point.dist.name!r}" if point.dist is not None else f"module {point.module!r}"
 
 
+def built_in(kind: str, name: str) -> bool:
+    """Whether what has a name is defined in the package. UserError for a name that nobody has."""
+    return REGISTRIES[kind].cls(name).__module__.startswith(f"{PACKAGE}.")
+
+
 def _built_in(registry: Registry[Any], name: str) -> bool:
     return name in registry.names() and registry.cls(name).__module__.startswith(f"{PACKAGE}.")
 

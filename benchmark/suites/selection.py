@@ -17,13 +17,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.owndata import OWN
-from ...registry import UserError
+from ...registry import UserError, listed
 from .cell import Cell, Choice
 from .settings import apply_settings, parse_setting
 from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 
 B = TypeVar("B", bound=BaseModel)
+NAMED = 3  # names that a line about many has
 PROTOCOL = ("partitions", "clients", "splits", "backbones")
 AXES: dict[str, Any] = {
     "methods": Method,
@@ -55,7 +56,18 @@ class Request:
 
 
 def select(request: Request) -> list[tuple[str, Cell]]:
-    """(suite, cell) for everything asked for, each once. UserError for anything unknown, or when nothing is left."""
+    """(suite, cell) for everything asked for, each once; a warning for cells that cannot run, which are left out.
+
+    UserError for anything unknown, or when nothing is left.
+    """
+    found, left = parted(request)
+    for told in left:
+        warnings.warn(told, stacklevel=2)
+    return found
+
+
+def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
+    """What `select` finds, and what it says of the cells that are left out. UserError as `select`."""
     settings = [parse_setting(text) for text in request.settings]
     request = _with_own(request, request.own) if request.own else request
     found: list[tuple[str, Cell]] = []
@@ -63,7 +75,7 @@ def select(request: Request) -> list[tuple[str, Cell]]:
     refused: list[str] = []
     for suite in _suites(request):
         narrowed, departs = narrow(suite, request)
-        untuned += _untuned(narrowed)
+        untuned += untuned_of(narrowed)
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
         reasons = [_impossible(cell) for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
@@ -72,11 +84,10 @@ def select(request: Request) -> list[tuple[str, Cell]]:
     left = untuned + refused
     if left and not found:
         raise UserError(left[0])
-    for told in left:
-        warnings.warn(f"{told}; their cells are left out", stacklevel=2)
     if not found:
         raise UserError("nothing matches: the chosen suites have no cell with this combination of methods and datasets")
-    return list({(name, cell.key): (name, cell) for name, cell in found}.values())
+    each = {(name, cell.key): (name, cell) for name, cell in found}
+    return list(each.values()), [f"{told}; their cells are left out" for told in left]
 
 
 def _with_own(request: Request, name: str) -> Request:
@@ -104,14 +115,17 @@ def _suites(request: Request) -> list[Suite]:
     return [load_suite(name) for name in request.suites or ("leaderboard",)]
 
 
-def _untuned(suite: Suite) -> list[str]:
-    """What is said of the cells that are left out until they are tuned; nothing where there are none."""
+def untuned_of(suite: Suite) -> list[str]:
+    """What is said of the cells that are left out until they are tuned, on one line; nothing where there are none."""
     missing = suite.untuned()
     if not missing:
         return []
-    methods, datasets = (",".join(dict.fromkeys(names)) for names in zip(*missing, strict=True))
-    told = f"suite {suite.name!r}: no tuned settings of {methods} on {datasets} in {suite.tuned_file}"
-    return [f"{told}; `fglbench tune -s {suite.name} -m {methods} -d {datasets}` makes them"]
+    methods, datasets = (list(dict.fromkeys(names)) for names in zip(*missing, strict=True))
+    narrow = "".join(
+        f" {option} {','.join(names)}" for option, names in (("-m", methods), ("-d", datasets)) if len(names) <= NAMED
+    )
+    told = f"suite {suite.name!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
+    return [f"{told}; `fglbench tune -s {suite.name}{narrow}` makes them"]
 
 
 def _impossible(cell: Cell) -> str:

@@ -163,11 +163,16 @@ class Block(Part):
                     elif (chosen := table.get(method.name, {}).get(dataset.name)) is not None:
                         yield chosen.scored(cell)
 
+    def at_own_settings(self) -> Block:
+        """See `Suite.at_own_settings`."""
+        return self.model_copy(update={"methods": [m.model_copy(update={"tuned": False}) for m in self.methods]})
+
     def base(self, tuned: bool) -> Block:
         """See `Suite.base`. tuned: only methods with `params: tuned`."""
-        methods = [m.model_copy(update={"tuned": False}) for m in self.methods if m.tuned or not tuned]
-        return _with_firsts(self).model_copy(
-            update={"methods": [*map(_with_firsts, methods)], "datasets": [*map(_with_firsts, self.datasets)]}
+        wanted = self.model_copy(update={"methods": [m for m in self.methods if m.tuned or not tuned]})
+        own = _with_firsts(wanted.at_own_settings())
+        return own.model_copy(
+            update={"methods": [*map(_with_firsts, own.methods)], "datasets": [*map(_with_firsts, own.datasets)]}
         )
 
 
@@ -211,6 +216,10 @@ class Suite(Part):
         `params: tuned`, or all where none has them, with the settings that they have in the suite."""
         only = bool(self._tuned())
         return self.model_copy(update={"cross": [block.base(only) for block in self.cross]})
+
+    def at_own_settings(self) -> Suite:
+        """With the suite's own settings in place of tuned ones: the cells that there are once all is tuned."""
+        return self.model_copy(update={"cross": [block.at_own_settings() for block in self.cross]})
 
     def _tuned(self) -> list[tuple[str, str]]:
         pairs = (product(block.methods, block.datasets) for block in self.cross)

@@ -101,6 +101,11 @@ class Study:
         """Rounds that all trials may take together, on all seeds."""
         return sum(size * rounds for size, rounds in zip(self.sizes, self.rungs, strict=True)) * len(self.seeds)
 
+    def planned(self) -> list[tuple[Cell, int]]:
+        """A cell of each rung, at the suite's own setting, and how many of such the rung has."""
+        rungs = zip(self.rungs, self.sizes, strict=True)
+        return [(_short(self.cell, rounds), size * len(self.seeds)) for rounds, size in rungs]
+
     def _drawn(self, trials: int) -> list[optuna.Trial]:
         """Trials with different cells, the suite's own setting first."""
         distributions: dict[str, BaseDistribution] = {
@@ -124,7 +129,7 @@ class Study:
 
     def _cells(self, trial: optuna.Trial) -> list[Cell]:
         own, rounds = applied(self.cell, trial.params), self.rungs[self.rung]
-        short = Values(training={"rounds": rounds}).applied(own)
+        short = _short(own, rounds)
         return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
@@ -172,3 +177,7 @@ class Study:
             default=full[DEFAULT][-1] if DEFAULT in full else None,
             commit=commit,
         )
+
+
+def _short(cell: Cell, rounds: int) -> Cell:
+    return Values(training={"rounds": rounds}).applied(cell)

@@ -15,6 +15,7 @@ Rivals = Literal["negatives", "all"]
 
 # Similarities held at once: anchors of a client are worked off in chunks of so many entries (16 MiB of float32).
 CHUNK = 1 << 22
+EVERY = slice(None)
 
 
 def unit_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -113,8 +114,8 @@ def _anchors(similar: torch.Tensor, same: torch.Tensor, rivals: Rivals) -> tuple
     return (F.softplus(gap).mul_(share)).sum(), push.sub_(pull)
 
 
-def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The contrast of each row r with two fixed rows: (n, h) -> (n,),
+def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) -> Callable[..., torch.Tensor]:
+    """The contrast of each row r with two fixed rows: (n, h) -> (n,), or of some rows, which `at` says,
 
     -log( e^{cos(r, near)/t} / (e^{cos(r, near)/t} + e^{cos(r, far)/t}) ) = softplus((cos(r, far) - cos(r, near)) / t).
     The fixed side is normalised once, for as many calls as there are steps. The cosine of a zero row is 0.
@@ -122,7 +123,7 @@ def model_contrast(near: torch.Tensor, far: torch.Tensor, temperature: float) ->
     apart = ((unit_rows(far) - unit_rows(near)) / temperature).detach()
 
     @section("contrast")
-    def contrast(rows: torch.Tensor) -> torch.Tensor:
-        return F.softplus((unit_rows(rows) * apart).sum(1))
+    def contrast(rows: torch.Tensor, at: slice | torch.Tensor = EVERY) -> torch.Tensor:
+        return F.softplus((unit_rows(rows) * apart[at]).sum(1))
 
     return contrast

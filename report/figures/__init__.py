@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 from ..standings import Standings
 from . import (
@@ -32,6 +33,9 @@ from . import (
     style,
     tsne,
 )
+
+MOST = 150_000  # bytes of a figure: every version of it stays in the repository
+FEWER = (40, 32, 24, 16)  # colours of the palette of one that is larger
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Plot:
         with mpl.rc_context(style.RC):
             buffer = io.BytesIO()
             self.draw(found).savefig(buffer, format="png", metadata={"Software": None})
-        return style.small(buffer)
+        return _within(style.small(buffer))
 
     def digest(self, found: dict[str, Any]) -> str:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of
@@ -83,6 +87,18 @@ def found_figures(standings: Standings) -> dict[Plot, dict[str, Any]]:
     """The figures that a board has, with their data."""
     wanted = [plot for plot in PLOTS if not (plot.contest and standings.board.is_sweep)]
     return {plot: found for plot in wanted if (found := plot.data(standings)) is not None}
+
+
+def _within(png: bytes) -> bytes:
+    """The same picture in at most MOST bytes: fewer colours, spread over those that it has, which keeps thin lines."""
+    for colours in FEWER:
+        if len(png) <= MOST:
+            break
+        picture, found = Image.open(io.BytesIO(png)), io.BytesIO()
+        palette = picture.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        palette.save(found, "PNG", optimize=True, dpi=picture.info["dpi"])
+        png = found.getvalue()
+    return png
 
 
 def _rounded(value: Any) -> Any:

@@ -18,11 +18,16 @@ from jinja2 import Environment
 from markupsafe import Markup
 from PIL import Image
 
+from .. import traits
+from ..bykind import kinds_sheet
 from ..standings import Standings
 from ..templating import document, environment
 from ..text import plain
 from . import sections
-from .cards import Card, columns, method_parts
+from .cards import Card, columns, method_choices, method_parts
+from .documents import Paperwork
+from .downloads import data_uri, file_name, sheet_csv
+from .lines import HEIGHT, WIDTH
 from .markup import PLOT_WIDTH, pixels, shown
 from .prose import block, documentation, inline
 
@@ -57,8 +62,10 @@ def page(
     environments: dict[str, dict[str, Any]],
     pictures: Mapping[str, Sequence[Picture]],
     cards: Mapping[str, Card],
+    paperwork: Paperwork = Paperwork(),  # noqa: B008 - frozen
 ) -> str:
-    """The whole page. `pictures` are those of each suite, `cards` what the registry knows of each method."""
+    """The whole page. `pictures` are those of each suite, `cards` what the registry knows of each method, `paperwork`
+    the results folder's own files."""
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     methods = method_parts(boards, cards)
     started = [moment for each in boards for moment in each.board.rows["started"]]
@@ -72,6 +79,9 @@ def page(
         methods=methods,
         without_rows=sorted(set(cards) - {method.name for method in methods}),
         pictures=pictures,
+        paperwork=paperwork,
+        menu=method_choices(methods),
+        method_traits={method.name: method.traits for method in methods},
         rows=sum(len(each.board.rows) for each in boards),
         datasets=len({name for each in boards for name in each.board.rows["dataset"]}),
         first=min(started)[:10],
@@ -85,7 +95,9 @@ def _environment() -> Environment:
     found = environment(TEMPLATES, autoescape=True, finalize=_plain)
     found.filters |= {"exact": lambda value: f"{value:.12g}", "shown": shown, "pixels": pixels}
     found.filters |= {"block": block, "inline": inline, "documentation": documentation}
-    found.globals |= {"columns": columns(), "sections": sections, "plot_width": PLOT_WIDTH}
+    found.filters |= {"download": lambda sheet: data_uri(sheet_csv(sheet)), "file_name": file_name}
+    found.globals |= {"columns": columns(), "sections": sections, "plot_width": PLOT_WIDTH, "traits": traits}
+    found.globals |= {"field": (WIDTH, HEIGHT), "kinds_sheet": kinds_sheet}
     return found
 
 

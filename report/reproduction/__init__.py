@@ -22,7 +22,7 @@ from .match import SuiteRows, chosen
 from .view import View, csv
 from .wording import signed
 
-__all__ = ["files", "texts", "views"]
+__all__ = ["INDEX", "files", "texts", "views"]
 
 INDEX = "REPRODUCTION.md"
 VERDICTS = ("holds", "does not hold", "cannot be told")

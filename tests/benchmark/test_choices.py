@@ -15,6 +15,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "none": {}, "quick": {"quick": True}, "all": {"all_suites": True}, "one": {"suites": ("quick",)},
     "two": {"suites": ("quick", "overlap")},
 }  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # of cells that cannot run: tests of their own
 MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
 
 

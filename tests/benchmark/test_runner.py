@@ -146,16 +146,21 @@ def test_a_results_folder_that_goes_away_in_mid_run_is_an_error_and_not_ok(when,
 
 
 def test_a_submitter_that_no_row_may_hold_is_refused_before_anything_runs(suite, tmp_path):
-    for name in ("a\x1b[31m", "x" * 300):
+    for name in ("a\x1b[31m", "x" * 300, "=cmd()"):
         with pytest.raises(UserError, match="is no name: one short line"):
             fglbench.run(suites=[suite], results=tmp_path / "results", jobs=1, submitter=name)
     assert not (tmp_path / "results" / "tiny" / "fedavg.csv").exists()
 
 
+@pytest.mark.usefixtures("registries")
 def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
     plugin = tmp_path / "shy.py"
-    plugin.write_text("import multiprocessing\nassert multiprocessing.parent_process() is None, 'not in a worker'")
+    plugin.write_text(
+        "import multiprocessing\nfrom fglbench.methods import METHODS\nfrom fglbench.methods.fedavg import FedAvg\n"
+        "@METHODS.register('shy')\nclass Shy(FedAvg): pass\n"
+        "assert multiprocessing.parent_process() is None, 'not in a worker'"
+    )
     with pytest.raises(UserError, match=r"a worker process cannot start: .* not in a worker"):
-        fglbench.run(suites=[suite], results=tmp_path / "results", plugins=[str(plugin)], jobs=1)
+        fglbench.run(suites=[suite], methods=["shy"], results=tmp_path / "results", plugins=[str(plugin)], jobs=1)
     with pytest.raises(UserError, match=r"plug-in 'nowhere.py' cannot be imported: FileNotFoundError"):
         fglbench.run(suites=[suite], results=tmp_path / "results", plugins=["nowhere.py"])

@@ -135,6 +135,18 @@ def test_a_module_that_nobody_imported_is_read_where_it_lies(tmp_path: Path, mon
     assert versions._text("lies_nowhere") is None
 
 
+def test_saying_what_a_class_is_for_changes_no_version() -> None:
+    head = "class M:\n    graphwise = True\n    rate = 2\n\n"
+    text = head + "    def f(self):\n        graphwise = 1\n        return graphwise\n"
+
+    def version(own: str) -> str | None:
+        return source_hash(reader(lambda m: (own, False) if m == "p.a" else None), "p.a", "M")
+
+    assert version(text) == version(text.replace("    graphwise = True\n", "", 1)) is not None
+    assert version(text) != version(text.replace("rate = 2", "rate = 3"))
+    assert version(text) != version(text.replace("graphwise = 1", "graphwise = 2"))
+
+
 def test_the_table_is_followed_to_its_end_and_by_commit_first() -> None:
     known = Versions(
         [Equal("m", "a", "", "b", ""), Equal("m", "b", "", "c", ""), Equal("m", "a", "sha", "z", ""),

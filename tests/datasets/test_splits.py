@@ -204,7 +204,11 @@ def test_splits_and_tasks() -> None:
     result = SPLITS.build("none")(graphs, [np.array([0, 1]), np.array([2, 3])], 0)
     assert result.whole == {}
     assert result.clients == [{}, {}]
-    with pytest.raises(UserError, match="for node datasets and 'set' is a graph dataset; choose one of none"):
-        SPLITS.build("ratio")(graphs, [np.arange(4)], 0)
+    with pytest.raises(UserError, match="for node datasets and 'set' is a graph dataset; choose one of none, ratio"):
+        SPLITS.build("per-class")(graphs, [np.arange(4)], 0)
+    found = SPLITS.build("ratio", {"train": 0.5, "val": 0.01, "test": 0.49})(graphs, [np.arange(4)], 0)
+    assert found.role.tolist().count(TRAIN) == 2 and {*found.role[[0, 2]], *found.role[[1, 3]]} == {TRAIN, NONE}
+    with pytest.raises(UserError, match="'ratio' leaves 'set' no training graph at all"):
+        SPLITS.build("ratio", {"train": 0.4})(graphs, [np.arange(4)], 0)
     with pytest.raises(UserError, match="for graph datasets and 'toy' is a node dataset; choose one of fixed"):
         roles("none", {}, labelled((3, 3)))

@@ -12,11 +12,18 @@ import torch
 
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable
 from fglbench.benchmark.contract.recording import record
-from fglbench.benchmark.contract.trial import Trial, graph_federation, node_federation, overlapping_federation
+from fglbench.benchmark.contract.trial import (
+    Trial,
+    graph_federation,
+    labelled_graphs,
+    node_federation,
+    overlapping_federation,
+)
 from fglbench.benchmark.engine import Method, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.cohort import Cohort
 from fglbench.benchmark.engine.messages import Tree
+from fglbench.datasets.federation import Goal, GraphClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 from fglbench.methods.fedopt import FedOpt
@@ -130,6 +137,7 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
+    "ditto": scalars(gcn()),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
     "scaffold": scalars(2 * gcn()),
@@ -158,31 +166,61 @@ TABLE: dict[str, Formula] = {
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
 
 
-def world_of(method: Method) -> World:
-    federation = node_federation() if method.task == "node" else graph_federation()
+GIN_MODEL = (GRAPH_D * H + H) + 2 * 2 * (H * H + H) + (H * H + H)  # input, two layers of two maps, after the readout
+GRAPH_HEAD = H * 2 + 2
+CLASSIFIER = GIN_MODEL + GRAPH_HEAD
+CODE = 16 + 16  # FedStar's: walks and degrees
+
+
+def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    return world.classes[k] * (FLOAT * H + INT), FLOAT * 2 * H
+
+
+GRAPHS: dict[str, Formula] = {
+    **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
+    **dict.fromkeys(
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "gcfl"), scalars(CLASSIFIER)
+    ),
+    "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),
+    **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
+    "lg-fedavg": scalars(GRAPH_HEAD),
+    **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
+    "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
+}
+TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS}
+WORLDS = {"node": node_federation, "graph": graph_federation, "graph-classification": labelled_graphs}
+
+
+def world_of(method: Method, task: Goal) -> World:
+    federation = WORLDS[task]()
     if method.name.startswith("fedgl"):
         federation = overlapping_federation()
     config = TrainConfig(rounds=3, local_epochs=1)
-    trial = Trial("bytes", federation, (BACKBONES.build("gcn", {"hidden": H}),), config)
+    kind = "gin" if task == "graph-classification" else "gcn"
+    trial = Trial("bytes", federation, (BACKBONES.build(kind, {"hidden": H}),), config)
     nodes, classes = [], []
-    for client in federation.clients if method.task == "node" else ():
-        label, mask = client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()  # type: ignore[union-attr]
+    for client in federation.clients if task != "graph" else ():
+        if isinstance(client, GraphClient):
+            label, mask = client.label, client.masks["train"]
+        else:
+            label, mask = client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()
         nodes.append(len(label))
         classes.append(len(set(label[mask].tolist())))
     return World(trial, nodes, classes, method.params())
 
 
-@pytest.mark.parametrize("name", METHODS.names())
-def test_bytes_of_a_round(name: str) -> None:
-    assert name in TABLE, f"write {name}'s bytes a round into the table of this test"
+@pytest.mark.parametrize(("name", "task"), [(n, task) for n in METHODS.names() for task in METHODS.cls(n).tasks()])
+def test_bytes_of_a_round(name: str, task: Goal) -> None:
+    table = TABLES[task]
+    assert name in table, f"write {name}'s bytes a round into the table of this test"
     method = METHODS.build(name, SHORT.get(name))
-    world = world_of(method)
+    world = world_of(method, task)
     counted = PHASE.get(name, "training")
     rounds = [(up, down) for phase, up, down in record(method, world.trial).traffic if phase == counted]
     sent, got = rounds[-1]  # the third, in which nothing is a first time (references without training have one)
     clients = len(sent)  # `global` has one
     for k in range(clients):
-        for found, expected in zip((sent[k], got[k]), TABLE[name](world, k), strict=True):
+        for found, expected in zip((sent[k], got[k]), table[name](world, k), strict=True):
             low, high = expected if isinstance(expected, tuple) else (expected, expected)
             assert low <= found <= high
 

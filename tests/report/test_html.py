@@ -25,7 +25,7 @@ from fglbench.report import build
 from fglbench.report.html import Card, Picture, page, prose
 from fglbench.report.standings import Standings
 
-VOID = {"meta", "link", "br", "img", "input"}
+VOID = {"meta", "link", "br", "img", "input", "path", "circle", "polyline"}
 KEPT = "<script>window.evil = 1</script> \"><img src=x onerror=alert(1)> ' javascript:alert(1) &lt;b&gt; {{ 7 * 7 }}"
 EVIL = f"{KEPT} \u202e"
 
@@ -185,7 +185,10 @@ def test_a_method_part_says_what_it_is_and_where_it_leads(results: Path, made: S
     assert links[:3] == ["https://arxiv.org/abs/2103.16257", "https://doi.org/10.1145/1234567.890", "#method-beta"]
     (formula,) = alpha.all("pre")
     assert "".join(map(str, formula.children)) == "f:\n  x < y\n    z\n"
-    used = [[child.text for child in row.children if isinstance(child, Node)] for row in alpha.all("tr")[-2:]]
+    used = [
+        [child.text for child in row.children if isinstance(child, Node)]
+        for row in alpha.one("table", **{"class": "plain parameters"}).all("tr")[1:]
+    ]
     assert used == [["mu", "0.1", "0.5", "weight"], ["nu", "2", "default", "order"]]
     assert "Best: demo: cora 80.50 ± 0.71, pubmed 85.50 ± 0.71; other: cora 55.00 ± 5.00." in alpha.text
     assert "Not told apart" not in alpha.text
@@ -223,6 +226,8 @@ def test_the_page_needs_nothing_but_itself(results: Path) -> None:
             assert name != "style"
             if name == "src" or (name == "href" and node.tag == "link"):
                 assert value.startswith("data:")
+            elif name == "href" and "download" in node.attributes:
+                assert value.startswith("data:text/csv;charset=utf-8,")
             elif name == "href":
                 assert value[1:] in ids if value.startswith("#") else value.startswith("https://")
     assert {link.attributes["href"] for link in nodes if link.attributes.get("href", "").startswith("http")} == {

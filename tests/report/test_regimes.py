@@ -12,9 +12,12 @@ from scipy import stats
 from fglbench import methods  # noqa: F401  registers them
 from fglbench.benchmark.engine import METHODS
 from fglbench.benchmark.suites.tasktable import TASK, read_properties
+from fglbench.datasets import DATASETS
 from fglbench.report import build
 from fglbench.report.answers import answers
-from fglbench.report.families import MEANING, families
+from fglbench.report.bykind import kinds_sheet
+from fglbench.report.datakinds import kind_of_data
+from fglbench.report.families import MEANING, families, models
 from fglbench.report.markdown import markdown
 from fglbench.report.regimes import label_properties, regimes_sheet
 from fglbench.report.standings import Standings
@@ -25,6 +28,35 @@ ALIKE, UNLIKE = [[5, 5], [5, 5]], [[10, 0], [0, 10]]
 def test_every_registered_method_has_a_family() -> None:
     assert {name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))} <= set(families())
     assert set(families().values()) == set(MEANING)
+
+
+def test_the_table_says_which_methods_take_clients_of_mixed_architectures() -> None:
+    own = {name: METHODS.cls(name) for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))}
+    assert {name: models(name) for name in own} == {
+        name: "may differ" if cls.heterogeneous else "all alike" for name, cls in own.items()
+    }
+    assert models("a-plug-in") == "other"
+
+
+def test_every_registered_dataset_has_a_kind() -> None:
+    own = [name for name in DATASETS.names() if DATASETS.is_own(DATASETS.cls(name))]
+    assert [name for name in own if kind_of_data(name) == "other"] == []
+    assert kind_of_data("own:villages") == "other"
+
+
+def test_ranks_by_kind_of_data_by_hand(made: SimpleNamespace) -> None:
+    """Alpha is first of three on both citation graphs and last on the products, where gamma is first."""
+    scores = {"alpha": (0.9, 0.8, 0.1), "beta": (0.5, 0.7, 0.2), "gamma": (0.6, 0.3, 0.3)}
+    datasets = ("cora", "pubmed", "amazon-photo")
+    rows = [made.row(data, name, 0, own[i]) for name, own in scores.items() for i, data in enumerate(datasets)]
+    sheet = kinds_sheet(Standings(made.board(rows)))
+    assert [(column.title, column.note) for column in sheet.columns[1:]] == [
+        ("Citations", "2 datasets"), ("Products", "1 dataset"),
+    ]  # fmt: skip
+    found = {line.entrant: [cell.text for cell in line.cells[1:]] for line in sheet.lines}
+    assert found == {"alpha": ["1.0", "3.0"], "beta": ["2.5", "2.0"], "gamma": ["2.5", "1.0"]}
+    assert [line.entrant for line in sheet.lines if line.cells[1].mark == "best"] == ["alpha"]
+    assert kinds_sheet(Standings(made.board([row for row in rows if row.dataset != "amazon-photo"]))) is None
 
 
 def test_properties_by_hand() -> None:
@@ -71,7 +103,7 @@ def test_regimes_by_hand(standings: Standings) -> None:
 
 
 def test_the_answer_in_three_sentences(standings: Standings) -> None:
-    alike, unlike, thrifty = answers(standings)
+    alike, unlike, thrifty = answers([standings])
     assert alike.text.startswith("Where the labels of clients are more alike (a, b, c), these families are above")
     assert "in points: shared model +20.0 (+19.8 to +20.2), prototypes +19.0 (" in alike.text
     assert "no family is above training alone; the nearest, in points: shared model -5.0" in unlike.text
@@ -84,7 +116,7 @@ def test_the_answer_in_three_sentences(standings: Standings) -> None:
 def test_a_board_without_local_has_no_regimes(made: SimpleNamespace) -> None:
     standings = Standings(made.board([made.row(d, m, s, 0.5) for d in "abcxyz" for m in "mn" for s in range(3)]))
     assert standings.regimes.regimes == {}
-    assert answers(standings) == []
+    assert answers([standings]) == []
 
 
 def test_what_is_known_of_a_task_stands_beside_what_its_rows_say(made: SimpleNamespace) -> None:

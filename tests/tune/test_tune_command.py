@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
 import optuna
 import pytest
@@ -123,3 +124,15 @@ def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
     known = ("uncommitted changes", "is no git checkout", "--plugin")
     assert not [str(own) for own in found.findings.found if not any(part in str(own) for part in known)]
     assert len(found.lines) == 12
+
+
+def test_without_optuna_it_says_what_to_install(suite, tmp_path, odd, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert tune(suite, tmp_path, odd) == 2
+    assert capsys.readouterr().err.strip() == "fglbench: tune needs Optuna: pip install 'fglbench[tune]'"
+
+
+def test_a_dry_run_says_what_it_will_cost_by_the_rows_of_earlier_trials(done, suite, odd, capsys) -> None:
+    folder, _ = done
+    assert tune(suite, folder, odd, "--dry-run") == 0
+    assert "core-hours, judged by the rows here" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,8 @@ from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store, versions
 from fglbench.benchmark.store.closure import reader, source_hash
 from fglbench.benchmark.store.versions import OWN
+from fglbench.benchmark.submission import claims
+from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite
@@ -64,12 +67,33 @@ def test_what_is_not_tuned_is_left_out_and_named_with_its_command(tuned) -> None
     assert suite.untuned() == [("moon", "csbm")]
     assert {cell.method.name for cell in suite.cells()} == {"fedavg", "fedprox"}
     with pytest.warns(
-        UserWarning, match=r"no tuned settings of moon on csbm .*`fglbench tune -s tiny -m moon -d csbm`"
+        UserWarning, match=r"no tuned settings of moon on csbm; `fglbench tune -s tiny -m moon -d csbm`"
     ):
         assert len(select(Request(suites=(str(tuned),)))) == 16
     with pytest.raises(UserError, match="no tuned settings of moon on csbm"):
         select(Request(suites=(str(tuned),), methods=("moon",)))
     assert main(["run", "-s", str(tuned), "--dry-run"]) == 0
+
+
+def test_what_is_not_tuned_is_told_by_those_who_run_it_on_one_short_line(tuned, monkeypatch, capsys) -> None:
+    values = yaml.safe_load(tuned.read_text())
+    names = ["fedprox", "moon", "fedgta", "fedproto", "scaffold", "local"]
+    values["cross"]["methods"] = [{"name": name, "params": "tuned"} for name in names]
+    values["cross"]["datasets"] = [values["cross"]["datasets"], "cora", "citeseer", "pubmed", "actor"]
+    tuned.write_text(yaml.safe_dump(values))
+    told = "no tuned settings of fedprox, moon, fedgta and 3 more on cora, citeseer, pubmed and 2 more; `fglbench tune"
+    for command in (["run", "--dry-run"], ["status"]):
+        assert main([*command, "-s", str(tuned), "--results", str(tuned.parent)]) == 0
+        out, err = capsys.readouterr()
+        assert (out + err).count(f"suite 'tiny': {told} -s tiny` makes them") == 1
+        assert (out + err).count("no tuned settings") == 1
+    monkeypatch.setattr(suitefile, "FOLDER", tuned.parent)
+    claims.expected.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = claims.expected("tiny", "fedprox")  # as `validate` asks
+    claims.expected.cache_clear()
+    assert sum(map(len, found.values())) == 8
 
 
 def test_the_seed_that_chose_is_not_scored(tuned) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
 from ....registry import Registry, Spec, tunable
-from ..batch import Batch, Features
+from ..batch import Batch, Features, LabelledRows
 from ..ops import dropout, segment_add, segment_product
 from ..random import Streams
 
@@ -53,6 +54,9 @@ class Backbone(Spec):
     input_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input features (Kipf's GCN: 0.5)")
     linear_head: bool = Field(
         False, description="all layers yield width h and a linear classifier follows, as methods that share heads need"
+    )
+    readout: Literal["sum", "mean"] = Field(
+        "sum", description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)"
     )
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
@@ -104,11 +108,11 @@ def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:
     return torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
 
 
-def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: Batch) -> torch.Tensor:
+def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRows) -> torch.Tensor:
     """(N, in) x (K, in, out) -> (N, out), sparse or dense rows."""
     return h @ weight if isinstance(h, Features) else segment_product(h, weight, batch.sizes)
 
 
-def affine(params: Params, name: str, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+def affine(params: Params, name: str, h: torch.Tensor | Features, batch: LabelledRows) -> torch.Tensor:
     """Each client's rows through its own linear layer `name`."""
     return segment_add(product(h, params[f"{name}.weight"], batch), params[f"{name}.bias"], batch.sizes)

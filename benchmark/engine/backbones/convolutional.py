@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 
 from ..batch import Batch, Features
-from ..ops import dropout, segment_add
+from ..ops import dropout, propagate, segment_add
 from ..random import Streams
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, product
 
@@ -16,8 +16,7 @@ class GCN(Backbone):
     """Kipf & Welling, ICLR 2017: H' = D^-1/2 (A + I) D^-1/2 H W + b. Any depth."""
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
-        z = batch.gcn @ product(h, params[f"{i}.weight"], batch)
-        return segment_add(z, params[f"{i}.bias"], batch.sizes)
+        return propagate(batch.gcn, product(h, params[f"{i}.weight"], batch), params[f"{i}.bias"], batch.sizes)
 
 
 @BACKBONES.register("sgc")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from ....datasets.federation import Goal
 from ..backbones import Backbone, Params
 from ..cohort import Cohort
 from ..config import TrainConfig
@@ -53,7 +54,7 @@ class GraphMethod(Method):
     replaced.
     """
 
-    task: ClassVar[Literal["node", "graph"]] = "graph"
+    task: ClassVar[Goal] = "graph"
 
     encoder: ClassVar[type[Encoder]]  # the architecture that the paper fixes
 

@@ -22,6 +22,8 @@ from ..timing import section
 # From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to
 # a symmetric block-diagonal matrix of the same shape. Hashable: a stack computes each operator once.
 Operator = Callable[[sp.csr_matrix, np.ndarray], sp.csr_matrix]
+# From the same to a vector for each node, (nodes, c), that hangs on the node's own graph alone. Hashable too.
+NodeCode = Callable[[sp.csr_matrix, np.ndarray], torch.Tensor]
 
 
 def neighbours(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
@@ -50,6 +52,7 @@ class GraphStack:
         self._adjacency = adjacency(self.graph).scipy()
         self._operators: dict[Operator, sp.csr_matrix] = {}
         self._asked: set[Operator] = set()  # for operators, here or in a part
+        self._codes: dict[NodeCode, torch.Tensor] = {}
 
     def operator(self, kind: Operator) -> sp.csr_matrix:
         """The matrix of an operator over all graphs, computed at its first use."""
@@ -58,12 +61,24 @@ class GraphStack:
             self._operators[kind] = kind(self._adjacency, self.starts).astype(np.float32)
         return self._operators[kind]
 
+    def code(self, kind: NodeCode) -> torch.Tensor:
+        """(nodes, c) what a code says of all nodes, computed at its first use."""
+        if kind not in self._codes:
+            self._codes[kind] = kind(self._adjacency, self.starts)
+        return self._codes[kind]
+
     def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
         """A stack of some of the graphs alone. picks: their numbers here; its operators are cut, not computed anew."""
-        found, batch = GraphStack(graphs), self.batch([picks])
-        found._operators = {kind: batch.cut(self.operator(kind)) for kind in [*self._asked]}
-        found._asked = self._asked
+        found = GraphStack(graphs)
+        found.adopt(self, picks)
         return found
+
+    def adopt(self, whole: GraphStack, picks: np.ndarray) -> None:
+        """Take over the operators and codes that a stack has which these graphs are part of. picks: see `part`."""
+        batch = whole.batch([picks])
+        self._operators = {kind: batch.cut(whole.operator(kind)) for kind in [*whole._asked]}
+        self._codes = {kind: code[batch.places] for kind, code in whole._codes.items()}
+        self._asked = whole._asked
 
     def batch(self, picks: Sequence[np.ndarray]) -> GraphBatch:
         """Some of the graphs. picks: for each client the numbers of its graphs in the stack, in order; may be empty."""
@@ -100,7 +115,16 @@ class GraphBatch:
     @cached_property
     def x(self) -> torch.Tensor:
         """(N, d) input features."""
-        return self.stack.feat[torch.from_numpy(np.arange(len(self._moved)) - self._moved)]
+        return self.stack.feat[self.places]
+
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """(N,) the row of each node in the stack."""
+        return torch.from_numpy(np.arange(len(self._moved)) - self._moved)
+
+    def code(self, kind: NodeCode) -> torch.Tensor:
+        """(N, c) what a code says of the nodes of the batch."""
+        return self.stack.code(kind)[self.places]
 
     @cached_property
     def _moved(self) -> np.ndarray:

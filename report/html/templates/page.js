@@ -43,21 +43,23 @@ function sorted(rows, column, falling) {
     .map(({ row }) => row);
 }
 
-// One bar of filters steers all that carries data-entrant in its section. Several words: any of them may match.
+// One bar of filters steers all that carries data-entrant in its section, by what the section says of each entrant.
+// Several words: any of them may match.
 function filterable(section) {
   const bar = section.querySelector(".tools:not(.views)");
   const fields = [...bar.querySelectorAll("[data-filter]")];
   const lines = [...section.querySelectorAll("[data-entrant]:not([data-entrant=''])")];
   const clear = bar.querySelector(".clear");
+  const traits = JSON.parse(section.dataset.traits);
   const all = new Set(lines.map((line) => line.dataset.entrant)).size;
   const apply = () => {
     const wanted = fields.filter((field) => field.value.trim());
     const shown = new Set();
     for (const line of lines) {
       const fits = wanted.every((field) => {
-        const value = line.dataset[field.dataset.filter];
-        if (field.tagName === "SELECT") return value === field.value;
-        return field.value.toLowerCase().trim().split(/[\s,]+/).some((word) => value.toLowerCase().includes(word));
+        const entrant = line.dataset.entrant;
+        if (field.tagName === "SELECT") return traits[entrant][field.dataset.filter].includes(field.value);
+        return field.value.toLowerCase().trim().split(/[\s,]+/).some((word) => entrant.toLowerCase().includes(word));
       });
       line.hidden = !fits;
       if (fits) shown.add(line.dataset.entrant);
@@ -87,7 +89,20 @@ function switchable(bar) {
   apply();
 }
 
-// A link to a method opens its part, also where a filter had hidden it.
+// A menu that shows those columns of a table that are in one group, and such as are in none.
+function choosable(menu) {
+  const table = document.getElementById(menu.dataset.groups);
+  const groups = [...table.tHead.rows[0].cells].map((head) => head.dataset.groups?.split("|"));
+  menu.addEventListener("change", () => {
+    for (const row of table.rows) {
+      groups.forEach((own, column) => {
+        row.cells[column].hidden = Boolean(own && menu.value && !own.includes(menu.value));
+      });
+    }
+  });
+}
+
+// A link to a part that is folded opens it, also where a filter had hidden it.
 function reveal() {
   const target = document.getElementById(location.hash.slice(1));
   if (!target || target.tagName !== "DETAILS") return;
@@ -98,6 +113,7 @@ function reveal() {
 
 document.querySelectorAll("table.sheet").forEach(sortable);
 document.querySelectorAll(".tools.views").forEach(switchable);
+document.querySelectorAll("select[data-groups]").forEach(choosable);
 document.querySelectorAll("section").forEach((section) => section.querySelector(".tools") && filterable(section));
 addEventListener("hashchange", reveal);
 reveal();

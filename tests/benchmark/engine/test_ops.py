@@ -7,10 +7,13 @@ from collections.abc import Callable
 import dgl.function as fn
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
+import torch.nn.functional as F
 
 from fglbench.benchmark.engine import ops
 from fglbench.benchmark.engine.batch import Features, collate
+from fglbench.benchmark.engine.losses import cross_entropy
 from fglbench.benchmark.engine.random import Streams
 from fglbench.datasets.federation import Federation, NodeClient
 
@@ -42,6 +45,52 @@ def test_segment_add() -> None:
     pull = torch.randn(8, 2)
     mine = torch.autograd.grad((out * pull).sum(), (rows, bias))
     torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_propagate_is_a_product_and_a_bias(alike: bool) -> None:
+    torch.manual_seed(0)
+    plain = torch.rand(8, 8) * (torch.rand(8, 8) < 0.4)
+    matrix = ops.SparseMatrix(sp.csr_matrix(plain.numpy()))
+    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(1 if alike else 3, 2, requires_grad=not alike)
+    own = bias.expand(3, 2) if alike else bias
+    out = ops.propagate(matrix, rows, own, SIZES)
+    expected = plain @ rows + torch.cat([own[k].expand(n, 2) for k, n in enumerate(SIZES)])
+    torch.testing.assert_close(out, expected)
+    wanted, pull = [rows] if alike else [rows, bias], torch.randn(8, 2)
+    mine = torch.autograd.grad((out * pull).sum(), wanted)
+    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), wanted))
+
+
+@pytest.mark.parametrize("width", [1, 3, 64])
+@pytest.mark.parametrize("ones", [True, False])
+def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> None:
+    """Rows without an entry, a row that is full, more rows than columns; and its transpose."""
+    rng = np.random.default_rng(0)
+    held = rng.random((40, 30)) < 0.2
+    held[[0, 7]], held[3] = False, True
+    plain = (held * (1.0 if ones else rng.random((40, 30)))).astype(np.float32)
+    matrix, dense = ops.SparseMatrix(sp.csr_matrix(plain)), torch.from_numpy(plain)
+    assert matrix.ones == ones
+    right, left = torch.randn(30, width), torch.randn(width, 40).T  # the latter not contiguous
+    torch.testing.assert_close(matrix.times(right), dense @ right)
+    torch.testing.assert_close(matrix.times_transposed(left), dense.T @ left)
+
+
+def test_cross_entropy_of_each_client() -> None:
+    """Values and gradients of torch's own, client by client; the third has no row, the last row is nobody's."""
+    torch.manual_seed(0)
+    logits = torch.randn(9, 4, requires_grad=True)
+    rows, label, owner = torch.tensor([6, 1, 2, 4]), torch.tensor([3, 0, 1, 1]), torch.tensor([0, 1, 1, 3])
+    share, pull = torch.tensor([1.0, 0.5, 0.5, 1.0]), torch.randn(4)
+    mine = cross_entropy(logits, rows, label, share, owner, 4)
+    expected = torch.stack([
+        F.cross_entropy(logits[[6]], label[:1]), F.cross_entropy(logits[[1, 2]], label[1:3]),
+        logits.sum() * 0, F.cross_entropy(logits[[4]], label[3:]),
+    ])  # fmt: skip
+    torch.testing.assert_close(mine, expected)
+    (found,) = torch.autograd.grad((mine * pull).sum(), logits)
+    torch.testing.assert_close(found, torch.autograd.grad((expected * pull).sum(), logits)[0])
 
 
 @pytest.mark.parametrize("name", ["gcn", "mean", "sum"])

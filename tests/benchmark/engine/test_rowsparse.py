@@ -202,7 +202,7 @@ def test_gradients_of_several_uses_add_up() -> None:
         by_rows, reference = weights()[0], plain.clone().requires_grad_()
         own = rows_of(by_rows)
         assert own is not None
-        by_rows = lazy.in_parts(ByRows(touched, own.shared, own.rows)).requires_grad_()
+        by_rows = lazy.in_parts(ByRows(touched, own.stack)).requires_grad_()
         loss = (features @ by_rows).square().sum() + (features @ by_rows).sum()
         z = torch.einsum("nd,ndh->nh", dense, reference)
         expected = z.square().sum() + z.sum()
@@ -232,6 +232,15 @@ def test_weighted_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(average({"w": by_rows}, share[:3])["w"], torch.tensordot(share[:3], one, 1))
     mixed = torch.rand(3, 3)
     torch.testing.assert_close(average({"w": weights()[0]}, mixed)["w"], torch.tensordot(mixed, one, 1))
+
+
+def test_sums_over_few_clients_look_at_nothing() -> None:
+    """They add up every client's copy of a row, its own or the shared one, and put nothing together."""
+    by_rows, plain, _ = weights(7)
+    share = torch.rand(7)
+    found = average({"w": by_rows}, share)["w"]
+    torch.testing.assert_close(found, sum(w * row for w, row in zip(share, plain, strict=True)), rtol=1e-6, atol=1e-6)
+    assert rows_of(by_rows) is not None
 
 
 def test_uploads_of_many_clients_are_not_copied_to_be_averaged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fglbench.benchmark.cli import profile
 from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.profile import speed
 from fglbench.benchmark.profile.speed import Conditions, RoundOf, Timing, alternate, centralised, shares
@@ -88,6 +89,16 @@ def test_the_yardstick_learns(conditions: Conditions) -> None:
     before = first.weight.detach().clone()
     epochs()
     assert not torch.equal(before, first.weight)
+
+
+def test_a_file_keeps_the_sections_that_are_not_measured() -> None:
+    before = "# Speed\n\nold\n\n## A round\n\n1\n\n## Many clients\n\nby hand\n\n## And more\n\nx\n\n## Memory\n\n2\n"
+    made = "# Speed\n\nnew\n\n## A round\n\n3\n\n## Memory\n\n4\n\n## Every method\n\n5\n"
+    assert profile._joined("", made) == made == profile._joined(made, made)
+    assert profile._joined(before, made) == (
+        "# Speed\n\nnew\n\n## A round\n\n3\n\n## Many clients\n\nby hand\n\n## And more\n\nx\n\n## Memory\n\n4\n"
+        "\n## Every method\n\n5\n"
+    )
 
 
 class Calls(TorchDispatchMode):

@@ -97,15 +97,15 @@ def bomb() -> bytes:
 ALTERED: dict[str, tuple[Alter, str]] = {
     # what is another's
     "a maintainers' row is superseded": (
-        supersede(THEIRS, submitter="me", peak_memory_mb=9.0),
+        supersede(THEIRS, submitter="me", peak_memory_mb=999.0),
         "supersedes the row of 'fglbench'",
     ),
     "a rival's row is superseded": (
-        supersede(RIVAL, submitter="me", peak_memory_mb=9.0),
+        supersede(RIVAL, submitter="me", peak_memory_mb=999.0),
         "supersedes the row of 'someone'",
     ),
     "a rival's row is superseded in his name": (
-        supersede(RIVAL, peak_memory_mb=9.0),
+        supersede(RIVAL, peak_memory_mb=999.0),
         "supersedes the row of 'someone'",
     ),
     "a rival's row is made to fail": (supersede(RIVAL, **failed()), "supersedes the row of 'someone'"),
@@ -114,8 +114,8 @@ ALTERED: dict[str, tuple[Alter, str]] = {
         lambda r, t: supersede(RIVAL, score=(Store(r).rows("tiny")[4].score or 0) - 0.004, submitter="me")(r, t),
         "supersedes the row of 'someone'",
     ),
-    "a row in the maintainers' name": (supersede(THEIRS, peak_memory_mb=9.0), "who are the maintainers"),
-    "a row in nobody's name": (supersede(THEIRS, submitter="", peak_memory_mb=9.0), "supersedes the row of 'fglbench'"),
+    "a row in the maintainers' name": (supersede(THEIRS, peak_memory_mb=999.0), "who are the maintainers"),
+    "a row in nobody's name": (supersede(THEIRS, submitter="", peak_memory_mb=99.0), "submitted by nobody"),
     "a rival's seed in one's own name": (
         lambda r, t: supersede(RIVAL, submitter="me", seed=7, key="0" * 16)(r, t),
         "rows of fedprox are those of 'someone', not of 'me'",

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store, folder as stores
+from fglbench.benchmark.store import Store, beside as stores
 
 ROWS = "tiny/fedprox.csv"
 Tamper = Callable[[Path, SimpleNamespace], object]

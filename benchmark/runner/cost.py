@@ -1,0 +1,114 @@
+"""What cells will cost, judged by the rows of a store: seconds of one core, of the machines that made those rows."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..store.budget import settings
+from ..store.schema import Row
+from ..suites.cell import Cell
+
+HOUR = 3600.0
+Facts = Mapping[str, str]  # what a round's cost depends on, by name
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """hours: core-hours of the cells that can be judged. unknown: what no row has, and of how many cells."""
+
+    hours: float
+    unknown: Mapping[str, int]
+
+
+class Costs:
+    """Seconds a round, fitted to rows as a product: one factor each for method, dataset, network and local epochs.
+
+    Least squares on logarithms, so that a method and a dataset that met in no row are judged by the others; where they
+    met, by the rows in which they did. How many of its rounds a run takes is the median of the method's rows with the
+    same cap and patience, else of all methods' rows with them, else the cap. Phases before the rounds are spread over
+    them, so a method that has such is judged too dear where there are more rounds than in its rows.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        known = [(row, spent) for row in rows if row.rounds and (spent := _seconds(row))]
+        facts = [_of_row(row) for row, _ in known]
+        rates = np.log([spent / (row.rounds or 1) for row, spent in known])
+        self.levels = {level: n for n, level in enumerate(dict.fromkeys(pair for own in facts for pair in own.items()))}
+        self.factors = np.linalg.lstsq(np.array([self._coded(own) for own in facts]), rates)[0] if facts else []
+        left = defaultdict[tuple[str, str], list[float]](list)
+        taken = defaultdict[tuple[str, ...], list[int]](list)
+        for (row, _), own, rate in zip(known, facts, rates, strict=True):
+            left[own["method"], own["dataset"]].append(rate - float(self._coded(own) @ self.factors))
+            ends = _ends(settings(row.training))
+            for key in (ends, (*ends, row.method)):
+                taken[key].append(row.rounds or 0)
+        self.left = {pair: statistics.fmean(own) for pair, own in left.items()}
+        self.taken = {key: statistics.median(own) for key, own in taken.items()}
+
+    def _coded(self, facts: Facts) -> np.ndarray:
+        """A one for each level that was seen."""
+        found = np.zeros(len(self.levels))
+        found[[self.levels[level] for level in facts.items() if level in self.levels]] = 1.0
+        return found
+
+    def seconds(self, cell: Cell) -> float | str:
+        """Of a cell; or what cannot be judged, as "dataset actor"."""
+        facts = _of_cell(cell)
+        for kind in ("method", "dataset"):
+            if (kind, facts[kind]) not in self.levels:
+                return f"{kind} {facts[kind]}"
+        rate = float(self._coded(facts) @ self.factors) + self.left.get((facts["method"], facts["dataset"]), 0.0)
+        return float(np.exp(rate)) * self.rounds(cell)
+
+    def rounds(self, cell: Cell) -> float:
+        """How many the cell is expected to take."""
+        ends = _ends(cell.training.model_dump())
+        return self.taken.get((*ends, cell.method.name), self.taken.get(ends, float(cell.training.rounds)))
+
+    def of(self, cells: Iterable[tuple[Cell, int]]) -> Estimate:
+        """Of cells, each with how many times it runs."""
+        total, unknown = 0.0, defaultdict[str, int](int)
+        for cell, times in cells:
+            found = self.seconds(cell)
+            if isinstance(found, str):
+                unknown[found] += times
+            else:
+                total += found * times
+        return Estimate(total / HOUR, unknown)
+
+
+def told(found: Estimate) -> str:
+    """A line: "about 3.2 core-hours, judged by the rows here; 12 cells cannot be judged: no row of dataset actor"."""
+    line = f"about {found.hours:.1f} core-hours, judged by the rows here"
+    if not found.unknown:
+        return line
+    return f"{line}; {sum(found.unknown.values())} cells cannot be judged: no row of {', '.join(found.unknown)}"
+
+
+def _seconds(row: Row) -> float | None:
+    """CPU time, or what an older row has: wall time of training, which one thread did."""
+    return (row.cpu_seconds or row.train_seconds) if row.status == "ok" else None
+
+
+def _of_row(row: Row) -> Facts:
+    asked = settings(row.training)
+    return _facts(row.method, row.dataset, row.backbone, asked.get("local_epochs"))
+
+
+def _of_cell(cell: Cell) -> Facts:
+    backbone = "+".join(own.name for own in cell.backbones)
+    return _facts(cell.method.name, cell.dataset.name, backbone, cell.training.local_epochs)
+
+
+def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:
+    return {"method": method, "dataset": dataset, "backbone": backbone, "local_epochs": str(epochs)}
+
+
+def _ends(training: Mapping[str, object]) -> tuple[str, str]:
+    """What ends a run: its cap and its patience."""
+    return str(training.get("rounds")), str(training.get("patience"))

@@ -1,0 +1,133 @@
+"""What lies beside the rows of a results folder: curves, embeddings, machines, logs. Each file is written whole."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ... import files
+from ...registry import UserError
+from .places import LOGS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
+
+
+class SideFiles:
+    """The side files of the results folder at `root`. What writes raises UserError when the folder cannot serve."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def history_file(self, suite: str, key: str) -> Path:
+        return self.root / suite / "history" / f"{key}.json.gz"
+
+    def embeddings_file(self, suite: str, key: str) -> Path:
+        return self.root / suite / "embeddings" / f"{key}.npz"
+
+    def environment_file(self, digest: str) -> Path:
+        return self.root / "environments" / f"{digest}.json"
+
+    def log_file(self, name: str) -> Path:
+        return self.root / LOGS / f"{name}.txt"
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
+        """Store a run's curves next to its row; the bytes depend on the content only."""
+        self.put(self.history_file(suite, key), gzip.compress(history_text(history), mtime=0))
+
+    def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
+        """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
+        import numpy as np
+
+        buffer, members = io.BytesIO(), dict[str, Any](arrays)
+        np.savez_compressed(buffer, **members)
+        self.put(self.embeddings_file(suite, key), buffer.getvalue())
+
+    def write_environment(self, digest: str, environment: dict[str, Any]) -> None:
+        if not self.environment_file(digest).exists():
+            self.put(self.environment_file(digest), environment_text(environment))
+
+    def write_log(self, key: str, text: str) -> None:
+        """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
+        self.put(self.log_file(key), text.encode())
+
+    def put(self, path: Path, data: bytes) -> None:
+        with clear_errors(self.root):
+            files.write_atomically(path, data)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def history(self, suite: str, key: str) -> dict[str, Any] | None:
+        """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
+        damaged, larger than any run's, or no JSON."""
+        path = self.history_file(suite, key)
+        if not path.exists():
+            return None
+        with gzip.open(path) as stream:
+            data = stream.read(HISTORY_BYTES + 1)
+        if len(data) > HISTORY_BYTES:
+            raise ValueError(f"more than {HISTORY_BYTES >> 20} MiB unpacked")
+        try:
+            found: dict[str, Any] = json.loads(data)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        return found
+
+    def environment(self, digest: str) -> dict[str, Any] | None:
+        """The machine and packages that a row refers to, or None when there is no sound description."""
+        try:
+            found = json.loads(self.environment_file(digest).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
+        """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large
+        or holds anything but arrays, zipfile.BadZipFile if it is no archive."""
+        import numpy as np
+
+        path = self.embeddings_file(suite, key)
+        if not path.exists():
+            return None
+        with zipfile.ZipFile(path) as archive:
+            if sum(member.file_size for member in archive.infolist()) > EMBEDDINGS_BYTES:
+                raise ValueError(f"{path}: more than {EMBEDDINGS_BYTES >> 20} MiB unpacked")
+        with np.load(path, allow_pickle=False) as stored:
+            return dict(stored.items())
+
+
+def history_text(history: dict[str, Any]) -> bytes:
+    """The one form of curves in a file, before it is packed."""
+    return json.dumps(history, separators=(",", ":")).encode()
+
+
+def environment_text(environment: dict[str, Any]) -> bytes:
+    """The one form of a machine's description."""
+    return (json.dumps(environment, indent=2, sort_keys=True) + "\n").encode()
+
+
+@contextmanager
+def clear_errors(root: Path) -> Iterator[None]:
+    """Turn what the operating system says about the folder into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = f"no space left for results in {str(root)!r}; every finished row is kept"
+            raise UserError(f"{told}: free some space and run the same command again") from None
+        place, reason = error.filename or root, error.strerror or error
+        raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None

@@ -1,0 +1,77 @@
+"""Several sets of graphs as one dataset, each set a client of its own: other features and other classes at each."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..registry import UserError
+from .federation import GraphSetData, Task
+from .spec import DATASETS, About, DatasetSpec, GraphFeatures
+
+PREFIX = "domains:"
+
+
+class Domains(DatasetSpec):
+    """Sets of graphs side by side, `domains:mutag+enzymes+...`, one client each (partition `own`): cross-domain
+    graph classification as in GCFL (Xie et al., NeurIPS 2021).
+
+    Classes and features of a set are its own: class 0 of one has nothing to do with class 0 of another. In memory the
+    rows of all features are as wide as the widest set's, zeros behind those that a set has not.
+    """
+
+    about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is a client of its own")
+    task: ClassVar[Task] = "graph"
+    sets: ClassVar[tuple[str, ...]] = ()
+    features: GraphFeatures = Field("labels", description="node features of every set; see the sets")
+
+    def load(self) -> GraphSetData:
+        found = [cast(GraphSetData, DATASETS.build(name, {"features": self.features}).load()) for name in self.sets]
+        spaces = tuple((int(own.graphs[0].ndata["feat"].shape[1]), own.num_classes) for own in found)
+        width, graphs = max(features for features, _ in spaces), []
+        for own, (features, _) in zip(found, spaces, strict=True):
+            for graph in own.graphs:
+                graph.ndata["feat"] = F.pad(graph.ndata["feat"].float(), (0, width - features))
+                graphs.append(graph)
+        sizes = torch.tensor([len(own.graphs) for own in found])
+        digest = hashlib.sha256("\0".join(own.fingerprint for own in found).encode())
+        return GraphSetData(
+            name=self.name,
+            graphs=graphs,
+            label=torch.cat([own.label for own in found]),
+            num_classes=max(classes for _, classes in spaces),
+            fingerprint=digest.hexdigest(),
+            source=", ".join(dict.fromkeys(own.source for own in found)),
+            options=self.params(),
+            owner=torch.repeat_interleave(torch.arange(len(found)), sizes),
+            spaces=spaces,
+        )
+
+
+@DATASETS.resolver
+@functools.cache
+def domains(name: str) -> type[DatasetSpec] | None:
+    """`domains:A+B+...`: sets of graphs by their names. UserError for one that is none, and for fewer than two."""
+    if not re.fullmatch(r"domains:[A-Za-z0-9_.:+-]+", name):
+        return None
+    sets = tuple(name.removeprefix(PREFIX).split("+"))
+    if len(set(sets)) < max(2, len(sets)):
+        raise UserError(f"dataset {name!r} names {len(set(sets))} sets; give at least two different ones, A+B")
+    nodes = [own for own in sets if DATASETS.cls(own).task != "graph"]
+    if nodes:
+        raise UserError(f"dataset {name!r}: {', '.join(nodes)} is no set of graphs, as enzymes and tu:NAME are")
+    namespace = {"__doc__": Domains.__doc__, "__module__": __name__, "sets": sets, "name": name}
+    return type(name, (Domains,), {**namespace, "__annotations__": {"sets": ClassVar[tuple[str, ...]]}})
+
+
+def __getattr__(name: str) -> type[DatasetSpec]:
+    """The class of `domains:...`, as pickle asks for it: by its name in this module."""
+    if not name.startswith(PREFIX):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return DATASETS.cls(name)

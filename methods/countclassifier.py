@@ -1,0 +1,85 @@
+"""A reference for classified graphs that looks at no edge: a linear classifier on what a graph's nodes are labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ..benchmark.engine import (
+    METHODS,
+    Batch,
+    Cohort,
+    GraphRows,
+    Network,
+    Params,
+    segment_add,
+    segment_product,
+    segment_sum,
+)
+from .majority import Untrained
+
+
+@METHODS.register("count-classifier")
+class CountClassifier(Untrained):
+    """Reference: each client's own logistic regression (scikit-learn, C = 1) on log(1 + number of nodes of each label)
+    of its training graphs. No edge, no network, no federation; nothing is drawn.
+
+    Labels are the features that are 0 or 1 at every node of the client (one-hot labels or degrees); where there is
+    none, sums of all features, negative ones as 0. A client without training graphs names class 0, one whose training
+    graphs have a single class that. Messages: none.
+    """
+
+    task = "graph-classification"
+    domainwise = True
+    delivers = "personal"
+    heterogeneous = False
+
+    def prepare(self, cohort: Cohort) -> None:
+        batch = graph_rows(cohort.batch)
+        binary = [((own == 0) | (own == 1)).all(0) for own in batch.of.x.split(batch.of.sizes)]
+        counted = torch.stack([own if own.any() else ~own for own in binary]).float()
+        apart = zip(
+            *map(batch.per_client, (label_counts(batch, counted), batch.label, batch.masks["train"])), strict=True
+        )
+        found = [classifier(counts[train], label[train], cohort.classes) for counts, label, train in apart]
+        weight, bias = (torch.stack(own) for own in zip(*found, strict=True))
+        cohort.state["model"] = {"counted": counted, "weight": weight, "bias": bias}
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        model: Params = cohort.state["model"]
+        return model
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        batch = graph_rows(data[0])
+        found = segment_product(label_counts(batch, params["counted"]), params["weight"], batch.sizes)
+        return segment_add(found, params["bias"], batch.sizes)
+
+
+def graph_rows(batch: object) -> GraphRows:
+    """A batch of this task: its rows are graphs."""
+    assert isinstance(batch, GraphRows)
+    return batch
+
+
+def label_counts(batch: GraphRows, counted: torch.Tensor) -> torch.Tensor:
+    """(B, d) log(1 + count) of the features that the graph's client counts, (K, d), and 0 for others."""
+    total = segment_sum(batch.of.x, batch.of.membership, len(batch.label)).clamp(min=0).log1p()
+    return total * counted[batch.owner]
+
+
+def classifier(counts: torch.Tensor, label: torch.Tensor, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights (d, C) and constants (C,) of one client."""
+    from sklearn.linear_model import LogisticRegression  # a second and more to import: only where it is needed
+
+    weight, bias = torch.zeros(counts.shape[1], classes), torch.zeros(classes)
+    present = label.unique()
+    if len(present) == 1:
+        bias[present] = 1
+    if len(present) > 1:
+        fitted = LogisticRegression(max_iter=1000).fit(counts.double().numpy(), label.numpy())
+        own = present[1:] if len(present) == 2 else present  # of two classes the first keeps zeros
+        weight[:, own] = torch.from_numpy(fitted.coef_.T).float()
+        bias[own] = torch.from_numpy(fitted.intercept_).float()
+    return weight, bias

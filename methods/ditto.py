@@ -1,0 +1,56 @@
+"""Ditto: a model of every client's own beside FedAvg's, held near it."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, Cohort, Params, Tree
+from ..registry import tunable
+from .fedavg import FedAvg
+
+OWN = "own."
+
+
+@METHODS.register("ditto")
+class Ditto(FedAvg):
+    """Li, Hu, Beirami, Smith, ICML 2021 (arXiv 2012.04221).
+
+    Client: theta_k <- theta, E epochs on L_k, which is FedAvg; then its own v_k, which stays, E epochs on
+        L_k(v_k) + lam/2 ||v_k - theta||^2,  theta the received model (Algorithm 1).
+    Server and messages as FedAvg. Scored: v_k. lam = 0 is local training beside FedAvg. Two models are trained, so a
+    client takes twice the steps of FedAvg, each parameter as many. Both have the cell's optimiser, each its own state.
+    """
+
+    delivers = "personal"
+    graphwise = True
+    domainwise = True
+
+    lam: float = Field(
+        1.0,
+        ge=0,
+        description="lambda, pull of the own model towards the received one; not fixed by the paper, our choice",
+        json_schema_extra=tunable(0.01, 0.1, 1.0, 10.0),
+    )
+
+    def prepare(self, cohort: Cohort) -> None:
+        super().prepare(cohort)
+        cohort.state["own"] = {OWN + name: value.clone() for name, value in cohort.params.items()}
+
+    def client(self, cohort: Cohort) -> Tree:
+        upload = super().client(cohort)
+        cohort.fit(self.own_loss, params=cohort.state["own"], name="own")
+        return upload
+
+    def own_loss(self, cohort: Cohort) -> torch.Tensor:
+        """(K,) the loss of the clients' own models."""
+        own = self.own(cohort)
+        loss = cohort.cross_entropy(cohort.forward(own).logits)
+        return loss + self.lam / 2 * cohort.sq_distance(cohort.received["model"], own)
+
+    def own(self, cohort: Cohort) -> Params:
+        """The clients' own models under their plain names."""
+        return {name.removeprefix(OWN): value for name, value in cohort.state["own"].items()}
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        return self.own(cohort)

@@ -1,0 +1,136 @@
+"""FedStar: clients that hold sets of graphs share what encodes structure, and keep what encodes features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Cohort,
+    Download,
+    Forward,
+    GraphModel,
+    GraphRows,
+    Params,
+    Server,
+    Streams,
+    Tree,
+    affine,
+    average,
+    glorot,
+    segment_add,
+    segment_product,
+)
+from .fedavg import LocalTraining
+
+STRUCTURE = "structure."
+
+
+@dataclass(frozen=True)
+class StructureCode:
+    """What a node's surroundings look like: the probabilities that a random walk is back after 1, ..., `walks` steps,
+    and its degree one-hot, from 1 to `degrees` (what is more counts as the last, 0 as 1). Features play no part."""
+
+    walks: int
+    degrees: int
+
+    def __call__(self, adjacency: sp.csr_matrix, starts: np.ndarray) -> torch.Tensor:
+        """(nodes, walks + degrees) float32."""
+        matrix = sp.csr_matrix(adjacency, dtype=np.float64)
+        degree = np.asarray(matrix.sum(0)).ravel()
+        step = matrix @ sp.diags(1 / np.maximum(degree, 1))
+        found, power = np.zeros((len(degree), self.walks + self.degrees)), sp.identity(len(degree), format="csr")
+        for k in range(self.walks):
+            power = power @ step
+            found[:, k] = power.diagonal()
+        found[np.arange(len(degree)), self.walks + degree.clip(1, self.degrees).astype(int) - 1] = 1
+        return torch.from_numpy(found.astype(np.float32))
+
+
+class StarModel(GraphModel):
+    """h = X W_in, s = code W_s; then for each layer h' = ReLU(GIN([h, s])), s' = tanh(GCN(s)), [ ] side by side; last
+    [h, s] W_mix, and from there as every classifier of graphs. All of width h; GIN's eps is 0. Dropout on h.
+
+    Parameters: "structure." for what s goes through.
+    """
+
+    code: StructureCode
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        source, h = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden
+        shapes = {"structure.input": (self.code.walks + self.code.degrees, h), "input": (features, h)}
+        for i in range(self.layers):
+            shapes |= {f"structure.{i}": (h, h), f"{i}.inner": (2 * h, h), f"{i}.outer": (h, h)}
+        shapes |= {"mix": (2 * h, h), "post": (h, h), "head": (h, classes)}
+        params: Params = {}
+        for name, (n_in, n_out) in shapes.items():
+            params |= {f"{name}.weight": glorot(n_in, n_out, source), f"{name}.bias": torch.zeros(n_out)}
+        return params
+
+    def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
+        nodes = batch.nodes
+        h = affine(params, "input", self.entered(batch, streams), nodes)
+        s = affine(params, "structure.input", batch.of.code(self.code), nodes)
+        for i in range(self.layers):
+            z = segment_product(torch.cat([h, s], 1), params[f"{i}.inner.weight"], nodes.sizes)
+            z = segment_add(z + nodes.sum @ z, params[f"{i}.inner.bias"], nodes.sizes)
+            h = self.active(affine(params, f"{i}.outer", torch.relu(z), nodes), nodes.sizes, streams)
+            turned = nodes.gcn @ segment_product(s, params[f"structure.{i}.weight"], nodes.sizes)
+            s = torch.tanh(segment_add(turned, params[f"structure.{i}.bias"], nodes.sizes))
+        return self.classified(params, batch, affine(params, "mix", torch.cat([h, s], 1), nodes), streams)
+
+
+@METHODS.register("fedstar")
+class FedStar(LocalTraining):
+    """Tan, Liu, Long, Jiang, Lu, Zhang, AAAI 2023 (arXiv 2211.13009): sets of graphs, structure shared.
+
+    Every node has beside its features a code of structure alone: `walks` return probabilities of random walks and its
+    degree one-hot. One channel of GCN layers encodes it; the other, of GIN layers, encodes features and sees the first
+    at each layer. Client k: structure channel <- the global one, E epochs of both on its mean cross-entropy. Server:
+    mean of the structure channels, weighted by the training configuration's `weighting`; all else stays at home.
+    Messages: the structure channel up and down, (walks + degrees) h + h + L (h^2 + h) scalars. Scored: each client's
+    own model under the new global structure channel.
+
+    Width, depth and dropout are the cell's backbone's; the architecture is the paper's, whatever the cell's is. As in
+    the released code layers of the feature channel are GIN's and the last mixture has no activation.
+    """
+
+    task = "graph-classification"
+    domainwise = True
+    delivers = "personal"
+
+    walks: int = Field(16, ge=1, description="steps of the random walks in a node's code (released code: 16)")
+    degrees: int = Field(16, ge=1, description="largest degree that a node's code tells apart (released code: 16)")
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        code = StructureCode(self.walks, self.degrees)
+        return [
+            StarModel(encoder=own, code=code, **{name: getattr(own, name) for name in Backbone.model_fields})
+            for own in super().architecture(backbones)
+        ]
+
+    def open(self, server: Server) -> Download:
+        return {"model": structure(server.initial_model())}
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        return {"model": structure(cohort.params)}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return average(uploads, server.weights)
+
+    def personal_model(self, cohort: Cohort) -> Params | None:
+        return cohort.params | cohort.received["model"]
+
+
+def structure(params: Params) -> Params:
+    """The parameters of the structure channel."""
+    return {name: value for name, value in params.items() if name.startswith(STRUCTURE)}

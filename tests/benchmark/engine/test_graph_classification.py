@@ -1,0 +1,322 @@
+"""Graphs are classified: the model against plain loops, minibatches of training graphs, what a method sees, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import f1_score, roc_auc_score
+
+from fglbench.benchmark.contract.reach import memory
+from fglbench.benchmark.engine import Skip, TrainConfig, stream, train
+from fglbench.benchmark.engine.backbones import BACKBONES, Params
+from fglbench.benchmark.engine.blind import HIDDEN, blind
+from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.graphs.graphmodel import GraphModel
+from fglbench.benchmark.engine.graphs.labelledcohort import LabelledGraphCohort
+from fglbench.benchmark.engine.train import begin
+from fglbench.datasets.federation import Federation, GraphClient
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+SMALL = {"hidden": 4, "layers": 2, "dropout": 0.0}
+
+
+def running(world: Federation, name: str, kind: str = "gin", size: int | None = None, **config: Any) -> Exchange:
+    settings = TrainConfig(**{"rounds": 3, "local_epochs": 2, "batch_size": 3, "optimiser": "sgd", "lr": 0.1, **config})
+    exchange, _ = begin(world, METHODS.build(name), [BACKBONES.build(kind, SMALL)], settings, 5, size)
+    return exchange
+
+
+def cohort_of(world: Federation, name: str = "fedavg", **kwargs: Any) -> LabelledGraphCohort:
+    cohort = running(world, name, **kwargs).cohorts[0]
+    assert isinstance(cohort, LabelledGraphCohort)
+    return cohort
+
+
+# -- the model --------------------------------------------------------------------------------------------------------
+
+
+def by_hand(params: Params, kind: str, readout: str, graph: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Embedding and logits of one graph under one client's model, from dense matrices."""
+
+    def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+        return x @ params[f"{name}.weight"] + params[f"{name}.bias"]
+
+    n = graph.num_nodes()
+    a = torch.zeros(n, n)
+    source, target = graph.edges()
+    a[target, source] = 1.0
+    h = linear("input", graph.ndata["feat"])
+    for i in range(2):
+        if kind == "gin":
+            h = linear(f"{i}.outer", torch.relu(linear(f"{i}.inner", h + a @ h)))
+        elif kind == "gcn":
+            looped = a + torch.eye(n)
+            root = looped.sum(1).rsqrt()
+            h = (root[:, None] * looped * root) @ h @ params[f"{i}.weight"] + params[f"{i}.bias"]
+        elif kind == "sage":
+            own, near = params[f"{i}.weight"].chunk(2, 1)
+            h = h @ own + (a / a.sum(1, keepdim=True).clamp(min=1)) @ h @ near + params[f"{i}.bias"]
+        else:
+            h = linear(str(i), h)
+        h = torch.relu(h)
+    embedding = torch.relu(linear("post", h.sum(0) if readout == "sum" else h.mean(0)))
+    return embedding, linear("head", embedding)
+
+
+@pytest.mark.parametrize(
+    ("kind", "readout"), [("gin", "sum"), ("gin", "mean"), ("gcn", "sum"), ("sage", "sum"), ("mlp", "mean")]
+)
+def test_the_model_is_what_its_formula_says(kind: str, readout: str, labelled_sets: Make) -> None:
+    world = labelled_sets((5, 3, 4))
+    backbone = BACKBONES.build(kind, {**SMALL, "readout": readout})
+    exchange, _ = begin(world, METHODS.build("fedavg"), [backbone], TrainConfig(batch_size=3), 5)
+    (cohort,) = exchange.cohorts
+    torch.manual_seed(0)
+    params = {name: torch.randn_like(value) for name, value in cohort.params.items()}
+    found = cohort.forward(params, training=False)
+    place = 0
+    for k, client in enumerate(world.clients):
+        assert isinstance(client, GraphClient)
+        for graph in client.graphs:
+            embedding, logits = by_hand({n: v[k] for n, v in params.items()}, kind, readout, graph)
+            torch.testing.assert_close(found.embedding[place], embedding, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(found.logits[place], logits, rtol=1e-4, atol=1e-4)
+            place += 1
+
+
+@pytest.mark.parametrize("kind", BACKBONES.names())
+def test_every_backbone_classifies_graphs(kind: str, labelled_sets: Make) -> None:
+    world, backbone = labelled_sets(), BACKBONES.build(kind, {"hidden": 4})
+    config = TrainConfig(rounds=2, local_epochs=1, batch_size=3)
+    outcome = train(world, METHODS.build("fedavg"), [backbone], config, 0)
+    again = train(world, METHODS.build("fedavg"), [backbone], config, 0, cohort_size=1)
+    assert outcome.score is not None
+    assert outcome.history["upload_bytes"] == again.history["upload_bytes"]
+    assert outcome.matrix == pytest.approx(again.matrix)
+
+
+def test_dropout_is_drawn_when_training_alone(labelled_sets: Make) -> None:
+    backbone = BACKBONES.build("gin", {**SMALL, "dropout": 0.5, "input_dropout": 0.5})
+    exchange, _ = begin(labelled_sets(), METHODS.build("fedavg"), [backbone], TrainConfig(), 5)
+    (cohort,) = exchange.cohorts
+    plain = cohort.forward(training=False).logits
+    assert torch.equal(plain, cohort.forward(training=False).logits)
+    assert not torch.equal(cohort.forward().logits, cohort.forward().logits)
+    assert isinstance(cohort.network.backbones[0], GraphModel)
+
+
+# -- minibatches ------------------------------------------------------------------------------------------------------
+
+
+def test_an_epoch_shows_each_training_graph_once_and_no_other(labelled_sets: Make) -> None:
+    world = labelled_sets((11, 6, 2))  # 6, 3 and 1 training graphs, by threes
+    cohort = cohort_of(world)
+    every, data = cohort.batch, cohort.data
+    trained = [set((own.global_id[own.masks["train"]]).tolist()) for own in world.clients]
+    for _ in range(2):
+        seen: list[list[int]] = [[], [], []]
+        active = []
+        for moving in cohort.steps():
+            active.append(moving)
+            assert cohort.batch.masks["train"].all() and torch.equal(every.global_id[cohort.at], cohort.batch.global_id)
+            assert cohort.forward().logits.shape == (sum(cohort.batch.sizes), 3)
+            for own, ids in zip(seen, cohort.batch.per_client(cohort.batch.global_id), strict=True):
+                own.extend(ids.tolist())
+        assert active == [None, [0]]
+        assert [set(own) for own in seen] == trained and [len(own) for own in seen] == [6, 3, 1]
+    assert cohort.batch is every and cohort.data is data and cohort.at == slice(None)
+    assert every.sizes == (11, 6, 2)
+
+
+def test_a_client_without_training_graphs_stays_where_it_is(labelled_sets: Make) -> None:
+    world = labelled_sets((9, 6, 8))
+    bare = world.clients[1]
+    assert isinstance(bare, GraphClient)
+    masks = {**bare.masks, "train": torch.zeros_like(bare.masks["train"])}
+    clients = [world.clients[0], replace(bare, masks=masks), world.clients[2]]
+    world = replace(world, clients=clients)
+    exchange = running(world, "local", optimiser="adam", weight_decay=0.1)
+    before = {name: value.clone() for name, value in exchange.cohorts[0].params.items()}
+    (phase,) = exchange.method.phases(exchange.config)
+    exchange.round(phase, 1)
+    for name, value in exchange.cohorts[0].params.items():
+        assert torch.equal(value[1], before[name][1])
+        assert not torch.equal(value[0], before[name][0]) or name.endswith("bias")
+    assert exchange.server.sizes.tolist() == [9, 0, 8]
+
+
+def epoch_by_hand(
+    world: Federation, k: int, theta: Params, rate: float, generator: Any, correction: Params | None = None
+) -> Params:
+    """An epoch of plain SGD of a GIN on client k's training graphs by threes, graph by graph.
+
+    correction: what is added to each gradient.
+    """
+    client = world.clients[k]
+    assert isinstance(client, GraphClient)
+    ids = client.masks["train"].nonzero().squeeze(1).numpy()
+    order = generator.permutation(ids) if len(ids) > 4 else ids
+    starts = list(range(0, len(order), 3))
+    chunks = [order[s : s + 3] for s in starts]
+    if len(chunks) > 1 and len(chunks[-1]) == 1:
+        chunks[-2:] = [np.concatenate(chunks[-2:])]
+    for chunk in chunks:
+        leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+        logits = torch.stack([by_hand(leaf, "gin", "sum", client.graphs[i])[1] for i in chunk])
+        loss = F.cross_entropy(logits, client.label[torch.from_numpy(chunk)])
+        grads = torch.autograd.grad(loss, list(leaf.values()))
+        pull = correction or {n: torch.zeros_like(v) for n, v in theta.items()}
+        theta = {n: v - rate * (g + pull[n]) for (n, v), g in zip(theta.items(), grads, strict=True)}
+    return theta
+
+
+def test_a_round_of_fedavg_equals_slow_loops(labelled_sets: Make) -> None:
+    world = labelled_sets((11, 6, 9))
+    exchange = running(world, "fedavg", weight_decay=0.0, lr=0.05)
+    theta = {n: v.clone() for n, v in exchange.server.state["model"].items()}
+    (phase,) = exchange.method.phases(exchange.config)
+    exchange.round(phase, 1)
+    finals = []
+    for k in range(3):
+        generator, own = stream(5, "minibatches", k), theta
+        for _ in range(2):
+            own = epoch_by_hand(world, k, own, 0.05, generator)
+        finals.append(own)
+    for name, value in exchange.server.state["model"].items():
+        expected = sum(n / 26 * own[name] for n, own in zip((11, 6, 9), finals, strict=True))
+        torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+
+
+def two_rounds(world: Federation, name: str, params: dict[str, Any]) -> tuple[Params, Params, Exchange]:
+    """The server's model at first and after a round, and the exchange after two."""
+    method = METHODS.build(name, params)
+    config = method.protocol(TrainConfig(rounds=3, local_epochs=2, batch_size=3, weight_decay=0.0))
+    exchange, _ = begin(world, method, [BACKBONES.build("gin", SMALL)], config, 5)
+    (phase,) = method.phases(config)
+    models = []
+    for number in (1, 2):
+        models.append({n: v.clone() for n, v in exchange.server.state["model"].items()})
+        exchange.round(phase, number)
+    return models[0], models[1], exchange
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddc"])
+def test_corrections_know_how_many_steps_there_were(name: str, labelled_sets: Make) -> None:
+    """Two rounds by hand. SCAFFOLD: c_k is (x - y) / (steps lr), c their mean, gradients get c - c_k. FedDC without
+    drift penalty: v_k is y - x, v their mean, gradients get (v_k - v) / (steps lr)."""
+    world, rate = labelled_sets((11, 6, 9)), 0.005  # two minibatches, one, and two of an epoch
+    params = {"lr": rate} | ({"alpha": 0.0, "clip": None} if name == "feddc" else {})
+    x, between, exchange = two_rounds(world, name, params)
+    steps, generators = [4, 2, 4], [stream(5, "minibatches", k) for k in range(3)]
+    moved: list[Params] = []
+    for start in (x, between):
+        mean = {n: sum(own[n] for own in moved) / 3 if moved else torch.zeros_like(v) for n, v in x.items()}
+        if name == "scaffold" and moved:  # the mean of c_k, whose steps differ, and not of the updates
+            mean = {n: sum(own[n] / s for own, s in zip(moved, steps, strict=True)) / 3 for n in x}
+        ends = []
+        for k in range(3):
+            own, count = start, steps[k]
+            if name == "scaffold":
+                pull = {n: (moved[k][n] / count - mean[n] if moved else 0 * v) / rate for n, v in x.items()}
+            else:
+                pull = {n: (moved[k][n] - mean[n] if moved else 0 * v) / (rate * count) for n, v in x.items()}
+            for _ in range(2):
+                own = epoch_by_hand(world, k, own, rate, generators[k], pull)
+            ends.append(own)
+        moved = [{n: own[n] - start[n] for n in own} for own in ends]
+    for k in range(3):
+        for n, value in exchange.cohorts[0].params.items():
+            torch.testing.assert_close(value[k], ends[k][n], rtol=1e-3, atol=1e-5)
+
+
+def test_the_contrast_of_moon_meets_the_minibatch(labelled_sets: Make) -> None:
+    """Rows computed before training, taken at the step's graphs, are those of the step's graphs."""
+    cohort = cohort_of(labelled_sets((11, 6, 9)))
+    frozen = cohort.forward(training=False).embedding
+    for _ in cohort.steps():
+        torch.testing.assert_close(frozen[cohort.at], cohort.forward(training=False).embedding)
+
+
+# -- what a method sees, and how it is scored -------------------------------------------------------------------------
+
+
+def test_labels_are_those_of_training_graphs(labelled_sets: Make) -> None:
+    world = labelled_sets()
+    seen = blind(world)
+    assert world.task == seen.task == "graph-classification"
+    for shown, own in zip(seen.clients, world.clients, strict=True):
+        assert isinstance(shown, GraphClient) and isinstance(own, GraphClient)
+        assert torch.equal(shown.label, torch.where(own.masks["train"], own.label, HIDDEN))
+    assert torch.equal(seen.whole.label != HIDDEN, world.masks["train"])
+    assert blind(world, training=False).whole.label.eq(HIDDEN).all()
+    truth = memory(world.whole.label, [own.label for own in world.clients], [own.masks for own in world.clients])
+    assert truth and not memory(seen) & truth
+
+
+def test_scores_are_those_of_each_clients_own_test_graphs(labelled_sets: Make) -> None:
+    world = labelled_sets((16, 12, 20))
+    exchange, evaluator = begin(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
+    scored = evaluator.score(exchange.models(), "global", "local")
+    whole = evaluator.score(exchange.models(), "global", "global")
+    union = evaluator.score(exchange.models(), "global", "union")
+    assert scored is not None and whole is not None and union is not None and scored.predicted is not None
+    params = exchange.server.state["model"]
+    f1, right = [], []
+    for k, client in enumerate(world.clients):
+        assert isinstance(client, GraphClient)
+        test = client.masks["test"].nonzero().squeeze(1).tolist()
+        guess = [int(by_hand(params, "gin", "sum", client.graphs[i])[1].argmax()) for i in test]
+        truth = client.label[test].tolist()
+        right += [a == b for a, b in zip(guess, truth, strict=True)]
+        assert float(scored.test[k]) == pytest.approx(np.mean([a == b for a, b in zip(guess, truth, strict=True)]))
+        f1.append(f1_score(truth, guess, average="macro", zero_division=0))
+    assert scored.target.macro_f1(scored.predicted, "test") == pytest.approx(np.mean(f1))
+    assert float(whole.test) == pytest.approx(np.mean(right)) == float(union.test)
+    assert evaluator.describe("global", "local") == "accuracy of graphs, global model, local test, mean over clients"
+
+
+def test_two_classes_have_an_area_under_the_curve(labelled_sets: Make) -> None:
+    world = labelled_sets((16, 24, 20))
+    label = world.whole.label.clamp(max=1)
+    clients = [replace(own, label=label[own.global_id]) for own in world.clients]  # type: ignore[union-attr]
+    world = replace(world, whole=replace(world.whole, label=label, num_classes=2), clients=clients)  # type: ignore[arg-type]
+    exchange, evaluator = begin(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
+    scored = evaluator.score(exchange.models(), "global", "local")
+    assert scored is not None and scored.margin is not None
+    params = exchange.server.state["model"]
+    for k, client in enumerate(world.clients):
+        assert isinstance(client, GraphClient)
+        test = client.masks["test"].nonzero().squeeze(1).tolist()
+        logits = [by_hand(params, "gin", "sum", client.graphs[i])[1] for i in test]
+        margin = [float(own[1] - own[0]) for own in logits]
+        assert set(client.label[test].tolist()) == {0, 1}
+        assert float(scored.target.roc_auc(scored.margin, "test")[k]) == pytest.approx(
+            roc_auc_score(client.label[test].numpy(), margin)
+        )
+
+
+def test_steps_given_are_those_of_the_client_with_most_training_graphs(labelled_sets: Make) -> None:
+    config = TrainConfig(rounds=2, local_epochs=3, batch_size=3)
+    outcome = train(labelled_sets((11, 6, 9)), METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], config, 0)
+    assert outcome.budget_steps == outcome.model_steps == outcome.optimiser_steps == 2 * 3 * 2
+
+
+def test_who_needs_edges_of_nodes_or_no_labels_is_refused(labelled_sets: Make, graph_sets: Make) -> None:
+    for name, world in (("fed-pub", labelled_sets()), ("fclg", labelled_sets()), ("fedavg", graph_sets())):
+        with pytest.raises(Skip, match=f"{name} is defined for .*, not for"):
+            train(world, METHODS.build(name), [BACKBONES.build("gin", SMALL)], TrainConfig(rounds=1), 0)
+
+
+def test_no_subclass_inherits_that_it_classifies_graphs() -> None:
+    class Child(METHODS.cls("fedavg")):  # type: ignore[misc]
+        """Looks at edges, for all that anybody knows."""
+
+    assert METHODS.cls("fedavg").tasks() == ("node", "graph-classification")
+    assert Child.tasks() == ("node",)

@@ -1,0 +1,102 @@
+"""A plug-in whose method leaves something behind in its process when it runs with seed 0, each name in its own way."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import ClassVar
+
+import torch
+
+from fglbench.benchmark.engine.evaluate import Target
+from fglbench.datasets import DATASETS
+from fglbench.datasets.csbm import CSBM
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
+
+RAN: list[int] = []  # seeds that this process has run
+
+
+def perfect(target, predicted, part):
+    """In the place of the engine's arithmetic."""
+    return torch.ones(target.clients)
+
+
+class Poisons(FedAvg):
+    """FedAvg that strikes with seed 0, after the training."""
+
+    def arrange(self, federation):
+        RAN.append(federation.seed)
+        return super().arrange(federation)
+
+    def server(self, server, uploads):
+        if server.round == 3 and RAN[-1] == 0:
+            self.strike()
+        return super().server(server, uploads)
+
+    def strike(self):
+        raise NotImplementedError
+
+
+@METHODS.register("p-scores")
+class Scores(Poisons):
+    """The engine's scoring."""
+
+    def strike(self):
+        Target.accuracy = perfect
+
+
+@METHODS.register("p-torch")
+class Torch(Poisons):
+    """torch itself."""
+
+    def strike(self):
+        torch.nn.functional.cross_entropy = lambda logits, label, **_: 0 * logits.sum(1)
+
+
+@METHODS.register("p-class")
+class Class(Poisons):
+    """A class that others inherit from."""
+
+    def strike(self):
+        FedAvg.aggregate = lambda method, server, models: {name: 0 * value[0] for name, value in models.items()}
+
+
+@METHODS.register("p-thread")
+class Thread(Poisons):
+    """A thread that goes on striking."""
+
+    def strike(self):
+        threading.Thread(target=self.forever, daemon=True).start()
+
+    def forever(self):
+        while True:
+            Target.accuracy = perfect
+            time.sleep(0.01)
+
+
+@METHODS.register("p-remembers")
+class Remembers(FedAvg):
+    """Learns less the more cells its process has run."""
+
+    runs: ClassVar[int] = 0
+
+    def arrange(self, federation):
+        Remembers.runs += 1
+        return super().arrange(federation)
+
+    def local_loss(self, cohort):
+        return super().local_loss(cohort) / Remembers.runs**4
+
+
+@DATASETS.register("p-data")
+class Threaded(CSBM):
+    """A dataset that leaves a thread behind, and writes down which process it was loaded in."""
+
+    def load(self):
+        with open(os.environ["POISON_LOADS"], "a") as stream:
+            stream.write(f"{os.getpid()}\n")
+        if os.environ["POISON_THREAD"]:
+            threading.Thread(target=time.sleep, args=(1000,)).start()
+        return super().load()

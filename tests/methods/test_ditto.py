@@ -1,0 +1,77 @@
+"""Ditto against its algorithm in slow loops, and what it becomes without its pull."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+PLAIN: dict[str, Any] = {"kinds": ["gin"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+WORLDS = [("federation", (13, 7, 10)), ("labelled_sets", (9, 6, 8))]
+
+
+@pytest.mark.parametrize(("kind", "counts"), WORLDS)
+def test_without_a_pull_it_is_local_training_beside_fedavg(
+    kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest, start: Callable[..., Any]
+) -> None:
+    world = request.getfixturevalue(kind)(counts)
+    both, mean, alone = (
+        start(world, name, params, **PLAIN, lr=0.05)
+        for name, params in (("ditto", {"lam": 0.0}), ("fedavg", {}), ("local", {}))
+    )
+    for number in (1, 2, 3):
+        mine, theirs = both.round(number)["model"], mean.round(number)["model"]
+        alone.round(number)
+        assert all(torch.equal(value, theirs[name]) for name, value in mine.items())
+    (own,), (local,) = both.exchange.personal_models(), alone.exchange.personal_models()
+    for name, value in local.items():
+        assert torch.equal(own[name], value)
+    assert not torch.equal(own["head.weight" if "head.weight" in own else "0.inner.weight"], next(iter(mine.values())))
+
+
+@pytest.mark.parametrize(("kind", "counts"), WORLDS)
+def test_a_round_equals_slow_loops(
+    kind: str, counts: tuple[int, ...], request: pytest.FixtureRequest, start: Callable[..., Any]
+) -> None:
+    """Round 2, client by client: FedAvg's steps, then steps of the own model with its pull, both SGD by hand."""
+    world, rate, lam = request.getfixturevalue(kind)(counts), 0.05, 0.7
+    run = start(world, "ditto", {"lam": lam}, **PLAIN, lr=rate)
+    alone = start(world, "local", cohort_size=1, **PLAIN)
+    run.round(1)
+    w = {n: v.clone() for n, v in run.exchange.server.state["model"].items()}
+    (before,) = run.exchange.personal_models()
+    before = {n: v.clone() for n, v in before.items()}
+    uploads = run.round(2)["model"]
+    (after,) = run.exchange.personal_models()
+    for k, cohort in enumerate(alone.exchange.cohorts):
+        for theta, pull, found in ((w, 0.0, uploads), ({n: v[k] for n, v in before.items()}, lam, after)):
+            own = theta
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_(True) for n, v in own.items()}
+                logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                loss = cohort.cross_entropy(logits).sum()
+                loss = loss + pull / 2 * sum(((v - w[n]) ** 2).sum() for n, v in leaf.items())
+                grads = torch.autograd.grad(loss, list(leaf.values()))
+                own = {n: v - rate * g for (n, v), g in zip(own.items(), grads, strict=True)}
+            for n, value in own.items():
+                torch.testing.assert_close(found[n][k], value, rtol=1e-4, atol=1e-5)
+
+
+def test_it_takes_twice_the_steps_and_none_too_many_on_a_model(federation: Make) -> None:
+    config = TrainConfig(rounds=2, local_epochs=3)
+    outcome = train(federation(), METHODS.build("ditto"), [BACKBONES.build("gcn", {"hidden": 4})], config, 0)
+    assert (outcome.budget_steps, outcome.model_steps, outcome.optimiser_steps) == (6, 6, 12)
+    assert outcome.score == outcome.personal_on_local
+
+
+@pytest.mark.parametrize("training", [{}, {"participation": 0.5}])
+def test_any_cohort_size(training: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+    any_cohort_size("ditto", kinds=["gcn"], **training)

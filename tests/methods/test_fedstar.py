@@ -1,0 +1,137 @@
+"""FedStar against the paper's model graph by graph, its codes by walking, and what crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation, GraphClient
+from fglbench.methods.fedstar import StructureCode
+
+Make = Callable[..., Federation]
+H, L, WALKS, DEGREES = 4, 2, 3, 4
+PARAMS = {"walks": WALKS, "degrees": DEGREES}
+TRAINING: dict[str, Any] = {
+    "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
+}  # fmt: skip
+
+
+def dense(graph: dgl.DGLGraph) -> torch.Tensor:
+    n = graph.num_nodes()
+    a = torch.zeros(n, n)
+    source, target = graph.edges()
+    a[target, source] = 1.0
+    return a
+
+
+def slow_code(graph: dgl.DGLGraph) -> torch.Tensor:
+    """Return probabilities by following every walk one step at a time, and the degree one-hot."""
+    n = graph.num_nodes()
+    near = [graph.successors(v).tolist() for v in range(n)]
+    code = torch.zeros(n, WALKS + DEGREES)
+    for v in range(n):
+        at = {v: 1.0}
+        for k in range(WALKS):
+            then: dict[int, float] = {}
+            for u, share in at.items():
+                for w in near[u]:
+                    then[w] = then.get(w, 0.0) + share / len(near[u])
+            at = then
+            code[v, k] = at.get(v, 0.0)
+        code[v, WALKS + min(max(len(near[v]), 1), DEGREES) - 1] = 1
+    return code
+
+
+def slow_logits(p: dict[str, torch.Tensor], graph: dgl.DGLGraph) -> torch.Tensor:
+    def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+        return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
+
+    a = dense(graph)
+    looped = a + torch.eye(len(a))
+    root = looped.sum(1).rsqrt()
+    spread = root[:, None] * looped * root
+    h, s = linear("input", graph.ndata["feat"]), linear("structure.input", slow_code(graph))
+    for i in range(L):
+        both = torch.cat([h, s], 1)
+        h = torch.relu(linear(f"{i}.outer", torch.relu(linear(f"{i}.inner", both + a @ both))))
+        s = torch.tanh(spread @ s @ p[f"structure.{i}.weight"] + p[f"structure.{i}.bias"])
+    pooled = linear("mix", torch.cat([h, s], 1)).sum(0)
+    return linear("head", torch.relu(linear("post", pooled)))
+
+
+def lonely() -> dgl.DGLGraph:
+    """A triangle with a tail, and a node without edges."""
+    u, v = torch.tensor([(0, 1), (1, 2), (0, 2), (2, 3)]).T
+    return dgl.graph((torch.cat([u, v]), torch.cat([v, u])), num_nodes=5)
+
+
+def test_codes_are_those_of_walkers(labelled_sets: Make) -> None:
+    graphs = [lonely(), *labelled_sets().whole.graphs]  # type: ignore[union-attr]
+    for graph in graphs:
+        found = StructureCode(WALKS, DEGREES)(dense(graph).numpy(), np.array([0, graph.num_nodes()]))
+        torch.testing.assert_close(found, slow_code(graph))
+    by_hand = slow_code(lonely())[0, :WALKS]
+    torch.testing.assert_close(by_hand, torch.tensor([0.0, 1 / 4 + 1 / 6, 1 / 12 + 1 / 12]))
+
+
+def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    """Two rounds, full batches: SGD by hand, the structure averaged, all else at home."""
+    world, rate = labelled_sets((9, 6, 8)), 0.02
+    run = start(world, "fedstar", PARAMS, **TRAINING, lr=rate)
+    model = run.exchange.server.initial_model()
+    own: list[dict[str, torch.Tensor]] = [dict(model) for _ in range(3)]
+    for number in (1, 2):
+        run.round(number)
+        for k, client in enumerate(world.clients):
+            assert isinstance(client, GraphClient)
+            train = client.masks["train"].nonzero().squeeze(1).tolist()
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_(True) for n, v in own[k].items()}
+                logits = torch.stack([slow_logits(leaf, client.graphs[i]) for i in train])
+                grads = torch.autograd.grad(F.cross_entropy(logits, client.label[train]), list(leaf.values()))
+                own[k] = {n: v.detach() - rate * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
+        for name in model:
+            if name.startswith("structure."):
+                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), own, strict=True))
+                for theta in own:
+                    theta[name] = mean
+    (found,) = run.exchange.personal_models()
+    for k in range(3):
+        for name, value in own[k].items():
+            torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
+    (cohort,) = run.exchange.cohorts
+    logits = cohort.network.forward(found, cohort.data).logits
+    place = 0
+    for k, client in enumerate(world.clients):
+        for graph in client.graphs:  # type: ignore[union-attr]
+            expected = slow_logits({n: v[k] for n, v in found.items()}, graph)
+            torch.testing.assert_close(logits[place], expected, rtol=1e-3, atol=1e-4)
+            place += 1
+
+
+def test_structure_alone_crosses(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    run = start(labelled_sets(), "fedstar", PARAMS, **TRAINING)
+    uploads = run.round(1)["model"]
+    assert {name.split(".")[0] for name in uploads} == {"structure"}
+    run.round(2)
+    scalars = (WALKS + DEGREES) * H + H + L * (H * H + H)
+    assert run.exchange.upload_bytes == run.exchange.download_bytes == [2 * 4 * scalars] * 3
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_who_waits_is_scored_under_the_new_structure(
+    participation: float, labelled_sets: Make, start: Callable[..., Any]
+) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=participation)
+    for number in (1, 2, 3):
+        run.round(number)
+    (found,) = run.exchange.personal_models()
+    for name, value in found.items():
+        same = all(torch.equal(value[0], other) for other in value[1:])
+        assert same == name.startswith("structure.")

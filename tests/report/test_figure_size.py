@@ -1,0 +1,40 @@
+"""Figures stay small: every version of one is kept in the repository for ever."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from fglbench.report import figures
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+def png(picture: Image.Image) -> bytes:
+    found = io.BytesIO()
+    picture.save(found, "PNG", dpi=(160, 160))
+    return found.getvalue()
+
+
+def test_no_committed_figure_is_larger_than_150_kilobytes() -> None:
+    sizes = {path.relative_to(RESULTS).as_posix(): path.stat().st_size for path in RESULTS.glob("*/figures/*.png")}
+    assert len(sizes) > 30
+    assert {name: size for name, size in sizes.items() if size > 150_000} == {}
+
+
+def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
+    """Sixty-four greys at random do not compress below six bits a pixel; fewer must do, and dark stays dark."""
+    greys = (np.random.default_rng(0).integers(0, 64, (450, 500)) * 4).astype(np.uint8)
+    large = png(Image.fromarray(greys).convert("RGB").quantize(64))
+    assert len(large) > figures.MOST
+    small = figures._within(large)
+    assert len(small) <= figures.MOST
+    found = Image.open(io.BytesIO(small))
+    assert found.size == (500, 450)
+    assert round(found.info["dpi"][0]) == 160
+    after = np.asarray(found.convert("L")).astype(int)
+    assert np.abs(after - greys).max() < 32
+    assert figures._within(small) == small

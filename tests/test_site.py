@@ -1,0 +1,77 @@
+"""The site: its navigation names every document, it builds without a warning, and it asks no other host."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+LOADED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
+
+
+def named(tree: Any) -> list[str]:
+    """The files that a navigation leads to."""
+    if isinstance(tree, str):
+        return [tree]
+    return [path for each in tree for path in named(each.values() if isinstance(each, dict) else each)]
+
+
+def test_the_navigation_names_every_document_once() -> None:
+    found = named(CONFIG["nav"])
+    assert len(found) == len(set(found))
+    documents = [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"), *ROOT.glob("results/*/REPRODUCTION.md")]
+    assert {path.relative_to(ROOT).as_posix() for path in documents} <= set(found)
+    assert [path for path in found if not (ROOT / path).exists()] in ([], ["results/leaderboard.html"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as CI builds it, with a page in the leaderboard's place."""
+    if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
+        pytest.skip("mkdocs-material is not installed (pip install fglbench[docs])")
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "page.html").write_text("<!DOCTYPE html><title>the page</title>")
+    environment = {**os.environ, "FGLBENCH_PAGE": str(folder / "page.html"), "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "site"
+
+
+def test_it_builds_strictly_and_holds_every_document(site: Path) -> None:
+    for path in named(CONFIG["nav"]):
+        target = Path(path).with_suffix(".html")
+        assert (site / (target.with_name("index.html") if target.stem == "README" else target)).is_file()
+    assert "the page" in (site / "results" / "leaderboard.html").read_text()
+
+
+def test_it_loads_nothing_from_another_host(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 25
+    outside = {path.name: LOADED.findall(path.read_text(encoding="utf-8")) for path in pages}
+    # where a page lies, if it has an address; nothing is loaded from there
+    assert {name: found for name, found in outside.items() if found} == {}
+    assert LOADED.findall('<script async src="https://example.org/x.js">') != []
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert not re.search(r"url\([\"']?(?:https?:)?//", styles)
+
+
+def test_links_between_files_hold_and_others_lead_to_the_repository(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="docs/tutorial.html"' in home
+    assert 'href="results/leaderboard.html"' in home
+    assert "LEADERBOARD.md" not in home
+    findings = (site / "results" / "FINDINGS.html").read_text(encoding="utf-8")
+    assert "https://github.com/fglbench/fglbench/blob/main/results/verified.csv" in findings
+    for path in sorted(site.rglob("*.html")):
+        for link in re.findall(r'<a\b[^>]*\bhref="([^"#:]+)"', path.read_text(encoding="utf-8")):
+            assert path.name == "404.html" or (path.parent / link).exists(), f"{path}: {link}"
