@@ -39,7 +39,7 @@ TESTS = (  # what may notice
     *PINNED, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
-        "backends", "offspring", "runner", "cli",
+        "backends", "cheats", "code_version", "offspring", "runner", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced
