@@ -145,7 +145,7 @@ def as_schema_1(path: Path) -> None:
 def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     stored = json.loads(gzip.decompress(path.read_bytes()))
     change(stored)
-    path.write_bytes(gzip.compress(json.dumps(stored).encode(), mtime=0))
+    path.write_bytes(gzip.compress(json.dumps(stored, separators=(",", ":")).encode(), mtime=0))
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,7 @@ def test_a_score_that_moved_is_a_warning(
     old = Store(results).rows("tiny")[0]
     path.write_bytes(path.read_bytes() + lines(path)[1])
     moved = "0.0" if (old.score or 0) > 0.5 else "1.0"
-    tools.edit(path, 6, score=moved, score_weighted=moved, macro_f1=moved, global_on_local=moved, peak_memory_mb="9.0")
+    tools.edit(path, 6, score=moved, score_weighted=moved, macro_f1=moved, global_on_local=moved, peak_memory_mb=999.0)
 
     def move(stored: dict) -> None:
         stored["history"]["score"][(old.best_round or 1) - 1] = float(moved)
@@ -199,7 +199,7 @@ def test_rows_of_the_base_are_recognised_below_a_newer_header(
             tools.as_schema_1(path)
     assert main(["validate", "results", "--base", "base"]) == 0
     old = lines(results / ROWS)
-    new = Store(results).rows("tiny")[0].model_copy(update={"schema_version": 2, "peak_memory_mb": 9.0})
+    new = Store(results).rows("tiny")[0].model_copy(update={"schema_version": 2, "peak_memory_mb": 999.0})
     Store(results).append(new)
     assert lines(results / ROWS)[0] != old[0]
     assert lines(results / ROWS)[1:-1] == old[1:]

@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fglbench.benchmark.store import rowfile
+from fglbench.benchmark.store.beside import history_text
 from fglbench.benchmark.submission import checks
 from fglbench.metrics import METRICS
 from fglbench.report import build
@@ -61,7 +62,7 @@ def rewrite(results: Path, line: int, path: Path, what: Figures) -> None:
         told = json.loads(gzip.decompress(curves.read_bytes()))
         told["history"] = {name: curve(name, values, what) for name, values in told["history"].items()}
         told["per_client"] = {name: [what["score"]] * len(own_) for name, own_ in told["per_client"].items()}
-        curves.write_bytes(gzip.compress(json.dumps(told).encode(), mtime=0))
+        curves.write_bytes(gzip.compress(history_text(told), mtime=0))
     rows[line] = [own[name] for name in rowfile.COLUMNS[: len(rows[line])]]
     with path.open("w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)

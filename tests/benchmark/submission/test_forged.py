@@ -16,6 +16,7 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.beside import environment_text
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import copies
 from fglbench.benchmark.submission.inbox import Findings, Line
@@ -92,7 +93,7 @@ def environment(change: Callable[[dict[str, Any]], object]) -> Callable[[Path, S
         change(about)
         digest = hashlib.sha256(canonical(about).encode()).hexdigest()[:12]
         old.unlink()
-        (f / "environments" / f"{digest}.json").write_text(json.dumps(about))
+        (f / "environments" / f"{digest}.json").write_bytes(environment_text(about))
         t.edit(f / ROWS, None, environment=digest)
 
     return apply

@@ -13,6 +13,7 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.beside import environment_text
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.report import build, labels
 
@@ -51,9 +52,9 @@ def hostile(submission: Path, results: Path, tools: SimpleNamespace, capsys: pyt
     about |= {"cpu": EVIL[:200], "system": "<b>Linux</b>", "packages": {**about["packages"], "<i>torch": "`2`"}}
     digest = hashlib.sha256(canonical(about).encode()).hexdigest()[:12]
     old.unlink()
-    (submission / "environments" / f"{digest}.json").write_text(json.dumps(about))
+    (submission / "environments" / f"{digest}.json").write_bytes(environment_text(about))
     path = submission / "tiny/fedprox.csv"
-    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200], source="<u>x")
+    tools.edit(path, None, environment=digest, notes=EVIL, submitter=EVIL[:200])
     lost = Store(submission).rows("tiny")[0].key
     figures = ["score", "val", "macro_f1", "best_round", "score_metric"]
     tools.edit(path, 2, status="failed", error=EVIL, **dict.fromkeys(figures, ""))
