@@ -26,6 +26,8 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 PINNED = {  # the key of one stored row a suite: a change of any of these orphans rows
     "clustering": "9e3807baf5e495da",  # intra-fedavg, enzymes, seed 1
     "fclg-table2": "73081008a3c9727a",  # intra-fedavg, proteins, seed 2
+    "fedgkc-table2": "85ccaf482924950d",  # fedgkc, cora, seed 1
+    "fedgkc-table5": "3b56ae731d24a149",  # fedgkc-kama, cora, seed 1
     "fedgl-table2": "c716ead5f5bcc0f7",  # fedgl-no-gpl, wiki, seed 2
     "fedomd-table4": "275400a4cdce4417",  # fedomd, cora, seed 0
     "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
