@@ -57,6 +57,9 @@ class CountClassifier(Untrained):
         return segment_add(found, params["bias"], batch.sizes)
 
 
+ABSENT = -1e4  # the logit of a class that a client has no training graph of: below that of any other
+
+
 def graph_rows(batch: object) -> GraphRows:
     """A batch of this task: its rows are graphs."""
     assert isinstance(batch, GraphRows)
@@ -75,8 +78,9 @@ def classifier(counts: torch.Tensor, label: torch.Tensor, classes: int) -> tuple
 
     weight, bias = torch.zeros(counts.shape[1], classes), torch.zeros(classes)
     present = label.unique()
-    if len(present) == 1:
-        bias[present] = 1
+    if len(present):
+        bias += ABSENT
+        bias[present] = 0
     if len(present) > 1:
         fitted = LogisticRegression(max_iter=1000).fit(counts.double().numpy(), label.numpy())
         own = present[1:] if len(present) == 2 else present  # of two classes the first keeps zeros

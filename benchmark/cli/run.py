@@ -109,7 +109,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
 
 
 def _tell_cost(job: Job, plan: Plan, console: Console) -> None:
-    from ..runner.cost import Costs, told
+    from ..runner.expense import Costs, told
 
     if plan.todo and (rows := job.store.rows()):
         console.print(told(Costs(rows).of((item.cell, 1) for item in plan.todo)), soft_wrap=True)

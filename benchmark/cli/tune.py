@@ -41,9 +41,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
     ] = None,
-    report: Annotated[
-        bool, typer.Option("--report", help="run nothing; a page and a figure of what was tuned")
-    ] = False,
+    report: Annotated[bool, typer.Option("--report", help="run nothing; a page and a figure of what is tuned")] = False,
     submitter: given.Submitter = "",
     plugin: given.Plugins = None,
 ) -> int:
@@ -75,7 +73,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     found = studies(wanted)
     _tell_cost(every := [study for own in found.values() for study in own])
     if dry_run:
-        _tell_hours(tuner, every)
+        _tell_hours(tuner, wanted.suite, every)
         return 0
     with as_interrupts():
         number = sum(_tuned(tuner, own) for own in found.values())
@@ -121,14 +119,14 @@ def _tell_cost(found: list[Study]) -> None:
     typer.echo(f"{len(found)} studies: {cells} cells, {rounds} rounds")
 
 
-def _tell_hours(tuner: Tuner, found: list[Study]) -> None:
+def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
     """What they cost, and the suite at what they choose, by the rows of the results folder and of earlier studies."""
-    from ..runner.cost import Costs, told
+    from ..runner.expense import Costs, told
     from ..runner.job import Store
     from ..suites.suitefile import load_suite
 
     if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
-        costs, suite = Costs(rows), load_suite(found[0].suite).at_own_settings()
+        costs, suite = Costs(rows), load_suite(name).at_own_settings()
         methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
         scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
         typer.echo(told(costs.of(planned for study in found for planned in study.planned())))

@@ -22,7 +22,7 @@ from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
 from ..engine.evaluate import Evaluator, Models
 from ..engine.train import OnBest, OnRound
-from ..store.beside import SideFiles
+from ..store.attachments import SideFiles
 from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell

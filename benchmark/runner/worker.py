@@ -56,8 +56,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     It is told (RUN, suite, cell), and (KEEP, ...) with what `shipping.keep` takes. It says (READY, columns,
     description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place,
     spent) for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
-    spent: a thread that the cell has started lives on.
-    What the cell prints goes to the file `log`, as does the stack of a crash.
+    spent: a thread of the cell lives on. What the cell prints goes to the file `log`, as does the stack of a crash.
     """
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()

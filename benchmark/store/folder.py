@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from ... import files
 from ...registry import UserError
 from . import rowfile, verified, versions
-from .beside import SideFiles, clear_errors
+from .attachments import SideFiles, clear_errors
 from .places import LOCKS, LOGS, is_rows, place, safe_name
 from .schema import COLUMNS, Row
 from .tidy import expanded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .beside import SideFiles
+from .attachments import SideFiles
 from .folder import Store
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store.beside import EMBEDDINGS_BYTES
+from ..store.attachments import EMBEDDINGS_BYTES
 
 MEMBER = re.compile(r"(node|label|global|note|client_[0-9]{3})\.npy")  # see runner.snapshot
 HEAD = 4096  # bytes within which an array says what it is

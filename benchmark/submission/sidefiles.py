@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...registry import UserError
-from ..store.beside import HISTORY_BYTES, environment_text, history_text
+from ..store.attachments import HISTORY_BYTES, environment_text, history_text
 from ..store.folder import Store
 from ..store.places import safe_name
 from ..store.provenance import canonical

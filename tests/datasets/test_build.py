@@ -170,4 +170,4 @@ def test_clients_without_nodes_of_a_part_are_named_one_or_several() -> None:
         {"train": full, "val": full, "test": empty},
     ]
     roles = SimpleNamespace(clients=clients)
-    assert _notes(roles) == ("client 1 has no training node", "clients 0, 1, 3 have no test node")  # type: ignore[arg-type]
+    assert _notes(roles, "node") == ("client 1 has no training node", "clients 0, 1, 3 have no test node")  # type: ignore[arg-type]

@@ -207,8 +207,8 @@ def test_splits_and_tasks() -> None:
     with pytest.raises(UserError, match="for node datasets and 'set' is a graph dataset; choose one of none, ratio"):
         SPLITS.build("per-class")(graphs, [np.arange(4)], 0)
     found = SPLITS.build("ratio", {"train": 0.5, "val": 0.01, "test": 0.49})(graphs, [np.arange(4)], 0)
-    assert found.role.tolist().count(TRAIN) == 2 and {*found.role[[0, 2]], *found.role[[1, 3]]} == {TRAIN, NONE}
+    assert found.role.tolist().count(TRAIN) == 2 and {*found.role[[0, 2]]} == {*found.role[[1, 3]]} == {TRAIN, TEST}
     with pytest.raises(UserError, match="'ratio' leaves 'set' no training graph at all"):
-        SPLITS.build("ratio", {"train": 0.4})(graphs, [np.arange(4)], 0)
+        SPLITS.build("ratio", {"train": 0.4, "val": 0.1, "test": 0.5})(graphs, [np.arange(4)], 0)
     with pytest.raises(UserError, match="for graph datasets and 'toy' is a node dataset; choose one of fixed"):
         roles("none", {}, labelled((3, 3)))

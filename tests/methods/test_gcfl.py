@@ -15,7 +15,7 @@ from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
-from fglbench.methods.parts.series import dtw, min_cut
+from fglbench.methods.gcfl import dtw, min_cut
 
 Make = Callable[..., Federation]
 COUNTS = (9, 6, 8, 7, 10)

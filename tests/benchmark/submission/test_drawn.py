@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fglbench.benchmark.store import rowfile
-from fglbench.benchmark.store.beside import history_text
+from fglbench.benchmark.store.attachments import history_text
 from fglbench.benchmark.submission import checks
 from fglbench.metrics import METRICS
 from fglbench.report import build

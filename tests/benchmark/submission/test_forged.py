@@ -16,7 +16,7 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.beside import environment_text
+from fglbench.benchmark.store.attachments import environment_text
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import copies
 from fglbench.benchmark.submission.inbox import Findings, Line

@@ -56,7 +56,6 @@ def test_the_procedure_would_hear_an_alarm(tmp_path: Path) -> None:
     path = Store(results).file("quick", "fedprox")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))  # a seed is left out
     found = honest.alarms(results, "fedprox", honest.usual(honest.RESULTS.parent / "no results"))
-    assert found[0] == "submit: exit 1"
     assert any("has more seeds of fedprox" in line for line in found)
 
 

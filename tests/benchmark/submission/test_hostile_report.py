@@ -13,7 +13,7 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.beside import environment_text
+from fglbench.benchmark.store.attachments import environment_text
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.report import build, labels
 
@@ -21,6 +21,9 @@ EVIL = (
     "x|y <script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) **b** `c` $\\frac$ @me "
     "http://evil.example www.evil.example ${{ secrets.TOKEN }} {{ 7*7 }} =cmd()"
 )
+
+
+CSV = "data:text/csv;charset=utf-8,"  # a table to download, in percent escapes
 
 
 class Page(HTMLParser):
@@ -36,7 +39,9 @@ class Page(HTMLParser):
         self.scripts += tag == "script"
         self.acting += [f"{name}={value}" for name, value in attrs if name.startswith("on")]
         self.acting += [
-            str(v) for n, v in attrs if n in ("href", "src") and not str(v).startswith(("#", "data:image/", "data:,"))
+            str(value)
+            for name, value in attrs
+            if name in ("href", "src") and not str(value).startswith(("#", "data:image/", "data:,", CSV))
         ]
 
     def handle_data(self, data: str) -> None:

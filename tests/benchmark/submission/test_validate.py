@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store, beside as stores
+from fglbench.benchmark.store import Store, attachments as stores
 
 ROWS = "tiny/fedprox.csv"
 Tamper = Callable[[Path, SimpleNamespace], object]
@@ -89,7 +89,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     "two results for a cell": (
         lambda f, t: (
             write(f / ROWS, (f / ROWS).read_bytes() + lines(f / ROWS)[1]),
-            t.edit(f / ROWS, 6, peak_memory_mb="1.0"),
+            t.edit(f / ROWS, 6, peak_memory_mb="999.0"),
         ),
         [r"fedprox\.csv:6: a second result for the cell of line 2"],
     ),
@@ -183,7 +183,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
         [r"\.json\.gz: cannot be read: nested too deeply"],
     ),
     "another machine": (
-        lambda f, t: write(next((f / "environments").iterdir()), '{"cpu": "faster"}'),
+        lambda f, t: write(next((f / "environments").iterdir()), '{\n  "cpu": "faster"\n}\n'),
         [r"environments/[0-9a-f]{12}\.json: not the environment that its name stands for"],
     ),
     "no machine": (
