@@ -35,11 +35,14 @@ FLOAT, INT = 4, 8  # bytes of a float32 scalar and of an int64 number
 # Preparations that take long and gain nothing from it where numbers are only compared.
 SHORT: dict[str, dict[str, Any]] = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
 
+# Its published rate, 0.5 of plain SGD, is for nodes: on sets of graphs, whose minibatches are many steps, it diverges.
+LEARNING = {"scaffold": {"lr": 0.1}, "scaffold-mlp": {"lr": 0.1}}
+
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", METHODS.names())
 def test_contract(name: str, check: str) -> None:
-    params = {} if check in ("documented", "learns") else SHORT.get(name)
+    params = LEARNING.get(name, {}) if check in ("documented", "learns") else SHORT.get(name)
     try:
         CHECKS[check](METHODS.build(name, params))
     except Inapplicable as reason:
