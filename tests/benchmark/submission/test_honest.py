@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.store import Store, rowfile
 from fglbench.benchmark.submission import claims
 from fglbench.benchmark.suites import suitefile
 
@@ -54,8 +54,11 @@ def test_rows_of_a_suite_come_in_without_an_alarm(suite: str, tmp_path: Path) ->
 def test_the_procedure_would_hear_an_alarm(tmp_path: Path) -> None:
     results = some(tmp_path / "results", "quick")
     path = Store(results).file("quick", "fedprox")
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))  # a seed is left out
+    first, *rest = (row for row in Store(results).rows("quick") if row.method == "fedprox")
+    path.write_bytes(rowfile.header() + b"".join(map(rowfile.line, rest)))  # a seed before others that are there
+    assert first.seed < max(row.seed for row in rest if row.dataset == first.dataset)
     found = honest.alarms(results, "fedprox", honest.usual(honest.RESULTS.parent / "no results"))
+    assert found[0] == "submit: exit 1"
     assert any("has more seeds of fedprox" in line for line in found)
 
 
