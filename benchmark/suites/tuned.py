@@ -21,6 +21,7 @@ What is not named keeps the suite's value. `fglbench tune` merges what it choose
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from ...files import write_atomically
 from ...registry import UserError
+from ...yamltext import parse
 from ..store.provenance import canonical
 from .cell import Cell, Choice, Part, settled, train_config
 
@@ -92,16 +94,23 @@ def tuned_file(name: str) -> Path:
 def read_tuned(path: Path) -> Table:
     """The settings in a file, none where there is no file. UserError (one line) for one that is not of this form."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return TypeAdapter(Table).validate_python(values or {})
+        table = _table(path.read_text(encoding="utf-8"), str(path))
+        return {method: dict(own) for method, own in table.items()}
     except FileNotFoundError:
         return {}
     except ValidationError as error:
         problem = error.errors()[0]
         reason = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
+    except UserError as error:
+        reason = str(error)
     raise UserError(f"cannot read tuned settings {str(path)!r}: {reason}; `fglbench tune` writes them")
+
+
+@lru_cache(maxsize=8)  # every plan of a suite asks for it
+def _table(text: str, source: str) -> Table:
+    return TypeAdapter(Table).validate_python(parse(text, source)[1] or {})
 
 
 def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
