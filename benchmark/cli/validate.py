@@ -42,8 +42,8 @@ def validate(
     Nothing that lies under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
+    from ..store.places import APART
     from ..submission import checks, pack
-    from ..submission.inbox import APART
 
     with checks.opened(path) as (root, archive):
         base = base or pack.default_base(root, into)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ...registry import UserError
 from .closure import Read, reader, source_hash
+from .places import APART
 from .provenance import ROOT
 from .schema import Row
 
@@ -86,8 +87,11 @@ class Versions:
 
 
 def read(results: Path) -> Versions:
-    """The table of a results folder, empty where there is none. UserError (file:line) for a line that is not of it."""
-    path = results / FILE
+    """The table of a results folder, empty where there is none. UserError (file:line) for a line that is not of it.
+
+    The folder of the trials of a results folder has no table of its own: the same methods made both.
+    """
+    path = (results.parent if results.resolve().name == APART else results) / FILE
     if not path.is_file():
         return Versions([])
     with path.open(newline="", encoding="utf-8") as stream:

@@ -14,11 +14,11 @@ import numpy as np
 
 from ...registry import UserError
 from ..store import Store
-from ..store.places import safe_name
+from ..store.places import APART, safe_name
 from ..store.provenance import git_output
 from ..store.schema import Row
 from . import metadata
-from .inbox import APART, Findings, Folder, Line, grouped, look, read, standing
+from .inbox import Findings, Folder, Line, grouped, look, read, standing
 from .owners import MAINTAINERS
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"

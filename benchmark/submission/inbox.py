@@ -12,13 +12,12 @@ from typing import TypeVar
 
 from ...registry import UserError
 from ..store import made, rowfile
-from ..store.places import LOCKS, LOGS, NAME, ROWS, place as place_of
+from ..store.places import APART, LOCKS, LOGS, NAME, ROWS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import limits, metadata
 
 SLUG = r"[a-z0-9][a-z0-9._-]*"
-APART = "tuning"  # a results folder of its own
 Kinds = dict[str, tuple[str, int]]  # kind -> pattern of the path, most bytes; the first that fits
 KINDS: Kinds = {
     "curves": (rf"{NAME}/history/[0-9a-f]{{16}}\.json\.gz", limits.CURVES_BYTES),

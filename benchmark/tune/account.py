@@ -16,9 +16,10 @@ from ...files import write_atomically
 from ...registry import UserError
 from ...report.text import ABSENT, md, table as sheet
 from ..store import Store
+from ..store.places import APART
 from ..store.schema import Row
 from ..suites.tuned import Tuned, read_tuned
-from .session import ROOM, Wanted, studies
+from .session import Wanted, studies
 from .spread import picture
 from .study import Study
 
@@ -36,10 +37,10 @@ class Finished(NamedTuple):
 
 def write(results: Path, suite: str, settings: Path) -> Path:
     """Write the page of a suite's studies and its figure; where the page is. UserError where no study is finished."""
-    found = finished(Store(results / ROOM), suite, settings)
+    found = finished(Store(results / APART), suite, settings)
     if not found:
         raise UserError(f"no finished study of suite {suite!r} in {settings}; run `fglbench tune -s {suite}` first")
-    folder = results / ROOM / found[0].study.suite
+    folder = results / APART / found[0].study.suite
     try:
         write_atomically(folder / FIGURE, picture([own.study for own in found]))
         write_atomically(folder / PAGE, page(found).encode())

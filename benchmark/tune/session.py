@@ -16,7 +16,7 @@ from ...datasets import DATASETS
 from ...registry import UserError
 from ..runner.job import Job, Options, Store
 from ..runner.supervisor import Observer
-from ..store.places import LOCKS, safe_name
+from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.cell import Cell
@@ -27,7 +27,7 @@ from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .study import Study
 
 FIRST_SEED = 100  # below are the seeds that suites score
-ROOM, STUDIES = "tuning", ".studies"  # below the results folder; below that
+STUDIES = ".studies"  # below the folder of trials
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Tuner:
 
     @property
     def store(self) -> Store:
-        return Store(self.results / ROOM)
+        return Store(self.results / APART)
 
     def run(
         self, own: Sequence[Study], complain: Callable[[str], object], observer: Callable[[], Observer]

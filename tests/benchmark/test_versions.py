@@ -166,6 +166,14 @@ def test_a_line_that_is_none_is_an_error_with_its_place(tmp_path: Path) -> None:
         versions.read(tmp_path)
 
 
+def test_trials_are_told_by_the_table_of_their_results_folder(tmp_path: Path) -> None:
+    (tmp_path / "versions.csv").write_text("method,version,commit,equals,proof\nm,a,,b,read\n")
+    (tmp_path / "tuning").mkdir()
+    (tmp_path / "tuned").mkdir()
+    assert [versions.read(tmp_path / name).of("m", "a", "") for name in ("tuning", "tuned")] == ["b", "a"]
+    assert Store(RESULTS / "tuning").versions().of("moon", "1c75892960b3", "") == "538697765c99"
+
+
 def test_stored_rows_are_of_today_but_for_those_that_are_known_to_differ() -> None:
     store = Store(RESULTS)
     known, stale = store.versions(), set()
