@@ -9,6 +9,7 @@ from importlib.metadata import version
 import pytest
 
 import fglbench
+from fglbench.benchmark.runner.execute import explain
 from fglbench.benchmark.runner.plan import make_plan, with_data
 from fglbench.benchmark.runner.supervisor import Observer, record_missing
 from fglbench.benchmark.store import Store
@@ -164,3 +165,18 @@ def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
         fglbench.run(suites=[suite], methods=["shy"], results=tmp_path / "results", plugins=[str(plugin)], jobs=1)
     with pytest.raises(UserError, match=r"plug-in 'nowhere.py' cannot be imported: FileNotFoundError"):
         fglbench.run(suites=[suite], results=tmp_path / "results", plugins=["nowhere.py"])
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("a\n  b"), "ValueError: a b"),
+        (KeyError(), "KeyError: no message"),
+        (OSError("x" * 600), f"OSError: {'x' * 500}"),
+    ],
+)
+def test_an_error_is_its_type_message_and_place(error, told):
+    try:
+        raise error
+    except Exception as caught:
+        assert explain(caught).partition(" (test_runner.py:")[0] == told

@@ -11,7 +11,7 @@ import pytest
 
 from fglbench.benchmark.engine import Outcome
 from fglbench.benchmark.store import Store, load_results, rowfile
-from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, WIDTHS, Row
+from fglbench.benchmark.store.schema import COLUMNS, RULES, SCHEMA_VERSION, WIDTHS, Row
 from fglbench.metrics import METRICS
 from fglbench.registry import UserError
 
@@ -137,6 +137,14 @@ def test_what_another_version_wrote_is_refused_and_not_taken_for_damage(store: S
     with pytest.raises(UserError, match=r"the header is not that of result schema 1 \(unknown 'auc'\)"):
         store.rows("s")
     assert not path.with_name("fedavg.csv.damaged").exists()
+
+
+def test_how_long_a_text_may_be() -> None:
+    longer = {name: rule.longest for name, rule in RULES.items() if rule.longest != 200}
+    of_json = ("dataset_params", "partition_params", "split_params", "method_params", "training", "effective_training")
+    assert longer == dict.fromkeys((*of_json, "notes"), 4000) | {
+        "backbone_params": 20_000, "backbone": 2000, "origin": 2000, "error": 1000, "tuning": 1000,
+    }  # fmt: skip
 
 
 def test_the_only_reference_of_schema_1_is_known_by_its_name() -> None:
