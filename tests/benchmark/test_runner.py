@@ -176,7 +176,6 @@ def test_workers_that_cannot_start_are_one_line(suite, tmp_path):
     ],
 )
 def test_an_error_is_its_type_message_and_place(error, told):
-    try:
+    with pytest.raises(type(error)) as caught:
         raise error
-    except Exception as caught:
-        assert explain(caught).partition(" (test_runner.py:")[0] == told
+    assert explain(caught.value).partition(" (test_runner.py:")[0] == told
