@@ -9,6 +9,7 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.runner.apart import needs
+from fglbench.benchmark.suites.cell import Choice
 from fglbench.benchmark.suites.selection import Request, select
 
 POISON = str(Path(__file__).with_name("poison.py"))
@@ -82,3 +83,9 @@ def test_only_cells_that_name_something_from_outside_are_kept_apart(suite: str) 
     for (method, dataset), told in wanted.items():
         request = Request(suites=(suite,), methods=(method,), datasets=(dataset,) if dataset else ())
         assert {tuple(needs(cell)) for _, cell in select(request)} == {told}
+
+
+def test_a_name_that_nobody_knows_counts_as_one_from_outside(suite: str) -> None:
+    (cell, *_) = [cell for _, cell in select(Request(suites=(suite,), methods=("fedavg",)))]
+    assert tuple(needs(cell)) == (False, False)
+    assert tuple(needs(cell.model_copy(update={"method": Choice(name="no-such-method")}))) == (True, True)

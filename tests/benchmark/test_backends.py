@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -318,6 +319,24 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
         other.join()
     assert f"the Ray cluster at {address} does not answer" in refused(suite, tmp_path, backend="ray", address=address)
     assert "does not answer" in refused(suite, tmp_path, backend="ray", address="localhost:http")
+
+
+def test_a_cluster_without_any_worker_is_given_up_after_ten_minutes(monkeypatch):
+    pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
+    from fglbench.benchmark.runner import cluster
+
+    clock = iter([0.5, 0.5, 600.0, 601.0, 601.0, 1201.0, 1201.5])
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(cluster.ray, "wait", lambda *_, **__: None)
+    alone, backend = SimpleNamespace(turn=None, up=False), object.__new__(cluster.Cluster)
+    backend.alone_since = None
+    backend.wait([alone], 0)  # from 0.5
+    backend.wait([alone], 0)  # 600
+    backend.wait([alone, SimpleNamespace(turn=None, up=True)], 0)  # one has come
+    backend.wait([alone], 0)  # from 601, so that it may take until 1201
+    backend.wait([alone], 0)
+    with pytest.raises(UserError, match="no node of the Ray cluster has taken a worker for 10 minutes"):
+        backend.wait([alone], 0)
 
 
 class Strange:
