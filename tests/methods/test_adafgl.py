@@ -250,8 +250,9 @@ def test_only_the_personal_rounds_are_scored_and_only_at_home(federation: Make) 
     outcome = train(world, method, [backbone], TrainConfig(rounds=5), 0)
     assert outcome.rounds == 3 and outcome.score_metric.startswith("accuracy, personal model, local")
     assert outcome.matrix["personal_on_global"] is None and outcome.matrix["global_on_global"] is not None
-    with pytest.raises(Skip, match="own graph"):
-        train(world, method, [backbone], TrainConfig(rounds=5, score_on="global"), 0)
+    for place in ("global", "union"):
+        with pytest.raises(Skip, match="own graph"):
+            train(world, method, [backbone], TrainConfig(rounds=5, score_on=place), 0)
 
 
 def test_large_clients_are_refused_with_the_size(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
