@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
@@ -340,7 +340,7 @@ def test_a_cluster_without_any_worker_is_given_up_after_ten_minutes(monkeypatch)
 
 
 class Strange:
-    """A host from a module that nodes do not have: Ray finds a class by the name of its module, and this is a test."""
+    """A host; it is put into a module that nodes do not have, for Ray finds a class by the name of its module."""
 
     def __init__(self, options):
         self.options = options
@@ -365,6 +365,9 @@ def test_nodes_of_other_versions_are_one_line(suite, cluster, mark, tmp_path, mo
         assert "cannot be used: Version mismatch" in refused(suite, tmp_path, **chosen)
     with monkeypatch.context() as patch:
         patch.setattr(module, "Host", Strange)
+        patch.setattr(Strange, "__module__", "only_here")
+        patch.setitem(sys.modules, "only_here", ModuleType("only_here"))
+        patch.setattr(sys.modules["only_here"], "Strange", Strange, raising=False)
         told = refused(suite, tmp_path, **chosen)
         assert "a worker process cannot start: ModuleNotFoundError: No module named" in told
         assert told.endswith(f"; every node of the cluster needs fglbench {fglbench.__version__}")
