@@ -37,7 +37,7 @@ from mutants import ROOMS, ROOT, Mutant, draw, files, scopes
 PINNED = ("tests/test_defaults.py", "tests/test_records.py")  # what a class says of itself, which no line reads
 TESTS = (  # what may notice
     *PINNED, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
-    "tests/tune/test_study.py", "tests/tune/test_tuned_suites.py",
+    "tests/tune/test_study.py", "tests/tune/test_tuned_suites.py", "tests/test_documents.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
         "backends", "cheats", "code_version", "offspring", "runner", "cli",
