@@ -96,6 +96,14 @@ def test_louvain_by_size_does_not_depend_on_how_the_library_numbers_communities(
     assert [sorted(set(own.tolist())) for own in held] == [[0, 3], [1, 4], [2, 5]]
 
 
+def test_louvain_by_size_takes_the_smallest_node_of_equal_communities(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = np.array([0, 2, 2, 1, 1, 0, 1])  # {0, 5}, {3, 4, 6} and {1, 2}
+    monkeypatch.setattr(SknetLouvain, "fit_predict", lambda *_: number)
+    spec = PARTITIONS.build("louvain", {"ordering": "size"})
+    found = spec.communities(node_data(np.array([[0, 1]]), number), np.random.default_rng(0))
+    assert [ids.tolist() for ids in found] == [[3, 4, 6], [0, 5], [1, 2]]
+
+
 @pytest.mark.parametrize(("name", "params", "clients"), CASES)
 def test_pure_seeded_sorted_and_nobody_is_empty(
     name: str, params: dict[str, object], clients: int, csbm: NodeData
