@@ -59,8 +59,8 @@ def reproduce(
         suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
-    where = {"backend": backend, "address": address, "device": resolved(device, backend)}
-    options = Options(jobs, threads, timeout, memory_limit, submitter, **where)
+    where = backend, address, resolved(device, backend)
+    options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
     job = Job(request, Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
         _reuse(job, table, dry_run)

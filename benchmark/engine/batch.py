@@ -89,8 +89,8 @@ class Features:
             keep = streams.keep("input dropout", [n * self.width for n in self.sizes], p)
             return Features(self.value * keep.view(self.value.shape) * scale, self.sizes)
         ends = self.value.indptr[np.cumsum((0, *self.sizes))]
-        keep = streams.kept("input dropout", np.diff(ends).tolist(), p)
-        return self._with_data(self.value.data * keep * np.float32(scale))
+        kept = streams.kept("input dropout", np.diff(ends).tolist(), p)
+        return self._with_data(self.value.data * kept * np.float32(scale))
 
     def drop_columns(self, keep: torch.Tensor) -> Features:
         """Zero whole feature columns; keep: bool (K, d), one row a client."""

@@ -85,8 +85,8 @@ def _from_numpy_placed() -> Iterator[None]:
     """torch.from_numpy is the one maker of tensors that torch does not let a function mode see."""
     plain = torch.from_numpy
 
-    def from_numpy(array: Any) -> torch.Tensor:
-        return plain(array).to(_here)
+    def from_numpy(ndarray: Any) -> torch.Tensor:
+        return plain(ndarray).to(_here)
 
     torch.from_numpy = from_numpy
     try:
@@ -99,15 +99,16 @@ def _from_numpy_placed() -> Iterator[None]:
 def _repeatable(device: torch.device) -> Iterator[None]:
     """Of CUDA's kernels those that give the same bits each time, where there are such."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch_utils: Any = torch.utils.deterministic  # its attribute is made by hand, out of mypy's sight
+    filled = torch_utils.fill_uninitialized_memory
     try:
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch_utils.fill_uninitialized_memory = False
         with torch.cuda.device(device):
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch_utils.fill_uninitialized_memory = filled
 
 
 # -- what is done instead of a call, while a run is on a device ------------------------------------------------------

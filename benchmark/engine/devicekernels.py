@@ -89,8 +89,8 @@ def groups_of(sizes: tuple[int, ...], device: torch.device) -> list[Padded]:
         clients = [k for k, own in enumerate(lengths) if own == length]
         rows = [row for k in clients for row in range(starts[k], starts[k + 1])]
         place = [i * length + row for i, k in enumerate(clients) for row in range(sizes[k])]
-        parts = (torch.tensor(part, dtype=torch.long, device=device) for part in (clients, rows, place))
-        found.append(Padded(*parts, length))
+        at = [torch.tensor(part, dtype=torch.long, device=device) for part in (clients, rows, place)]
+        found.append(Padded(at[0], at[1], at[2], length))
     return found
 
 

@@ -10,9 +10,9 @@ of the cohort's size.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
 import dgl
 import numpy as np
@@ -21,7 +21,7 @@ import torch
 from torch.autograd import Function
 
 from .device import here, on_host
-from .kernelsets import Kernels, kernels
+from .kernelsets import kernels
 from .random import Streams, rate
 from .timing import section
 
@@ -189,11 +189,11 @@ def _owners(sizes: Sequence[int], device: torch.device) -> torch.Tensor:
 
 def _membership(sizes: Sequence[int]) -> Any:
     """(K, N) ones where client k holds row n: one product sums every client's rows, whatever K."""
-    return _members(sizes, here(), kernels())
+    return _members(sizes, here(), cast(Hashable, kernels()))
 
 
 @lru_cache(maxsize=64)
-def _members(sizes: Sequence[int], device: torch.device, by: Kernels) -> Any:
+def _members(sizes: Sequence[int], device: torch.device, by: Hashable) -> Any:
     total = sum(sizes)
     ends = np.cumsum((0, *sizes))
     return to_csr(sp.csr_matrix((np.ones(total), np.arange(total), ends), shape=(len(sizes), total)))

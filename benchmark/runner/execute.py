@@ -127,8 +127,8 @@ def _train(
     torch.manual_seed(cell.seed)
     method = cell.method.build(METHODS)
     backbones = [choice.build(BACKBONES) for choice in cell.backbones]
-    told = {"on_round": on_round, "on_best": on_best}
-    return train(federation, method, backbones, cell.training, cell.seed, **told, device=device)
+    config, seed = cell.training, cell.seed
+    return train(federation, method, backbones, config, seed, on_round=on_round, on_best=on_best, device=device)
 
 
 def _describe(federation: Federation) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def _there(name: str) -> None:
     import torch
 
     found = count()
-    if not torch.backends.cuda.is_built():
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         told = f"this torch ({torch.__version__}) is built without CUDA: install one with it (https://pytorch.org)"
         raise UserError(f"--device {name}: {told}, or take --device cpu")
     if not found:
