@@ -19,6 +19,7 @@ from ..methods import METHODS
 from ..report.compare import Duel, duels
 from ..report.families import deed, family
 from .known import Known, look_up
+from .runner.gpus import resolved
 from .runner.job import Job
 from .runner.supervisor import Observer
 from .runner.worker import Options
@@ -58,7 +59,7 @@ def run(
     results: str | os.PathLike[str] = "results",
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
-    backend: str = "processes", address: str | None = None, observer: Observer | None = None,
+    backend: str = "processes", address: str | None = None, device: str = "cpu", observer: Observer | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
@@ -67,9 +68,10 @@ def run(
     themselves. missing_rows: a cell whose data cannot be had gets a row that says so. memory_limit: GiB a worker.
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
     those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
-    `address` where it is not this machine's. One line a cell, in the order of the plan; a cell that failed has its
-    row too. Warns of each dataset that cannot be had, and runs the others. UserError for anything unknown, nothing
-    to run, a folder not to be written.
+    `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
+    is "cuda" where there is one; it is no part of a cell. One line a cell, in the order of the plan; a cell that
+    failed has its row too. Warns of each dataset that cannot be had, and runs the others. UserError for anything
+    unknown, nothing to run, a folder not to be written.
     """
     request = Request(
         suites=tuple(suites), all_suites=all_suites, quick=quick, methods=tuple(methods), datasets=tuple(datasets),
@@ -77,7 +79,7 @@ def run(
         seeds=tuple(seeds), settings=tuple(settings), own=announce(Path(data), warnings.warn) if data else None,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter
-    options = Options(*how, load_plugins(plugins), embeddings, backend, address)
+    options = Options(*how, load_plugins(plugins), embeddings, backend, address, resolved(device, backend))
     return _frame(Job(request, Store(results), options, tuple(rerun), missing_rows), observer)
 
 

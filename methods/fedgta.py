@@ -111,4 +111,4 @@ def column_moments(values: torch.Tensor, batch: Batch, orders: int) -> torch.Ten
 def smoothing_confidence(soft: torch.Tensor, batch: Batch) -> torch.Tensor:
     """(K,) sum over each client's nodes of (degree + 1) sum_c (1/e + y_c log y_c), never negative. soft: (N, C)."""
     each = (math.exp(-1) + torch.xlogy(soft, soft)).sum(1)
-    return segment_sum(each * (batch.graph.in_degrees() + 1), batch.owner, batch.clients)
+    return segment_sum(each * (batch.degrees + 1), batch.owner, batch.clients)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import dgl
 import numpy as np
 import torch
 from pydantic import Field
@@ -23,6 +22,7 @@ from ..benchmark.engine import (
     Tensors,
     TrainConfig,
     Tree,
+    as_graph,
     section,
 )
 from ..registry import tunable
@@ -174,7 +174,7 @@ def tiled(feature: torch.Tensor, edge: torch.Tensor, clients: int) -> Batch:
     """The graph once for each of K clients, as one batch without labels."""
     n = len(feature)
     shift = n * torch.arange(clients).view(-1, 1)
-    graph = dgl.graph(((edge[0] + shift).flatten(), (edge[1] + shift).flatten()), num_nodes=n * clients)
+    graph = as_graph((edge[0] + shift).flatten(), (edge[1] + shift).flatten(), n * clients)
     sizes = (n,) * clients
     ids, unlabelled = torch.arange(n).repeat(clients), torch.full((n * clients,), -1)
     return Batch(graph, _Repeated(feature, sizes), sizes, unlabelled, {}, ids)

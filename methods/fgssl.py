@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 import dgl
-import dgl.ops
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Batch, Cohort, Forward, section
+from ..benchmark.engine import METHODS, Batch, Cohort, Forward, kernels, on_host, section
 from ..registry import tunable
 from .fedavg import FedAvg
 from .parts.augment import Strength, Views
@@ -122,7 +121,7 @@ class FGSSL(Views, FedAvg):
             rows, graph = torch.arange(len(batch.label)), batch.graph
         else:
             rows = batch.rows["train"]
-            graph = dgl.in_subgraph(batch.graph, rows)
+            graph = trained_in(cohort)
         apart = neighbour_divergence(own.logits, fixed.logits, graph, self.distil_temperature)
         return cohort.mean_over(apart[rows], rows)
 
@@ -141,6 +140,15 @@ class DistillationOnly(FGSSL):
     contrast_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FGSD only")
 
 
+def trained_in(cohort: Cohort) -> dgl.DGLGraph:
+    """The clients' graphs with the edges into training nodes alone."""
+    if "trained in" not in cohort.cache:
+        with on_host():
+            cohort.cache["trained in"] = dgl.in_subgraph(cohort.batch.graph, cohort.batch.rows["train"].cpu())
+    graph: dgl.DGLGraph = cohort.cache["trained in"]
+    return graph
+
+
 @section("distillation")
 def neighbour_divergence(
     student: torch.Tensor, teacher: torch.Tensor, graph: dgl.DGLGraph, temperature: float
@@ -150,12 +158,12 @@ def neighbour_divergence(
     0 for a node without in-neighbours. student, teacher: logits (N, C); the teacher is fixed.
     """
     log_s, log_t = (_log_similarities(graph, z, temperature) for z in (student, teacher))
-    return dgl.ops.copy_e_sum(graph, log_t.exp() * (log_t - log_s))
+    return kernels().copy_e_sum(graph, log_t.exp() * (log_t - log_s))
 
 
 def _log_similarities(graph: dgl.DGLGraph, z: torch.Tensor, temperature: float) -> torch.Tensor:
     """(edges,) log-softmax of z_u . z_v / temperature over the in-edges u -> v of each node v."""
-    score = dgl.ops.u_dot_v(graph, z, z).squeeze(1) / temperature
-    score = dgl.ops.e_sub_v(graph, score, dgl.ops.copy_e_max(graph, score.detach()))
-    total = dgl.ops.copy_e_sum(graph, score.exp()).clamp(min=1)  # 1 at least, but for nodes without neighbours
-    return dgl.ops.e_sub_v(graph, score, total.log())
+    score = kernels().u_dot_v(graph, z, z).squeeze(1) / temperature
+    score = kernels().e_sub_v(graph, score, kernels().copy_e_max(graph, score.detach()))
+    total = kernels().copy_e_sum(graph, score.exp()).clamp(min=1)  # 1 at least, but for nodes without neighbours
+    return kernels().e_sub_v(graph, score, total.log())

@@ -47,6 +47,9 @@ Splits = Annotated[Names, typer.Option("--split", help="only these splits", auto
 Seeds = Annotated[str | None, typer.Option("--seeds", help="a count (3), a list (0,4) or a range (3-5)")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="worker processes (one a core)")]
 Threads = Annotated[int, typer.Option(min=1, help="threads a worker")]
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="what computes: cpu, cuda (a worker a GPU), cuda:N, or auto: cuda if any")
+]
 Timeout = Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")]
 Memory = Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")]
 Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: processes (of this machine) or ray")]

@@ -14,6 +14,7 @@ from tabulate import tabulate
 
 from ...registry import UserError
 from ..store.provenance import environment, git_output, now
+from . import options as given
 
 if TYPE_CHECKING:
     from ..profile.speed import Line
@@ -56,6 +57,7 @@ def profile(
     rounds: Annotated[int, typer.Option(min=2, help="measured rounds of each kind, after 3 to warm up")] = 21,
     epochs: Annotated[int, typer.Option(min=1, help="local epochs E a round")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="threads of the measuring process")] = os.cpu_count() or 1,
+    device: given.Device = "cpu",
     all_methods: Annotated[
         bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
     ] = False,
@@ -71,23 +73,25 @@ def profile(
 ) -> None:
     """Measure rounds of a cohort, of cohorts of one and of centralised training, side by side."""
     from ..profile.speed import measure_case, measure_methods
+    from ..runner.gpus import resolved
 
     if peer is not None:
         return _keep(_race(peer, peer_python, rounds, threads, epochs), output)
-    wanted = [_parse(text) for text in (case or (() if all_methods else CASES))]
-    found = []
+    device = resolved(device)
+    wanted, found = [_parse(text) for text in (case or (() if all_methods else CASES))], []
     for dataset, clients in wanted:
         typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
-        found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs))
+        found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs, device))
     parts = [_table(*table, lines) for table, lines in zip(TABLES, zip(*found, strict=True), strict=False)]
     if all_methods:
         typer.echo("measuring all methods on cora with 10 clients ...", err=True)
-        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs)
+        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs, device)
         parts.append(_table("Every method, Cora, 10 clients", ALTERNATION, lines))
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
+    flags += [f"--device {device}"] * (device != "cpu")
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
     about = {"threads": threads, "epochs": epochs, "rounds": rounds}
-    _keep("\n".join([HEAD.format(command=command, machine=_machine(), when=now()[:10], **about), *parts]), output)
+    _keep("\n".join([HEAD.format(command=command, machine=_machine(device), when=now()[:10], **about), *parts]), output)
 
 
 def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int) -> str:
@@ -110,9 +114,9 @@ def _commit(checkout: Path) -> str:
     return found.decode().strip() if found else "no commit"
 
 
-def _machine() -> str:
-    here = environment(1)[1]
-    return f"{here['cpu'] or here['machine']}, {here['cores']} cores"
+def _machine(device: str = "cpu") -> str:
+    here = environment(1, device)[1]
+    return f"{here['cpu'] or here['machine']}, {here['cores']} cores" + (f", {here['gpu']}" if "gpu" in here else "")
 
 
 def _keep(text: str, output: Path | None) -> None:

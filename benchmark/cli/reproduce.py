@@ -35,15 +35,14 @@ def reproduce(
     clients: given.Clients = None,
     split: given.Splits = None,
     seeds: given.Seeds = None,
-    jobs: given.Jobs = None,
-    threads: given.Threads = 1,
-    timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None,
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None,
     dry_run: given.DryRun = False,
     results: given.Results = Path("results"),
     submitter: given.Submitter = "",
-) -> int:
+) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol; `fglbench report` then sets ours beside theirs.
 
     Cells that another suite has run already are taken over from there, with their rows.
@@ -52,6 +51,7 @@ def reproduce(
         _list_tables()
         return 0
     announce()
+    from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
 
     wanted = _narrowed(table, given.names(only))
@@ -59,7 +59,8 @@ def reproduce(
         suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
-    options = Options(jobs, threads, timeout, memory_limit, submitter)
+    where = backend, address, resolved(device, backend)
+    options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
     job = Job(request, Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
         _reuse(job, table, dry_run)

@@ -38,21 +38,21 @@ def run(
     split: given.Splits = None,
     backbone: given.Backbones = None,
     seeds: given.Seeds = None,
-    data: given.Data = None,
-    set_: given.Settings = None,
+    data: given.Data = None, set_: given.Settings = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None, backend: given.Backends = "processes", address: given.Address = None,
-    rerun: given.Rerun = None, missing_rows: given.MissingRows = False,
-    embeddings: given.Embeddings = False, dry_run: given.DryRun = False,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
+    rerun: given.Rerun = None, missing_rows: given.MissingRows = False, embeddings: given.Embeddings = False,
+    dry_run: given.DryRun = False,
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
-    results: given.Results = Path("results"),
-    submitter: given.Submitter = "", plugin: given.Plugins = None,
+    results: given.Results = Path("results"), submitter: given.Submitter = "", plugin: given.Plugins = None,
 ) -> int:  # fmt: skip
     """Run cells of the benchmark; what is done already is not run again.
 
     Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
     datasets are run. Changed settings and own data are filed under `custom`.
     """
+    from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
 
     request = Request(
@@ -61,8 +61,8 @@ def run(
         splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
         settings=tuple(set_ or ()), own=data,
     )  # fmt: skip
-    how = jobs, threads, timeout, memory_limit, submitter
-    options = Options(*how, tuple(plugin or ()), embeddings, backend, address)
+    how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
+    options = Options(*how, resolved(device, backend))
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json)
 
 

@@ -40,25 +40,25 @@ def verify(
     method: OfMethods = None,
     suite: given.Suites = None,
     dataset: OnDatasets = None,
-    jobs: given.Jobs = None,
-    timeout: given.Timeout = 3600,
+    jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
     record: Record = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="who verifies, for --record")] = "",
     base: Annotated[Path, typer.Option("--base", metavar="DIR", help="results with the other methods' rows")] = RESULTS,
     contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
     plugin: given.Plugins = None,
-) -> int:
+) -> int:  # fmt: skip
     """Run a random sample of the rows of PATH again, with the code that is here, and compare. Exit code 1 if one fails.
 
     All seeds of a drawn cell are run, cells that lack a score first. A figure may lie above ours by no more than seeds
     do: ours and those of other methods, never those of PATH. Their methods must hold to the contract as well.
     """
+    from ..runner.gpus import resolved
     from ..runner.job import Options, Store
     from ..store import provenance, verified
     from ..submission import checks, rerun
     from .progress import Display
 
-    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()))
+    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), device=resolved(device))
     if record is not None:
         rerun.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}

@@ -9,6 +9,8 @@ All that an author of a method needs is here; no other module of the engine has 
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs),
   `GraphModel` and `GraphRows` (graph classification)
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
+- edge by edge, under DGL's names: `kernels()`; graphs and the clients' data are on the host whatever the device of the
+  run: `as_graph`, `on_host`, `placed`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
 A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
@@ -18,15 +20,17 @@ from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, gl
 from .backbones.convolutional import GCN, MLP, SGC
 from .backbones.neighbourhood import GAT, GIN, GraphSAGE
 from .backbones.orthogonal import OrthoGCN
-from .batch import Batch, Features, collate
+from .batch import Batch, Features, as_graph, collate
 from .cohort import STATISTICS, Cohort, is_statistic
 from .config import TrainConfig
+from .device import on_host, placed
 from .evaluate import Diverged
 from .graphs.graphcohort import GraphCohort
 from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
 from .graphs.graphmodel import GraphModel
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
 from .graphs.rows import GraphRows
+from .kernelsets import kernels
 from .lazy import Parts, in_parts
 from .messages import Download, Each, Leaf, Tree, transform
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Skip, Step, average
@@ -55,7 +59,8 @@ __all__ = [
     "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphModel", "GraphRows", "GraphSAGE", "Leaf", "Method",
     "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step",
     "Streams", "Tensors", "TrainConfig", "Tree",
-    "affine", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts", "is_statistic", "neighbours",
-    "normalised", "owners", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream",
-    "take_rows", "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",
+    "affine", "as_graph", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts", "is_statistic",
+    "kernels", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section", "segment_add",
+    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr", "train",
+    "transform", "union_client", "whole_client",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 
 from ...datasets.federation import NodeClient
+from .device import on_host, placed
 from .ops import SparseMatrix, adjacency, is_shared, owners, segment_product, to_scipy_csr
 from .random import Streams, rate
 from .rowsparse import Touched, rows_of, touched_product
@@ -88,8 +89,8 @@ class Features:
             keep = streams.keep("input dropout", [n * self.width for n in self.sizes], p)
             return Features(self.value * keep.view(self.value.shape) * scale, self.sizes)
         ends = self.value.indptr[np.cumsum((0, *self.sizes))]
-        keep = streams.keep("input dropout", np.diff(ends).tolist(), p)
-        return self._with_data(self.value.data * keep.numpy() * np.float32(scale))
+        kept = streams.kept("input dropout", np.diff(ends).tolist(), p)
+        return self._with_data(self.value.data * kept * np.float32(scale))
 
     def drop_columns(self, keep: torch.Tensor) -> Features:
         """Zero whole feature columns; keep: bool (K, d), one row a client."""
@@ -155,9 +156,9 @@ class LabelledRows:
 class Batch(LabelledRows):
     """The graphs of K clients as one program sees them: a row is a node.
 
-    graph: batched DGLGraph, N nodes, without self-loops. x: input features. sizes: nodes of each client. label: (N,);
-    masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in the whole graph, unique within a client
-    only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
+    graph: batched DGLGraph, N nodes, without self-loops, on the host whatever the device of the run. x: input features.
+    sizes: nodes of each client. label: (N,); masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in
+    the whole graph, unique within a client only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
     """
 
     graph: dgl.DGLGraph
@@ -169,11 +170,24 @@ class Batch(LabelledRows):
     propagation: SparseMatrix | None = None
 
     @cached_property
+    @on_host()
     def looped(self) -> dgl.DGLGraph:
         """The graph with one self-loop a node."""
         return dgl.add_self_loop(dgl.remove_self_loop(self.graph))
 
     @cached_property
+    def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(edges,) source and target of each edge."""
+        source, target = self.graph.edges(order="eid")
+        return placed(source), placed(target)
+
+    @cached_property
+    def degrees(self) -> torch.Tensor:
+        """(N,) in-edges of each node."""
+        return placed(self.graph.in_degrees())
+
+    @cached_property
+    @on_host()
     def gcn(self) -> SparseMatrix:
         """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), unless a method brings `propagation`."""
         if self.propagation is not None:
@@ -183,6 +197,7 @@ class Batch(LabelledRows):
         return adjacency(self.looped, inverse[source] * inverse[target])
 
     @cached_property
+    @on_host()
     def mean(self) -> SparseMatrix:
         """D^-1 A: the mean over neighbours, 0 for an isolated node."""
         degree = np.maximum(self.graph.in_degrees().numpy(), 1).astype(np.float32)
@@ -199,7 +214,7 @@ class Batch(LabelledRows):
 
         Pairs are numbered client by client, so that what is drawn for them in order belongs to one client each.
         """
-        source, target = self.graph.edges(order="eid")
+        source, target = self.ends
         code = torch.minimum(source, target) * self.graph.num_nodes() + torch.maximum(source, target)
         pairs, pair = torch.unique(code, return_inverse=True)
         own = self.owner[pairs // max(self.graph.num_nodes(), 1)]
@@ -210,13 +225,21 @@ class Batch(LabelledRows):
         return Batch(graph or self.graph, x or self.x, self.sizes, self.label, self.masks, self.global_id)
 
 
+def as_graph(source: torch.Tensor, target: torch.Tensor, nodes: int) -> dgl.DGLGraph:
+    """The graph of these edges, on the host, wherever the edges are. source, target: (edges,)."""
+    with on_host():
+        return dgl.graph((source.cpu(), target.cpu()), num_nodes=nodes)
+
+
 def collate(clients: Sequence[NodeClient]) -> Batch:
     """The clients' data as one batch, in the given order."""
-    graph = dgl.batch([client.graph for client in clients])
+    with on_host():
+        graph = dgl.batch([client.graph for client in clients])
     sizes = tuple(client.graph.num_nodes() for client in clients)
     if all(client.feat.layout == torch.sparse_csr for client in clients):
         value: Any = sp.vstack([to_scipy_csr(client.feat) for client in clients], format="csr", dtype=np.float32)
     else:
-        value = torch.cat([client.feat.to_dense() for client in clients])
-    masks = {name: graph.ndata[f"{name}_mask"].bool() for name in ("train", "val", "test")}
-    return Batch(graph, Features(value, sizes), sizes, graph.ndata["label"], masks, graph.ndata["global_id"])
+        value = placed(torch.cat([client.feat.to_dense() for client in clients]))
+    masks = {name: placed(graph.ndata[f"{name}_mask"].bool()) for name in ("train", "val", "test")}
+    label, ids = (placed(graph.ndata[name]) for name in ("label", "global_id"))
+    return Batch(graph, Features(value, sizes), sizes, label, masks, ids)

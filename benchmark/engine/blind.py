@@ -13,11 +13,13 @@ import dgl
 import torch
 
 from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
+from .device import on_host
 from .messages import detached
 
 HIDDEN = -1  # stands for a label that may not be seen
 
 
+@on_host()
 def blind(federation: Federation, *, training: bool = True) -> Federation:
     """The federation with HIDDEN for every label but a client's own training nodes', or for all of them.
 

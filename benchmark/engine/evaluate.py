@@ -16,6 +16,7 @@ from .backbones import Params
 from .batch import Batch, collate
 from .blind import blind
 from .cohort import Cohort
+from .device import placed as moved
 from .method import Arrangement, Method
 from .network import Network
 from .ops import owners, segment_sum
@@ -38,8 +39,8 @@ class Target:
 
         labels, masks: all rows' in pieces of any number of clients.
         """
-        label, owner = torch.cat(labels), owners(tuple(sizes))
-        rows = {part: torch.cat([own[part] for own in masks]).nonzero().squeeze(1) for part in ("val", "test")}
+        label, owner = moved(torch.cat(labels)), owners(tuple(sizes))
+        rows = {part: moved(torch.cat([own[part] for own in masks])).nonzero().squeeze(1) for part in ("val", "test")}
         return cls(
             rows,
             {part: owner[own] for part, own in rows.items()},
@@ -87,9 +88,11 @@ class Target:
         """Mean over clients of the macro-averaged F1 over the classes that occur in truth or prediction."""
         from sklearn.metrics import f1_score  # a second and more to import: only where it is needed
 
-        rows, owner, label = self.rows[part], self.owner[part], self.label[part]
+        owner, label, predicted = (
+            own.cpu() for own in (self.owner[part], self.label[part], predicted[self.rows[part]])
+        )
         values = [
-            f1_score(label[owner == k], predicted[rows][owner == k], average="macro", zero_division=0)
+            f1_score(label[owner == k], predicted[owner == k], average="macro", zero_division=0)
             for k in range(self.clients)
             if (owner == k).any()
         ]
@@ -106,7 +109,7 @@ def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | Non
     )
     if placed is None:
         return own
-    place = torch.cat(list(placed))
+    place = moved(torch.cat(list(placed)))
     return replace(own, rows={part: place[rows] for part, rows in own.rows.items()})
 
 

@@ -18,6 +18,7 @@ from . import lazy
 from .backbones import Backbone, Params
 from .cohort import Cohort
 from .config import TrainConfig
+from .device import settle
 from .evaluate import Evaluator, Models
 from .graphs.classification import GraphEvaluator
 from .graphs.clustering import ClusteringEvaluator
@@ -141,6 +142,7 @@ class Exchange:
         chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
         for step in phase.steps if chosen else ():  # a round in which everyone fails changes nothing
             self._step(step, chosen)
+        settle()
         self.seconds += time.perf_counter() - start
 
     def _participants(self) -> list[int]:

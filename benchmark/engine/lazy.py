@@ -58,6 +58,7 @@ class Content:
 
     def __init__(self, parts: Parts) -> None:
         self.parts: Parts | None = parts
+        self.device = parts.tensors()[0].device
         self._whole: torch.Tensor | None = None
         self._before = 0
 
@@ -86,7 +87,7 @@ class Lazy(torch.Tensor):
 
     @staticmethod
     def __new__(cls, content: Content, shape: Sequence[int]) -> Lazy:
-        made: Lazy = torch.Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.float32)
+        made: Lazy = torch.Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.float32, device=content.device)
         made.content = content
         return made
 

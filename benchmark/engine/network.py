@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from .backbones import Backbone, Forward, Params
 from .batch import Batch
+from .device import on_host, placed
 from .messages import ABSENT, Own, detached, walk
 from .random import Streams, stream
 
@@ -52,7 +54,7 @@ class Network:
         params: Params = {}
         for group in self.groups:
             own = [
-                group.backbone.init(stream(seed, "initialisation", self.clients[p]), features, classes)
+                _drawn(group.backbone, stream(seed, "initialisation", self.clients[p]), features, classes)
                 for p in group.positions
             ]
             params |= {Own(group.kind, name): torch.stack([one[name] for one in own]) for name in own[0]}
@@ -158,4 +160,11 @@ class Network:
 
 def initial(backbone: Backbone, seed: int, features: int, classes: int) -> Params:
     """The server's initial model for an architecture: the same for all methods of a cell with the same seed."""
-    return backbone.init(stream(seed, "initialisation"), features, classes)
+    return _drawn(backbone, stream(seed, "initialisation"), features, classes)
+
+
+def _drawn(backbone: Backbone, generator: np.random.Generator, features: int, classes: int) -> Params:
+    """Drawn on the host, to the same bits for every device."""
+    with on_host():
+        found = backbone.init(generator, features, classes)
+    return {name: placed(value) for name, value in found.items()}

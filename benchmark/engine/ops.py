@@ -10,9 +10,9 @@ of the cohort's size.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
 import dgl
 import numpy as np
@@ -20,6 +20,8 @@ import scipy.sparse as sp
 import torch
 from torch.autograd import Function
 
+from .device import here, on_host
+from .kernelsets import kernels
 from .random import Streams, rate
 from .timing import section
 
@@ -30,11 +32,20 @@ torch.sparse.check_sparse_tensor_invariants.disable()  # type: ignore[no-untyped
 
 def to_torch_csr(matrix: sp.csr_matrix) -> torch.Tensor:
     """A SciPy CSR matrix as a torch CSR tensor, float32, 32-bit indices (MKL converts 64-bit ones at each call)."""
-    return torch.sparse_csr_tensor(
+    return torch.sparse_csr_tensor(*_parts(matrix), size=matrix.shape)
+
+
+def to_csr(matrix: sp.csr_matrix) -> Any:
+    """A SciPy CSR matrix as the kernels of the run's device have it."""
+    return kernels().csr(*_parts(matrix), matrix.shape)
+
+
+def _parts(matrix: sp.csr_matrix) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Row ends, column indices, values."""
+    return (
         torch.from_numpy(matrix.indptr.astype(np.int32)),
         torch.from_numpy(matrix.indices.astype(np.int32)),
         torch.from_numpy(matrix.data.astype(np.float32, copy=False)),
-        size=matrix.shape,
     )
 
 
@@ -59,13 +70,17 @@ class SparseMatrix:
 
     def __init__(self, matrix: sp.csr_matrix, label: str = "message passing", *, symmetric: bool = False) -> None:
         """symmetric: the matrix is known to be its own transpose, which saves making one for the gradient."""
-        self.forward_csr = to_torch_csr(matrix)
         self.shape: tuple[int, int] = matrix.shape
         self._matrix, self.label, self._symmetric = matrix, label, symmetric
 
     @cached_property
-    def backward_csr(self) -> torch.Tensor:
-        return self.forward_csr if self._symmetric else to_torch_csr(self._matrix.T.tocsr())
+    def forward_csr(self) -> Any:
+        """Where and when it is first multiplied with: a matrix may be made on the host."""
+        return to_csr(self._matrix)
+
+    @cached_property
+    def backward_csr(self) -> Any:
+        return self.forward_csr if self._symmetric else to_csr(self._matrix.T.tocsr())
 
     @cached_property
     def ones(self) -> bool:
@@ -90,18 +105,9 @@ class SparseMatrix:
         return _apply(_SparseProduct, dense, self)
 
 
-def csr_product(matrix: torch.Tensor, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
-    """CSR (n, m) @ dense (m, c), no gradient.
-
-    ones: all stored values are one. Then each row is the sum of a bag of rows, for which torch has a kernel that takes
-    half the time and adds in the same order.
-    """
-    if ones:
-        indices, ends = matrix.col_indices(), matrix.crow_indices()
-        bags: torch.Tensor = torch.embedding_bag(dense, indices, ends, False, 0, False, None, True)[0]
-        return bags
-    # `matrix @ dense` would first fill, then copy an n x c zero matrix.
-    return torch.empty(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense, beta=0)
+def csr_product(matrix: Any, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
+    """CSR (n, m) @ dense (m, c), no gradient. matrix: as `kernels().csr` makes it. ones: all stored values are one."""
+    return kernels().csr_product(matrix, dense, ones=ones)
 
 
 class _SparseProduct(Function):
@@ -115,6 +121,7 @@ class _SparseProduct(Function):
         return ctx.matrix.times_transposed(grad), None
 
 
+@on_host()
 def adjacency(graph: dgl.DGLGraph, weight: np.ndarray | None = None) -> SparseMatrix:
     """The graph's in-edges as a matrix: (A @ h)[v] = sum over edges u -> v of weight(u, v) * h[u].
 
@@ -136,7 +143,7 @@ class _SegmentProduct(Function):
         ctx.save_for_backward(rows, weight)
         ctx.sizes = sizes
         with section("dense"):
-            return _products(rows, weight, sizes)
+            return kernels().products(rows, weight, sizes)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None]:
@@ -144,21 +151,9 @@ class _SegmentProduct(Function):
         need_rows, need_weight, _ = ctx.needs_input_grad
         grad = grad.contiguous()
         with section("dense"):
-            d_rows = _products(grad, weight.mT, ctx.sizes) if need_rows else None
-            d_weight = torch.empty(weight.shape, dtype=weight.dtype) if need_weight else None
-            if d_weight is not None:
-                turned = rows.T.split_with_sizes(ctx.sizes, 1)
-                for x, g, out in zip(turned, grad.split_with_sizes(ctx.sizes), d_weight, strict=True):
-                    torch.mm(x, g, out=out)
+            d_rows = kernels().products(grad, weight.mT, ctx.sizes) if need_rows else None
+            d_weight = kernels().weight_gradients(rows, grad, ctx.sizes) if need_weight else None
         return d_rows, d_weight, None
-
-
-def _products(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """What `segment_product` gives, no gradient."""
-    out = rows.new_empty(rows.shape[0], weight.shape[2])
-    for x, w, o in zip(rows.split_with_sizes(sizes), weight, out.split_with_sizes(sizes), strict=True):
-        torch.mm(x, w, out=o)
-    return out
 
 
 def segment_product(rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
@@ -182,18 +177,26 @@ class _SegmentAdd(Function):
             return grad, csr_product(_membership(ctx.sizes), grad) if ctx.needs_input_grad[1] else None, None
 
 
-@lru_cache(maxsize=64)
 def owners(sizes: Sequence[int]) -> torch.Tensor:
     """(N,) the position of the client that holds each row."""
-    return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return _owners(sizes, here())
 
 
 @lru_cache(maxsize=64)
-def _membership(sizes: Sequence[int]) -> torch.Tensor:
+def _owners(sizes: Sequence[int], device: torch.device) -> torch.Tensor:
+    return torch.repeat_interleave(torch.arange(len(sizes), device=device), torch.tensor(sizes, device=device))
+
+
+def _membership(sizes: Sequence[int]) -> Any:
     """(K, N) ones where client k holds row n: one product sums every client's rows, whatever K."""
+    return _members(sizes, here(), cast(Hashable, kernels()))
+
+
+@lru_cache(maxsize=64)
+def _members(sizes: Sequence[int], device: torch.device, by: Hashable) -> Any:
     total = sum(sizes)
     ends = np.cumsum((0, *sizes))
-    return to_torch_csr(sp.csr_matrix((np.ones(total), np.arange(total), ends), shape=(len(sizes), total)))
+    return to_csr(sp.csr_matrix((np.ones(total), np.arange(total), ends), shape=(len(sizes), total)))
 
 
 class _Propagate(Function):
@@ -228,27 +231,9 @@ def segment_add(rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) 
     return _apply(_SegmentAdd, rows, bias, sizes)
 
 
-class _SegmentDot(Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        ctx.save_for_backward(rows, vector)
-        ctx.sizes = sizes
-        return torch.cat([(x * v).sum(-1) for x, v in zip(rows.split_with_sizes(sizes), vector, strict=True)])
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        rows, vector = ctx.saved_tensors
-        grads = grad.split_with_sizes(ctx.sizes)
-        d_rows = torch.cat([g.unsqueeze(-1) * v for g, v in zip(grads, vector, strict=True)])
-        d_vector = torch.stack(
-            [(g.unsqueeze(-1) * x).sum(0) for g, x in zip(grads, rows.split_with_sizes(ctx.sizes), strict=True)]
-        )
-        return d_rows, d_vector, None
-
-
 def segment_dot(rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """(N, heads, c) . (K, heads, c) -> (N, heads): client k's rows against client k's vectors."""
-    return _apply(_SegmentDot, rows, vector, sizes)
+    return kernels().segment_dot(rows, vector, sizes)
 
 
 def segment_sum(values: torch.Tensor, owner: torch.Tensor, clients: int) -> torch.Tensor:
@@ -267,6 +252,7 @@ def dropout(
         return torch.relu(rows) if relu else rows
     with section("dropout"):
         keep = streams.keep("dropout", [n * rows.shape[1] for n in sizes], p).view(rows.shape)
-        if relu:  # NumPy compares several times faster than torch, and bytes convert faster than bools
-            keep &= torch.from_numpy(rows.detach().numpy() > 0)
+        if relu:
+            keep &= kernels().positive(rows)
+        # Bytes convert faster than bools.
         return rows * keep.view(torch.uint8).to(rows.dtype).mul_(1 / (1 - rate(p)))

@@ -10,6 +10,7 @@ from torch.optim.sgd import sgd
 
 from . import ledger
 from .config import TrainConfig
+from .device import HOST
 from .lazy import in_parts, whole
 from .rowsparse import rows_of, stored
 from .timing import section
@@ -55,7 +56,7 @@ class StackedOptimiser:
         for name, grad in grads.items():
             if name not in self.state:
                 self.state[name] = {slot: _zeros(grad) for slot in SLOTS[self.config.optimiser]}
-                self.steps[name] = torch.zeros(len(grad))
+                self.steps[name] = torch.zeros(len(grad), device=HOST)
         for name in grads:
             if active is None:
                 self.steps[name] += 1

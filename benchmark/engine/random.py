@@ -51,13 +51,17 @@ class Streams:
 
         16-bit integers are compared with a threshold, so p is rounded to a multiple of 2^-16 (see `rate`).
         """
+        return torch.from_numpy(self.kept(purpose, counts, p))
+
+    def kept(self, purpose: str, counts: Sequence[int], p: float) -> np.ndarray:
+        """The same for NumPy. Drawn on the host whatever the device of the run, so that draws are the same on all."""
         kept, at, threshold = np.empty(sum(counts), bool), 0, round(p * _LEVELS) - _LEVELS // 2
         for generator, n in zip(self(purpose), counts, strict=True):
             # Whole 64-bit words, four entries each: NumPy's fastest draw, 25 times torch.bernoulli on one core.
             words = generator.bit_generator.random_raw((n + 3) // 4)
             np.greater_equal(words.view(np.int16)[:n], threshold, out=kept[at : at + n])
             at += n
-        return torch.from_numpy(kept)
+        return kept
 
 
 def rate(p: float) -> float:

@@ -17,6 +17,7 @@ import torch
 from torch.autograd import Function
 
 from . import lazy
+from .kernelsets import kernels
 from .lazy import Parts, in_parts, parts_of
 from .ops import SparseMatrix, csr_product
 
@@ -64,17 +65,15 @@ class Touched:
         ends = torch.arange(0, self.clients * self.width + 1, self.clients)
         return ends.int(), place.view(self.clients, self.width).T.flatten().int()
 
-    def in_order(self, weights: torch.Tensor) -> torch.Tensor:
+    def in_order(self, weights: torch.Tensor) -> Any:
         """CSR (d, R + d) with each client's weight where its copy of a row is stored."""
         ends, place = self._by_client
-        return torch.sparse_csr_tensor(
-            ends, place, weights.repeat(self.width), size=(self.width, len(self.pairs) + self.width)
-        )
+        return kernels().csr(ends, place, weights.repeat(self.width), (self.width, len(self.pairs) + self.width))
 
-    def shares(self, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def shares(self, weights: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """CSR (d, R) with each pair's client's weight, and (d,) the weight of the clients that do not touch a row."""
         ends, order, client, everyone = self._by_column
-        matrix = torch.sparse_csr_tensor(ends, order, weights[client], size=(self.width, len(self.pairs)))
+        matrix = kernels().csr(ends, order, weights[client], (self.width, len(self.pairs)))
         own = torch.bincount(self.column, weights.double()[self.client], minlength=self.width)
         others = (weights.double().sum() - own).masked_fill_(everyone, 0)
         return matrix, others.to(weights.dtype)
@@ -112,7 +111,7 @@ class ByRows(Parts):
         if len(weights) <= lazy.FEW:
             return csr_product(self.touched.in_order(weights), self.stack)
         matrix, others = self.touched.shares(weights)
-        return (others.unsqueeze(1) * self.shared).addmm_(matrix, self.rows)
+        return kernels().csr_product_onto(others.unsqueeze(1) * self.shared, matrix, self.rows)
 
     def plus(self, other: Parts) -> ByRows | None:
         if not isinstance(other, ByRows) or other.touched is not self.touched:

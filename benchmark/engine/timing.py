@@ -7,6 +7,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
+from .device import settle
+
 _active: dict[str, float] | None = None
 _stack: list[list[float]] = []  # of each open section its start, and the seconds of those nested in it
 
@@ -22,10 +24,12 @@ class section(contextlib.ContextDecorator):
 
     def __enter__(self) -> None:
         if _active is not None:
+            settle()
             _stack.append([time.perf_counter(), 0.0])
 
     def __exit__(self, *exc: object) -> None:
         if _active is not None and _stack:
+            settle()
             start, inner = _stack.pop()
             elapsed = time.perf_counter() - start
             _active[self.name] += elapsed - inner

@@ -16,6 +16,7 @@ from . import ledger
 from .backbones import Backbone
 from .blind import blind
 from .config import TrainConfig
+from .device import HOST, on, on_host
 from .evaluate import Diverged, Evaluator, Models, Scored
 from .exchange import TASKS, Exchange
 from .method import METHODS, Arrangement, Method, Skip
@@ -63,17 +64,18 @@ def train(
     cohort_size: int | None = None,
     on_round: OnRound | None = None,
     on_best: OnBest | None = None,
+    device: torch.device = HOST,
 ) -> Outcome:
     """Train a method on a federation and score it.
 
     backbones: client k has entry k mod len. cohort_size: clients trained in one program (None: chosen for speed); the
     result does not depend on it but for float32 rounding. on_round: called after each scored round with its figures.
-    on_best: called once, in the end, with what scores and the models of the best round.
+    on_best: called once, in the end, with what scores and the models of the best round. device: where it computes.
     Raises Skip when the method does not apply, Diverged when its outputs are no longer finite, UserError when it breaks
     a rule (see `begin`) or predicts what is no prediction.
     """
     start = time.perf_counter()
-    with ledger.counting() as steps:
+    with ledger.counting() as steps, on(device):
         exchange, evaluator = begin(federation, method, backbones, config, seed, cohort_size)
         model = _scored_model(exchange)
         selection = _rounds(exchange, evaluator, model, on_round)
@@ -83,7 +85,8 @@ def train(
     outcome.budget_steps = config.rounds * config.local_epochs * TASKS[federation.task].epoch(federation, config)
     outcome.total_seconds = time.perf_counter() - start
     if on_best is not None:
-        on_best(evaluator, selection.best.models)
+        with on(device):
+            on_best(evaluator, selection.best.models)
     return outcome
 
 
@@ -102,7 +105,8 @@ def begin(
     """
     shown = blind(federation)
     backbones = method.architecture(backbones)
-    reason = method.skip(shown, backbones)
+    with on_host():
+        reason = method.skip(shown, backbones)
     if reason:
         raise Skip(reason)
     config = _protocol(method, config)
@@ -129,7 +133,8 @@ def _protocol(method: Method, config: TrainConfig) -> TrainConfig:
 
 def _arranged(method: Method, shown: Federation, federation: Federation) -> Arrangement:
     """What the method trains on: the federation as cut, unless it is a reference that the package itself registers."""
-    found = method.arrange(shown)
+    with on_host():
+        found = method.arrange(shown)
     if found.federation is shown and found.scored is None:
         return Arrangement(blind(federation))  # afresh: what the method wrote into the one that it was shown is lost
     if not (method.reference and METHODS.is_own(type(method))):

@@ -6,9 +6,11 @@ import dgl
 import torch
 
 from ...datasets.federation import Federation, NodeClient, NodeData
+from .device import on_host
 from .ops import take_rows
 
 
+@on_host()
 def whole_client(federation: Federation) -> NodeClient:
     """The uncut graph as one client, with the global masks."""
     data = federation.whole
@@ -16,6 +18,7 @@ def whole_client(federation: Federation) -> NodeClient:
     return _client(data.graph, data.feat, data.label, federation.masks, torch.arange(data.graph.num_nodes()))
 
 
+@on_host()
 def union_client(federation: Federation) -> NodeClient:
     """What the clients hold together, as one client: their nodes, and the edges both ends of which one client holds."""
     data = federation.whole

@@ -18,10 +18,13 @@ from ...methods import METHODS
 from ..engine import Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
+from ..engine.device import on, settle
 from ..engine.network import initial
+from ..engine.ops import SparseMatrix, to_torch_csr
 from ..engine.timing import measure
 from ..engine.train import begin
 from ..engine.wholes import whole_client
+from ..runner.gpus import opened
 from ..runner.memory import peak_memory, reset_peak_memory
 
 Line = dict[str, Any]  # of a table: what stands under each heading
@@ -135,11 +138,8 @@ def centralised(
     engine but the constant matrices, so that it can serve as the yardstick.
     """
     batch = collate([whole_client(federation)])
-    a, rows, label = batch.gcn, batch.rows["train"], batch.label
-    if batch.x.sparse:
-        x, x_transposed = batch.x.matrix.forward_csr, batch.x.matrix.backward_csr
-    else:
-        x, x_transposed = batch.x.dense(), batch.x.dense().T
+    (a, a_transposed), rows, label = both_ways(batch.gcn), batch.rows["train"], batch.label
+    x, x_transposed = both_ways(batch.x.matrix) if batch.x.sparse else (batch.x.dense(), batch.x.dense().T)
 
     class Product(torch.autograd.Function):
         @staticmethod
@@ -159,13 +159,19 @@ def centralised(
     def epochs() -> None:
         for _ in range(config.local_epochs):
             optimiser.zero_grad()
-            z = Product.apply(Product.apply(first.weight.T, x, x_transposed), a.forward_csr, a.backward_csr)
+            z = Product.apply(Product.apply(first.weight.T, x, x_transposed), a, a_transposed)
             h = F.dropout(torch.relu(z + first.bias), dropout)
-            z = Product.apply(h @ second.weight.T, a.forward_csr, a.backward_csr) + second.bias
+            z = Product.apply(h @ second.weight.T, a, a_transposed) + second.bias
             F.cross_entropy(z[rows], label[rows]).backward()
             optimiser.step()
+        settle()
 
     return epochs
+
+
+def both_ways(matrix: SparseMatrix) -> tuple[torch.Tensor, torch.Tensor]:
+    """A matrix and its transpose as torch multiplies them."""
+    return to_torch_csr(matrix.scipy()), to_torch_csr(matrix.scipy().T.tocsr())
 
 
 def shares(work: RoundOf, rounds: int) -> dict[str, float]:
@@ -200,17 +206,35 @@ def memory_floor(federation: Federation, backbone: Backbone, config: TrainConfig
     moved = 4.0 * scalars * len(federation.clients) * (9 * config.local_epochs + 2)
     source = torch.zeros(32 * 2**20)
     target = source.clone()
-    copy = alternate({"copy": lambda: target.copy_(source)}, 9, warmup=0)["copy"].median
+
+    def moved_once() -> None:
+        target.copy_(source)
+        settle()
+
+    copy = alternate({"copy": moved_once}, 9, warmup=0)["copy"].median
     return moved, moved / (2 * source.numel() * 4) * copy
 
 
-def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> tuple[Line, Line, Line]:
+def measure_case(
+    dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu"
+) -> tuple[Line, Line, Line]:
     """FedAvg with GCN-64 on one federation, as lines of three tables: the round, its parts, its memory.
 
     Meant for a process of its own: the peak is that of the process while only the cohort trained.
     """
-    federation, (backbone,), config = given = conditions(dataset, clients, threads, epochs)
-    method = METHODS.build("fedavg")
+    given = conditions(dataset, clients, threads, epochs)
+    with on(opened(device)):
+        timings, sizes, parts, memory = _measured(given, rounds)
+    total = sum(parts.values())
+    percent = {name: f"{ms:.2f} ({ms / total:.0%})" for name, ms in parts.items()}
+    about = {"dataset": dataset, "clients": clients}
+    return about | _round(timings, sizes), about | percent, about | memory
+
+
+def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[int], dict[str, float], Line]:
+    """Of every kind of round its time; of the cohort's the cohorts' sizes, milliseconds of each part, and memory."""
+    federation, (backbone,), config = given
+    method, clients = METHODS.build("fedavg"), len(given.federation.clients)
     reset_peak_memory()
     cohort = RoundOf(given, method)
     for _ in range(3):
@@ -230,11 +254,7 @@ def measure_case(dataset: str, clients: int, rounds: int, threads: int, epochs: 
         "round / floor": f"{timings['cohort'].median / floor:.1f}x",
         "peak, MiB": "" if peak is None else f"{peak:.0f}",
     }
-    parts = shares(cohort, rounds)
-    total = sum(parts.values())
-    percent = {name: f"{ms:.2f} ({ms / total:.0%})" for name, ms in parts.items()}
-    about = {"dataset": dataset, "clients": clients}
-    return about | _round(timings, sizes), about | percent, about | memory
+    return timings, sizes, shares(cohort, rounds), memory
 
 
 def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
@@ -265,12 +285,20 @@ def _phase(method: str, fedavg: Timing, name: str, rounds: int, timing: Timing, 
     }
 
 
-def measure_methods(dataset: str, clients: int, rounds: int, threads: int, epochs: int) -> list[Line]:
+def measure_methods(
+    dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu"
+) -> list[Line]:
     """Every registered method that applies, phase by phase, in alternation with FedAvg.
 
     Phases before a method's last were timed as they ran, not in alternation.
     """
-    given, found = conditions(dataset, clients, threads, epochs), []
+    given = conditions(dataset, clients, threads, epochs)
+    with on(opened(device)):
+        return _by_method(given, rounds)
+
+
+def _by_method(given: Conditions, rounds: int) -> list[Line]:
+    found = []
     for name in METHODS.names():
         method = METHODS.build(name)
         if method.skip(given.federation, method.architecture(given.backbones)):

@@ -52,15 +52,19 @@ class Cluster:
             _join(options)
         self.shipped: dict[str, tuple[str, str, Any] | None] = {}  # by dataset; the reference counts keep it alive
         self.alone_since: float | None = None
+        self.gpus = options.device != "cpu" and (options.device == "cuda" or self._any_gpu())
         needs = {"num_cpus": options.threads, "max_concurrency": 2, "max_restarts": 0}
         if options.memory_limit:
             needs["memory"] = int(options.memory_limit * 2**30)
+        if self.gpus:
+            needs["num_gpus"] = 1  # Ray lets the actor, and the process that it starts, see that one alone
         self.host = ray.remote(Host).options(**needs)
 
     def size(self, cells: int) -> int:
         found = sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
         if not found:
             memory = f" and {self.options.memory_limit:g} GiB" if self.options.memory_limit else ""
+            memory += " and a GPU" * self.gpus
             raise UserError(f"no node of the Ray cluster has {self.options.threads} CPUs{memory} for a worker")
         return max(1, min(self.options.jobs or found, cells))
 
@@ -69,10 +73,16 @@ class Cluster:
         room = resources.get("CPU", 0) / self.options.threads
         if self.options.memory_limit:
             room = min(room, resources.get("memory", 0) / 2**30 / self.options.memory_limit)
-        return int(room)
+        return int(min(room, resources.get("GPU", 0)) if self.gpus else room)
+
+    @staticmethod
+    def _any_gpu() -> bool:
+        """Whether a node has one, for `--device auto`: then all workers are to compute on one."""
+        return any(node["Resources"].get("GPU", 0) >= 1 for node in ray.nodes() if node["Alive"])
 
     def start(self, plugins: bool) -> RemoteWorker:
-        options = self.options if plugins else replace(self.options, plugins=())
+        device = "cuda:0" if self.gpus else "cpu"
+        options = replace(self.options, device=device, plugins=self.options.plugins if plugins else ())
         return RemoteWorker(self.host.remote(options), self)
 
     def wait(self, workers: Sequence[RemoteWorker], seconds: float) -> None:

@@ -20,6 +20,7 @@ from ...metrics import METRICS
 from ...registry import UserError
 from ..engine import Diverged, Outcome, Skip, train
 from ..engine.backbones import BACKBONES
+from ..engine.device import HOST
 from ..engine.evaluate import Evaluator, Models
 from ..engine.train import OnBest, OnRound
 from ..store.attachments import SideFiles
@@ -27,6 +28,7 @@ from ..store.provenance import now
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.registered import check_clients
+from .gpus import peak, reset_peak
 from .memory import peak_memory, reset_peak_memory
 from .offspring import cpu_seconds, ended_with
 from .sealed import sealed
@@ -70,22 +72,23 @@ def execute(
     stamp: dict[str, Any],
     on_round: OnRound | None = None,
     embeddings: bool = False,
+    device: torch.device = HOST,
 ) -> Row:
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
     stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings: keep those
-    of the best round (see `snapshot.collect`). Nothing a cell does raises: a skip, an error and a lack of memory are
-    rows. KeyboardInterrupt and a full results folder do get out.
+    of the best round (see `snapshot.collect`). device: where it trains. Nothing a cell does raises: a skip, an error
+    and a lack of memory are rows. KeyboardInterrupt and a full results folder do get out.
     """
     begun = {**stamp, "started": now()}
-    about: dict[str, Any] = {}
-    kept: dict[str, np.ndarray] = {}
-    reset_peak_memory()
+    about, kept = dict[str, Any](), dict[str, np.ndarray]()
+    _reset_peaks(device)
     try:
         federation = federations.get(cell)
         about, spent = _describe(federation), cpu_seconds()
         with sealed(), ended_with():
-            outcome = _train(cell, federation, on_round, partial(_keep, kept, cell.seed) if embeddings else None)
+            keep = partial(_keep, kept, cell.seed) if embeddings else None
+            outcome = _train(cell, federation, on_round, keep, device)
         figures = _figures(outcome) | _budget(cell, outcome) | {"cpu_seconds": round(cpu_seconds() - spent, 3)}
     except (Skip, UserError, Diverged) as error:
         status = "skipped" if isinstance(error, Skip) else "failed"
@@ -100,21 +103,32 @@ def execute(
     if embeddings:
         store.write_embeddings(suite, cell.key, kept)
     notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
-    memory = peak_memory()
-    return cell.row(suite, status="ok", notes=notes, peak_memory_mb=memory, **begun, **about, **figures)
+    return cell.row(suite, status="ok", notes=notes, **_peaks(device), **begun, **about, **figures)
+
+
+def _reset_peaks(device: torch.device) -> None:
+    reset_peak_memory()
+    reset_peak(device)
+
+
+def _peaks(device: torch.device) -> dict[str, float | None]:
+    return {"peak_memory_mb": peak_memory(), "peak_device_memory_mb": peak(device)}
 
 
 def _keep(kept: dict[str, np.ndarray], seed: int, evaluator: Evaluator, models: Models) -> None:
     kept.update(collect(evaluator, models, seed))
 
 
-def _train(cell: Cell, federation: Federation, on_round: OnRound | None, on_best: OnBest | None) -> Outcome:
+def _train(
+    cell: Cell, federation: Federation, on_round: OnRound | None, on_best: OnBest | None, device: torch.device
+) -> Outcome:
     random.seed(cell.seed)
     np.random.seed(cell.seed % 2**32)
     torch.manual_seed(cell.seed)
     method = cell.method.build(METHODS)
     backbones = [choice.build(BACKBONES) for choice in cell.backbones]
-    return train(federation, method, backbones, cell.training, cell.seed, on_round=on_round, on_best=on_best)
+    config, seed = cell.training, cell.seed
+    return train(federation, method, backbones, config, seed, on_round=on_round, on_best=on_best, device=device)
 
 
 def _describe(federation: Federation) -> dict[str, Any]:

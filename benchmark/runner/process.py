@@ -19,6 +19,7 @@ import psutil
 
 from . import worker
 from .ending import Ending
+from .gpus import devices, emptiest
 from .interrupts import ENDING, deaf_children
 from .memory import oom_kills
 from .offspring import MARK, end_descendants, end_marked
@@ -37,14 +38,22 @@ class Processes:
 
     def __init__(self, options: worker.Options, store: Store) -> None:
         self.options, self.store, self.started = options, store, 0
+        self.devices = devices(options.device)
+        self.workers = list[WorkerProcess]()
 
     def size(self, cells: int) -> int:
-        return self.options.workers(cells)
+        """One worker a GPU, unless more are asked for: they share its memory."""
+        if self.options.device == "cpu":
+            return self.options.workers(cells)
+        return max(1, min(self.options.jobs or len(self.devices), cells))
 
     def start(self, plugins: bool) -> WorkerProcess:
         self.started += 1
-        options = self.options if plugins else replace(self.options, plugins=())
-        return WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), options)
+        self.workers = [worker for worker in self.workers if worker.process.is_alive()]
+        device = emptiest(self.devices, (worker.device for worker in self.workers))
+        options = replace(self.options, device=device, plugins=self.options.plugins if plugins else ())
+        self.workers.append(WorkerProcess(self.store.log_file(f"worker-{os.getpid()}-{self.started}"), options))
+        return self.workers[-1]
 
     def wait(self, workers: Sequence[WorkerProcess], seconds: float) -> None:
         wait([end for one in workers for end in (one.pipe, one.process.sentinel)], seconds)
@@ -59,7 +68,7 @@ class WorkerProcess:
     def __init__(self, log: Path, options: worker.Options) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.log = log
+        self.log, self.device = log, options.device
         self.process = context.Process(target=worker.main, args=(theirs, str(log), options), daemon=True)
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.oom_kills: int | None = None

@@ -7,9 +7,9 @@ from typing import Any
 from ..store.provenance import code_version, environment, git_state
 
 
-def stamped(threads: int, submitter: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def stamped(threads: int, submitter: str, device: str = "cpu") -> tuple[dict[str, Any], dict[str, Any]]:
     """(columns, description): of rows that this process makes, and of the machine that `environment` is the hash of."""
-    digest, about = environment(threads)
+    digest, about = environment(threads, device)
     sha, dirty = git_state()
-    made = {"environment": digest, "git_sha": sha, "git_dirty": dirty, "code": code_version()}
+    made = {"device": device, "environment": digest, "git_sha": sha, "git_dirty": dirty, "code": code_version()}
     return {**made, "submitter": submitter}, about

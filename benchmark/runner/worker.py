@@ -9,6 +9,7 @@ import threading
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -25,8 +26,8 @@ RUN, KEEP = "run", "keep"  # what it is told
 class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
     worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
-    running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). A worker is handed them before
-    it has imported anything, so they are defined here."""
+    running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved` says;
+    of a worker, its own. A worker is handed them before it has imported anything, so they are defined here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -37,6 +38,7 @@ class Options:
     embeddings: bool = False
     backend: str = "processes"
     address: str | None = None
+    device: str = "cpu"
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -45,8 +47,11 @@ class Options:
     def told(self, cells: int) -> str:
         """What will run so many cells: "2 workers, 1 thread each"."""
         number, threads = self.workers(cells), f"{self.threads} thread{'s' * (self.threads > 1)} each"
+        threads += f", on {self.device}" * (self.device != "cpu")
         if self.backend == "ray":
             return f"workers on {self.address or 'Ray'}, {threads}"
+        if self.device == "cuda" and not self.jobs:
+            return f"a worker for each GPU, {threads}"
         return f"{number} worker{'s' * (number > 1)}, {threads}"
 
 
@@ -69,15 +74,14 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
     from .execute import FederationCache, execute
+    from .gpus import opened
     from .shipping import held, keep
     from .stamp import stamped
 
     torch.set_num_threads(options.threads)
     load_plugins(options.plugins)
-    federations, (columns, about) = FederationCache(), stamped(options.threads, options.submitter)
-
-    def tell(*of_round: Any) -> None:
-        pipe.send((ROUND, *of_round))
+    federations, device = FederationCache(), opened(options.device)
+    columns, about = stamped(options.threads, options.submitter, str(device))
 
     pipe.send((READY, columns, about, held()))
     ours = set(threading.enumerate())
@@ -88,8 +92,12 @@ def main(pipe: Connection, log: str, options: Options) -> None:
                 keep(*values)
                 continue
             (suite, cell), parcel = values, Parcel()
-            row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings)
+            row = execute(cell, suite, parcel, federations, columns, partial(_tell, pipe), options.embeddings, device)
             pipe.send((DONE, pickle.dumps(row), parcel.contents, bool(set(threading.enumerate()) - ours)))
+
+
+def _tell(pipe: Connection, *of_round: Any) -> None:
+    pipe.send((ROUND, *of_round))
 
 
 def _die_with_parent() -> None:

@@ -120,8 +120,11 @@ def schema_at(commit: str) -> int | None:
     return max(map(int, re.findall(rb"since=([0-9]+)", text)), default=1) if text else None
 
 
-def environment(threads: int) -> tuple[str, dict[str, Any]]:
-    """(hash, description) of the machine and the packages. No host or user name is in it."""
+def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]:
+    """(hash, description) of the machine and the packages, and of the GPU that computes, if one does.
+
+    No host or user name is in it.
+    """
     import psutil
 
     about = {
@@ -133,8 +136,31 @@ def environment(threads: int) -> tuple[str, dict[str, Any]]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "threads": threads,
         "packages": {name: version for name in PACKAGES if (version := _installed(name))},
+        **({} if device == "cpu" else _gpu(device)),
     }
     return hashlib.sha256(canonical(about).encode()).hexdigest()[:12], about
+
+
+def _gpu(device: str) -> dict[str, Any]:
+    """What is known of a GPU and of what drives it."""
+    import torch
+
+    about = torch.cuda.get_device_properties(torch.device(device))
+    return {
+        "gpu": about.name,
+        "gpu_memory_gib": round(about.total_memory / 2**30),
+        "cuda": torch.version.cuda,
+        "driver": _driver(Path("/proc/driver/nvidia/version")),
+    }
+
+
+def _driver(told: Path) -> str | None:
+    """The version of NVIDIA's driver, which Linux tells in a file; None where it does not."""
+    try:
+        found = re.search(r"\d+\.\d+(\.\d+)?", told.read_text().split("\n")[0])
+    except OSError:
+        return None
+    return found.group() if found else None
 
 
 def _cpu() -> str:

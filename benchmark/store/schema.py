@@ -125,6 +125,10 @@ class Row(Metrics, Identity):
     )
     dp_delta: Annotated[float | None, Column(since=4)] = Field(None, description="the delta of dp_epsilon")
 
+    peak_device_memory_mb: Annotated[float | None, Column(since=5)] = Field(
+        None, description="most memory of the GPU that tensors of the run took, MiB; empty: trained on the CPU"
+    )
+
     @model_validator(mode="after")
     def _reference_of_old(self) -> Row:
         """Schema 1 has no column `reference`, and had one reference only: "global"."""

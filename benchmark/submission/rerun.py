@@ -102,7 +102,7 @@ def run_again(
 
     base: where other methods' rows stand, if not in the store itself.
     """
-    environment = provenance.environment(options.threads)
+    environment = provenance.environment(options.threads, options.device)
     with tempfile.TemporaryDirectory() as folder:
         job = Job([(row.suite, Cell.of(row)) for row in drawn], Store(folder), options)
         made = job.run(job.load(job.plan(), tell), observer).rows

@@ -18,6 +18,7 @@ from .inbox import Findings, Folder, Line, standing
 
 RERUN = "run the cell again; `fglbench submit` packs the curves"
 ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
+GPU = {"gpu", "gpu_memory_gib", "cuda", "driver"}  # where one computes
 COMPUTING = ("torch", "dgl", "numpy", "scipy")  # packages without which nothing runs
 TEXT = 200  # characters of a value
 GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
@@ -98,7 +99,12 @@ def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> 
 def _short(about: dict[str, Any] | None) -> bool:
     """Whether this is a whole description of a machine and its packages, and short."""
     packages = (about or {}).get("packages", {})
-    if not about or set(about) != ENVIRONMENT or not isinstance(packages, dict) or len(packages) > 100:
+    if (
+        not about
+        or set(about) not in (ENVIRONMENT, ENVIRONMENT | GPU)
+        or not isinstance(packages, dict)
+        or len(packages) > 100
+    ):
         return False
     if not set(COMPUTING) <= set(packages):
         return False

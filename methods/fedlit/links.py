@@ -14,7 +14,7 @@ class Pairs:
     """The undirected edges of a batch as rows first < second, client by client; counts: pairs of each client."""
 
     def __init__(self, batch: Batch) -> None:
-        source, target = batch.graph.edges(order="eid")
+        source, target = batch.ends
         code = (source * len(batch.label) + target)[source < target].sort().values
         self.first, self.second = code // max(len(batch.label), 1), code % max(len(batch.label), 1)
         self.batch, self.owner = batch, batch.owner[self.first]

@@ -35,7 +35,7 @@ class _Moments(Function):
         """sum_j g_j dC_j/dz = g_1/n + 1/n sum_{j>1} j g_j (gap^(j-1) - C_(j-1)) with gap = z - mean and C_1 = 0."""
         rows, out = ctx.saved_tensors
         d_rows = torch.empty_like(rows)
-        factor = torch.arange(1, out.shape[1] + 1, dtype=rows.dtype).unsqueeze(1)
+        factor = torch.arange(1, out.shape[1] + 1, dtype=rows.dtype, device=rows.device).unsqueeze(1)
         for z, d, g, own in zip(rows.split(list(ctx.sizes)), d_rows.split(list(ctx.sizes)), grad, out, strict=True):
             if not len(z):
                 continue

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dgl
 import numpy as np
 import torch
 
-from ...benchmark.engine import Batch, Features, Streams, rate, section
+from ...benchmark.engine import Batch, Features, Streams, as_graph, rate, section
 from .dense import product
 
 
@@ -66,14 +65,14 @@ class Mending:
         parent = torch.repeat_interleave(torch.arange(total), counts)
         self.own = torch.arange(total) + before[batch.owner]
         fresh = torch.tensor(batch.offsets)[1:][batch.owner[parent]] + torch.arange(made)
-        source, target = (self.own[ends] for ends in batch.graph.edges(order="eid"))
+        source, target = (self.own[ends] for ends in batch.ends)
         parent = self.own[parent]
         ends = torch.cat([source, parent, fresh]), torch.cat([target, fresh, parent])
         order = torch.cat([self.own, fresh]).argsort()
         masks = {name: torch.cat([mask, mask.new_zeros(made)])[order] for name, mask in batch.masks.items()}
         self.features = MendedFeatures(batch.x, extra, order)
         self.batch = Batch(
-            dgl.graph(ends, num_nodes=total + made),
+            as_graph(*ends, total + made),
             self.features,
             self.features.sizes,
             torch.cat([batch.label, batch.label.new_zeros(made)])[order],

@@ -8,7 +8,7 @@ import dgl
 import numpy as np
 import torch
 
-from ...benchmark.engine import Batch, GraphSAGE, Params, Streams, rate, section, take_rows
+from ...benchmark.engine import Batch, GraphSAGE, Params, Streams, on_host, placed, rate, section, take_rows
 from ...datasets.federation import NodeClient
 from .dense import product
 
@@ -116,9 +116,14 @@ class Impaired:
     missing: torch.Tensor
     targets: torch.Tensor
 
+    def placed(self) -> Impaired:
+        """What is computed with, on the device of the run."""
+        return Impaired(self.client, placed(self.missing), placed(self.targets))
 
+
+@on_host()
 def impair(member: NodeClient, share: float, slots: int, generator: np.random.Generator) -> Impaired:
-    """Hide a random `share` of the validation nodes."""
+    """Hide a random `share` of the validation nodes. All of it lies on the host."""
     graph = member.graph
     could = graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
     hidden = torch.zeros(graph.num_nodes(), dtype=torch.bool)

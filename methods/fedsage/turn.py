@@ -70,7 +70,7 @@ class Turn:
         self.settings, self.generator, streams = settings, settings.generator, cohort.streams
         self.impaired = impair(
             cohort.members[0], settings.hidden_share, settings.neighbours, streams("hidden nodes")[0]
-        )
+        ).placed()
         config = cohort.config.model_copy(
             update={"optimiser": "adam", "lr": settings.generator_lr, "weight_decay": settings.generator_decay}
             | {"keep_optimiser": True, "grad_clip": None}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import dgl
 from pydantic import Field
 
-from ...benchmark.engine import Batch, Cohort, Streams, section
+from ...benchmark.engine import Batch, Cohort, Streams, as_graph, section
 from ...registry import Spec
 
 Strength = Literal["weak", "strong"]
@@ -25,8 +24,8 @@ def augment(batch: Batch, streams: Streams, purpose: str, edge_rate: float, feat
     if edge_rate > 0:
         pair, counts = batch.links
         kept = streams.keep(f"{purpose} edges", counts, edge_rate)[pair]
-        source, target = graph.edges(order="eid")
-        graph = dgl.graph((source[kept], target[kept]), num_nodes=graph.num_nodes())
+        source, target = batch.ends
+        graph = as_graph(source[kept], target[kept], graph.num_nodes())
     if feature_rate > 0:
         columns = streams.keep(f"{purpose} columns", [x.width] * batch.clients, feature_rate)
         x = x.drop_columns(columns.view(batch.clients, -1))

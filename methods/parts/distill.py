@@ -43,4 +43,4 @@ def neighbour_kl(teacher: torch.Tensor, student: torch.Tensor, batch: Batch, *, 
     negentropy = (p * log_p).sum(1, keepdim=True)
     total = p + batch.sum @ p
     value = (negentropy + batch.sum @ negentropy).squeeze(1) - (total * student).sum(1)
-    return value / (batch.graph.in_degrees() + 1) if mean else value
+    return value / (batch.degrees + 1) if mean else value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,9 +20,11 @@ from fglbench.benchmark.contract.trial import (
     node_federation,
     overlapping_federation,
 )
-from fglbench.benchmark.engine import Method, TrainConfig
+from fglbench.benchmark.contract.verdicts import plain_run
+from fglbench.benchmark.engine import Method, TrainConfig, devicekernels
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.cohort import Cohort
+from fglbench.benchmark.engine.kernelsets import using
 from fglbench.benchmark.engine.messages import Tree
 from fglbench.datasets.federation import Goal, GraphClient
 from fglbench.methods import METHODS
@@ -47,6 +50,25 @@ def test_contract(name: str, check: str) -> None:
         CHECKS[check](METHODS.build(name, params))
     except Inapplicable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture
+def device_kernels() -> Iterator[None]:
+    """What is computed, on this CPU, by the kernels of devices."""
+    plain_run.cache_clear()
+    with using(devicekernels):
+        yield
+    plain_run.cache_clear()
+
+
+@pytest.mark.slow  # and `engine/test_device.py` runs every method by them
+@pytest.mark.usefixtures("device_kernels")
+@pytest.mark.parametrize("name", METHODS.names())
+def test_contract_by_the_kernels_of_devices(name: str) -> None:
+    for check in CHECKS.keys() - {"documented", "skips_with_a_reason"}:  # which compute nothing
+        method = METHODS.build(name, LEARNING.get(name, {}) if check == "learns" else SHORT.get(name))
+        with suppress(Inapplicable):
+            CHECKS[check](method)
 
 
 # -- bytes a round, by hand ------------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dgl.ops
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
 from ..batch import Batch, Features
+from ..kernelsets import kernels
 from ..ops import segment_add, segment_dot
 from ..timing import section
 from .backbone import BACKBONES, Backbone, Params, affine, glorot, product
@@ -47,9 +47,9 @@ class GAT(Backbone):
         score_r = segment_dot(z, right, batch.sizes).unsqueeze(-1)
         graph = batch.looped
         with section("message passing"):
-            score = F.leaky_relu(dgl.ops.u_add_v(graph, score_l, score_r), self.slope)
-            alpha = dgl.ops.edge_softmax(graph, score)
-            out = dgl.ops.u_mul_e_sum(graph, z, alpha)
+            score = F.leaky_relu(kernels().u_add_v(graph, score_l, score_r), self.slope)
+            alpha = kernels().edge_softmax(graph, score)
+            out = kernels().u_mul_e_sum(graph, z, alpha)
         return segment_add(out.flatten(1), params[f"{i}.bias"], batch.sizes)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..device import on_host, placed
 from ..ops import SparseMatrix, adjacency, owners, segment_sum
 from ..timing import section
 
@@ -45,10 +46,11 @@ class GraphStack:
     """
 
     def __init__(self, graphs: Sequence[dgl.DGLGraph]) -> None:
-        self.graph: dgl.DGLGraph = dgl.batch(list(graphs), ndata=["feat"], edata=None)
+        with on_host():
+            self.graph: dgl.DGLGraph = dgl.batch(list(graphs), ndata=["feat"], edata=None)
         self.lengths: np.ndarray = self.graph.batch_num_nodes().numpy()
         self.starts: np.ndarray = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.feat: torch.Tensor = self.graph.ndata["feat"].float()
+        self.feat: torch.Tensor = placed(self.graph.ndata["feat"].float())
         self._adjacency = adjacency(self.graph).scipy()
         self._operators: dict[Operator, sp.csr_matrix] = {}
         self._asked: set[Operator] = set()  # for operators, here or in a part

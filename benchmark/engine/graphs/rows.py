@@ -17,6 +17,7 @@ import torch
 
 from ....datasets.federation import GraphClient
 from ..batch import Batch, Features, LabelledRows
+from ..device import on_host, placed
 from ..ops import SparseMatrix
 from .graphsets import GraphBatch, GraphStack, neighbours, normalised
 
@@ -43,6 +44,7 @@ class NodesOfGraphs(Batch):
         return NodesOfGraphs(self.of, x)
 
     @cached_property
+    @on_host()
     def graph(self) -> dgl.DGLGraph:
         matrix = self.of.view(neighbours).scipy().tocoo()
         ends = torch.from_numpy(matrix.col.astype(np.int64)), torch.from_numpy(matrix.row.astype(np.int64))
@@ -102,10 +104,10 @@ class LabelledStack:
 
     def __init__(self, clients: Sequence[GraphClient]) -> None:
         self.stack = GraphStack([graph for client in clients for graph in client.graphs])
-        self.label = torch.cat([client.label for client in clients])
-        self.global_id = torch.cat([client.global_id for client in clients])
+        self.label = placed(torch.cat([client.label for client in clients]))
+        self.global_id = placed(torch.cat([client.global_id for client in clients]))
         parts = clients[0].masks
-        self.masks = {part: torch.cat([client.masks[part] for client in clients]) for part in parts}
+        self.masks = {part: placed(torch.cat([client.masks[part] for client in clients])) for part in parts}
         self.classes = tuple(client.classes for client in clients)
         self.held = np.split(np.arange(len(self.label)), np.cumsum([len(client.graphs) for client in clients])[:-1])
 

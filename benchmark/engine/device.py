@@ -1,0 +1,166 @@
+"""The device that a run computes on: where its tensors come into being, and what stays on the host.
+
+A method is written as for a CPU. While a run is `on` another device,
+
+- a tensor that is made (`torch.zeros`, `torch.tensor`, `torch.from_numpy`, ...) is made there, unless `device=` says
+  otherwise;
+- what is drawn from a generator of the host is drawn on the host, to the same bits as on a CPU, and moved;
+- `tensor.numpy()` reads back, for what NumPy, SciPy and scikit-learn do on the host.
+
+The `backward` of a Function of one's own is called by torch, which does not tell of tensors made there: it says
+`device=`, or makes them like others (`new_zeros`, `zeros_like`). Graphs (DGL), sparse matrices as SciPy has them and
+the clients' data as loaded stay on the host. Whatever else meets on two devices is an error of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .kernelsets import kernels_of, using
+
+HOST = torch.device("cpu")
+_here = HOST
+
+
+def here() -> torch.device:
+    """The device of the run; the host's outside of a run, and in what is `on_host`."""
+    return _here
+
+
+def placed(value: torch.Tensor) -> torch.Tensor:
+    """The tensor on the device of the run."""
+    return value.to(_here)
+
+
+class on_host(ContextDecorator):
+    """What is done within, or by a decorated function, is done on the host: graphs are built, initial weights drawn."""
+
+    def __enter__(self) -> None:
+        global _here
+        self._before, _here = _here, HOST
+
+    def __exit__(self, *exc: object) -> None:
+        global _here
+        _here = self._before
+
+    def _recreate_cm(self) -> on_host:
+        return on_host()
+
+
+@contextmanager
+def on(device: torch.device) -> Iterator[None]:
+    """A run on a device; on the CPU nothing is different from what it is outside."""
+    global _here
+    if device.type == "cpu":
+        yield
+        return
+    before = _here
+    # Gradients are computed in the thread that asks for them: Functions in Python would take turns with a second one.
+    one_thread = torch.autograd.set_multithreading_enabled(False)
+    with using(kernels_of(device)), _cuda(device), _from_numpy_placed(), one_thread, _Placing():
+        _here = device
+        try:
+            yield
+        finally:
+            _here = before
+
+
+def settle() -> None:
+    """Wait until the device has done what it was given, so that a clock tells the truth."""
+    if _here.type == "cuda":
+        torch.cuda.synchronize(_here)
+
+
+def _cuda(device: torch.device) -> AbstractContextManager[Any]:
+    return _repeatable(device) if device.type == "cuda" else nullcontext()
+
+
+@contextmanager
+def _from_numpy_placed() -> Iterator[None]:
+    """torch.from_numpy is the one maker of tensors that torch does not let a function mode see."""
+    plain = torch.from_numpy
+
+    def from_numpy(ndarray: Any) -> torch.Tensor:
+        return plain(ndarray).to(_here)
+
+    torch.from_numpy = from_numpy
+    try:
+        yield
+    finally:
+        torch.from_numpy = plain
+
+
+@contextmanager
+def _repeatable(device: torch.device) -> Iterator[None]:
+    """Of CUDA's kernels those that give the same bits each time, where there are such."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch_utils: Any = torch.utils.deterministic  # its attribute is made by hand, out of mypy's sight
+    filled = torch_utils.fill_uninitialized_memory
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch_utils.fill_uninitialized_memory = False
+        with torch.cuda.device(device):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch_utils.fill_uninitialized_memory = filled
+
+
+# -- what is done instead of a call, while a run is on a device ------------------------------------------------------
+
+Call = Callable[..., Any]
+
+
+def _made(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A new tensor on the device; drawn from the host's generator it is drawn there, and moved."""
+    generator = kwargs.get("generator")
+    if kwargs.get("device") is not None:
+        return func(*args, **kwargs)
+    if generator is not None and generator.device.type == "cpu":
+        return func(*args, **kwargs, device=HOST).to(_here)
+    return func(*args, **{**kwargs, "device": _here})
+
+
+def _filled(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor filled in place with draws."""
+    own, generator = args[0], kwargs.get("generator")
+    if generator is None or own.device.type == generator.device.type:
+        return func(*args, **kwargs)
+    drawn = func(torch.empty(own.shape, dtype=own.dtype, device=HOST), *args[1:], **kwargs)
+    return own.copy_(drawn)
+
+
+def _read(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(args[0].cpu(), *args[1:], **kwargs)
+
+
+MADE = (
+    torch.empty, torch.empty_permuted, torch.empty_strided, torch.zeros, torch.ones, torch.full, torch.eye,
+    torch.arange, torch.range, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor, torch.asarray,
+    torch.scalar_tensor, torch.rand, torch.randn, torch.randint, torch.randperm, torch.tril_indices,
+    torch.triu_indices, torch.sparse_coo_tensor, torch.sparse_compressed_tensor, torch.sparse_csr_tensor,
+    torch.sparse_csc_tensor, torch.sparse_bsr_tensor, torch.sparse_bsc_tensor, torch.nested.nested_tensor,
+    torch.hann_window, torch.hamming_window, torch.bartlett_window, torch.blackman_window, torch.kaiser_window,
+    torch.fft.fftfreq, torch.fft.rfftfreq,
+)  # fmt: skip
+FILLED = (
+    torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.bernoulli_, torch.Tensor.exponential_,
+    torch.Tensor.random_, torch.Tensor.geometric_, torch.Tensor.cauchy_, torch.Tensor.log_normal_,
+)  # fmt: skip
+INSTEAD: dict[Any, Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]] = {
+    **dict.fromkeys(MADE, _made), **dict.fromkeys(FILLED, _filled),
+    torch.Tensor.numpy: _read, torch.Tensor.__array__: _read,
+}  # fmt: skip
+
+
+class _Placing(TorchFunctionMode):
+    def __torch_function__(self, func: Call, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        instead = None if _here.type == "cpu" else INSTEAD.get(func)
+        if instead is None:
+            return func(*args, **(kwargs or {}))
+        return instead(func, args, kwargs or {})

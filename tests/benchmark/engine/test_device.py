@@ -1,0 +1,134 @@
+"""Runs on a device: every method, on one that behaves as a GPU does (`pretend`) and computes as this CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._device import _device_constructors
+
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.engine import BACKBONES, Outcome, Params, Skip, evaluate, network, train
+from fglbench.benchmark.engine.device import HOST, MADE, here, on, on_host, placed
+from fglbench.benchmark.engine.graphs import clustering
+from fglbench.benchmark.engine.kernelsets import kernels, kernels_of
+from fglbench.methods import METHODS
+
+_spec = importlib.util.spec_from_file_location("pretend", Path(__file__).with_name("pretend.py"))
+assert _spec is not None
+assert _spec.loader is not None
+pretend = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pretend)
+
+SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
+EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
+
+
+@pytest.fixture(autouse=True)
+def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluator takes plain tensors alone; those of the device that is pretended are of a class of their own."""
+    for module in (evaluate, clustering):
+        monkeypatch.setattr(module, "demanded", lambda method, found, *_: found)
+
+
+@pytest.fixture
+def far() -> Iterator[torch.device]:
+    with pretend.at_hand() as device:
+        yield device
+
+
+def run(trial: Trial, name: str, device: torch.device = HOST) -> Outcome:
+    method = METHODS.build(name, SHORT.get(name))
+    return train(trial.federation, method, trial.backbones, trial.config, 0, device=device)
+
+
+drawn = network._drawn
+
+
+def off_by_rounding(*arguments: Any) -> Params:
+    """Initial weights."""
+    return {name: value * (1 + 1e-7) for name, value in drawn(*arguments).items()}
+
+
+def apart(first: Outcome, second: Outcome) -> float:
+    """The largest difference in scores and validation of any round."""
+    curves = [np.array([one.history[name] for name in ("val", "score")]) for one in (first, second)]
+    np.testing.assert_array_equal(*(np.isnan(curve) for curve in curves))
+    return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_runs_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing meets on two devices, and figures are those of the CPU. Only where weights that are off by the rounding
+    of a float32 give other figures on the CPU itself may they differ."""
+    ran = 0
+    for trial in trials():
+        try:
+            mine = run(trial, name)
+        except Skip:
+            continue
+        with pretend.at_hand() as device:
+            found = run(trial, name, device)
+        ran += 1
+        assert (found.upload_bytes, found.download_bytes) == (mine.upload_bytes, mine.download_bytes)
+        if apart(mine, found) > EQUAL:
+            with monkeypatch.context() as patch:
+                patch.setattr(network, "_drawn", off_by_rounding)
+                assert apart(mine, run(trial, name)) > EQUAL, f"{trial.name}: not the CPU's figures"
+    assert ran
+
+
+@pytest.mark.parametrize(
+    ("backbone", "params"),
+    [("gat", {"heads": 2}), ("sage", {}), ("gin", {"train_eps": True}), ("sgc", {}), ("mlp", {}), ("ortho-gcn", {}),
+     ("gcn", {"input_dropout": 0.3})],
+)  # fmt: skip
+@pytest.mark.parametrize("which", ["one architecture", "overlapping clients"])
+def test_every_backbone_and_option_of_training(which: str, backbone: str, params: dict[str, object]) -> None:
+    """With half of the clients in each round, clipped gradients, and every model on every data."""
+    trial = next(one for one in trials() if one.name == which)
+    config = trial.config.model_copy(update={"participation": 0.5, "grad_clip": 1.0, "keep_optimiser": True})
+    backbones = (BACKBONES.build(backbone, {"hidden": 8, **params}),)
+    mine = train(trial.federation, METHODS.build("fedprox"), backbones, config, 0)
+    with pretend.at_hand() as device:
+        found = train(trial.federation, METHODS.build("fedprox"), backbones, config, 0, device=device)
+    assert apart(mine, found) <= EQUAL
+    assert found.matrix == pytest.approx(mine.matrix, abs=EQUAL)
+
+
+def test_tensors_are_made_on_the_device(far: torch.device) -> None:
+    source = torch.Generator().manual_seed(3)
+    wanted = torch.rand(4, generator=torch.Generator().manual_seed(3))
+    with on(far):
+        made = [torch.zeros(2), torch.tensor([1.0]), torch.arange(3), torch.from_numpy(np.ones(2)), torch.eye(2)]
+        made += [torch.rand(4, generator=source), torch.empty(3).uniform_(generator=source), placed(wanted)]
+        assert {one.device for one in made} == {far}
+        assert {here(), torch.zeros(1, device=HOST).device} == {far, HOST}
+        np.testing.assert_array_equal(made[5].numpy(), wanted.numpy())  # the host's draw, and read back
+        with on_host():
+            assert (here(), torch.zeros(1).device, torch.from_numpy(np.ones(1)).device) == (HOST, HOST, HOST)
+        assert torch.zeros(1).device == far
+    assert (here(), torch.zeros(1).device, torch.from_numpy(np.ones(1)).device) == (HOST, HOST, HOST)
+
+
+def test_what_meets_on_two_devices_is_an_error(far: torch.device) -> None:
+    near = torch.ones(2)
+    with on(far), pytest.raises(RuntimeError, match="same device"):
+        near + torch.ones(2)
+
+
+def test_all_makers_of_tensors_are_known() -> None:
+    strange = {maker.__name__ for maker in _device_constructors() - set(MADE)}
+    assert strange <= {"empty_quantized"}
+
+
+def test_a_run_that_fails_leaves_the_host(far: torch.device) -> None:
+    with pytest.raises(ZeroDivisionError), on(far):
+        raise ZeroDivisionError
+    assert (here(), torch.zeros(1).device) == (HOST, HOST)
+    assert kernels() is kernels_of(HOST)
