@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -139,28 +140,29 @@ def _read(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(args[0].cpu(), *args[1:], **kwargs)
 
 
-MADE = (
-    torch.empty, torch.empty_permuted, torch.empty_strided, torch.zeros, torch.ones, torch.full, torch.eye,
-    torch.arange, torch.range, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor, torch.asarray,
-    torch.scalar_tensor, torch.rand, torch.randn, torch.randint, torch.randperm, torch.tril_indices,
-    torch.triu_indices, torch.sparse_coo_tensor, torch.sparse_compressed_tensor, torch.sparse_csr_tensor,
-    torch.sparse_csc_tensor, torch.sparse_bsr_tensor, torch.sparse_bsc_tensor, torch.nested.nested_tensor,
-    torch.hann_window, torch.hamming_window, torch.bartlett_window, torch.blackman_window, torch.kaiser_window,
-    torch.fft.fftfreq, torch.fft.rfftfreq,
-)  # fmt: skip
-FILLED = (
-    torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.bernoulli_, torch.Tensor.exponential_,
-    torch.Tensor.random_, torch.Tensor.geometric_, torch.Tensor.cauchy_, torch.Tensor.log_normal_,
-)  # fmt: skip
-INSTEAD: dict[Any, Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]] = {
-    **dict.fromkeys(MADE, _made), **dict.fromkeys(FILLED, _filled),
-    torch.Tensor.numpy: _read, torch.Tensor.__array__: _read,
-}  # fmt: skip
+@cache
+def _instead() -> dict[Any, Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]]:
+    """By function. Made when a run needs it: commands that compute nothing do without torch."""
+    made = (
+        torch.empty, torch.empty_permuted, torch.empty_strided, torch.zeros, torch.ones, torch.full, torch.eye,
+        torch.arange, torch.range, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor, torch.asarray,
+        torch.scalar_tensor, torch.rand, torch.randn, torch.randint, torch.randperm, torch.tril_indices,
+        torch.triu_indices, torch.sparse_coo_tensor, torch.sparse_compressed_tensor, torch.sparse_csr_tensor,
+        torch.sparse_csc_tensor, torch.sparse_bsr_tensor, torch.sparse_bsc_tensor, torch.nested.nested_tensor,
+        torch.hann_window, torch.hamming_window, torch.bartlett_window, torch.blackman_window, torch.kaiser_window,
+        torch.fft.fftfreq, torch.fft.rfftfreq,
+    )  # fmt: skip
+    filled = (
+        torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.bernoulli_, torch.Tensor.exponential_,
+        torch.Tensor.random_, torch.Tensor.geometric_, torch.Tensor.cauchy_, torch.Tensor.log_normal_,
+    )  # fmt: skip
+    read = (torch.Tensor.numpy, torch.Tensor.__array__)
+    return dict.fromkeys(made, _made) | dict.fromkeys(filled, _filled) | dict.fromkeys(read, _read)
 
 
 class _Placing(TorchFunctionMode):
     def __torch_function__(self, func: Call, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        instead = None if _here.type == "cpu" else INSTEAD.get(func)
+        instead = None if _here.type == "cpu" else _instead().get(func)
         if instead is None:
             return func(*args, **(kwargs or {}))
         return instead(func, args, kwargs or {})

@@ -14,7 +14,7 @@ from torch.utils._device import _device_constructors
 
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import BACKBONES, Outcome, Params, Skip, evaluate, network, train
-from fglbench.benchmark.engine.device import HOST, MADE, here, on, on_host, placed
+from fglbench.benchmark.engine.device import HOST, here, on, on_host, placed
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.kernelsets import kernels, kernels_of
 from fglbench.methods import METHODS
@@ -123,7 +123,8 @@ def test_what_meets_on_two_devices_is_an_error(far: torch.device) -> None:
 
 
 def test_all_makers_of_tensors_are_known() -> None:
-    strange = {maker.__name__ for maker in _device_constructors() - set(MADE)}
+    known = {func for func, how in placing._instead().items() if how is placing._made}
+    strange = {maker.__name__ for maker in _device_constructors() - known}
     assert strange <= {"empty_quantized"}
 
 
