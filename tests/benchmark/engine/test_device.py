@@ -13,7 +13,7 @@ import torch
 from torch.utils._device import _device_constructors
 
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import BACKBONES, Outcome, Params, Skip, evaluate, network, train
+from fglbench.benchmark.engine import BACKBONES, Outcome, Params, Skip, device as placing, evaluate, network, train
 from fglbench.benchmark.engine.device import HOST, here, on, on_host, placed
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.kernelsets import kernels, kernels_of
