@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...registry import UserError
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a node of a cluster starts workers too, and imports neither
     import torch
+
+    from ...registry import UserError
 
 FORM = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,2}))?")
 
@@ -22,10 +22,10 @@ def resolved(name: str, backend: str = "processes") -> str:
     word, and for a device that is not there.
     """
     if not FORM.fullmatch(name):
-        raise UserError(f"--device takes auto, cpu, cuda or cuda:N (as in cuda:0), not {name!r:.60}")
+        raise _mistake(f"--device takes auto, cpu, cuda or cuda:N (as in cuda:0), not {name!r:.60}")
     if backend == "ray":
         if ":" in name:
-            raise UserError(f"on Ray each worker gets the GPU that Ray gives it: --device cuda, not {name}")
+            raise _mistake(f"on Ray each worker gets the GPU that Ray gives it: --device cuda, not {name}")
         return name
     if name == "cpu" or (name == "auto" and not count()):
         return "cpu"
@@ -39,14 +39,12 @@ def _there(name: str) -> None:
     found = count()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         told = f"this torch ({torch.__version__}) is built without CUDA: install one with it (https://pytorch.org)"
-        raise UserError(f"--device {name}: {told}, or take --device cpu")
+        raise _mistake(f"--device {name}: {told}, or take --device cpu")
     if not found:
-        raise UserError(
-            f"--device {name}: torch sees no GPU here (`nvidia-smi` tells of the driver); take --device cpu"
-        )
+        raise _mistake(f"--device {name}: torch sees no GPU here (`nvidia-smi` tells of the driver); take --device cpu")
     if ":" in name and int(name.partition(":")[2]) >= found:
         there = ", ".join(f"cuda:{number}" for number in range(found))
-        raise UserError(f"--device {name}: no such GPU, there is {there}")
+        raise _mistake(f"--device {name}: no such GPU, there is {there}")
 
 
 def count() -> int:
@@ -78,7 +76,7 @@ def opened(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0][:200]
-        raise UserError(f"{name} cannot be used: {reason}") from None
+        raise _mistake(f"{name} cannot be used: {reason}") from None
     return device
 
 
@@ -96,3 +94,9 @@ def peak(device: torch.device) -> float | None:
     import torch
 
     return round(torch.cuda.max_memory_allocated(device) / 2**20, 1) if device.type == "cuda" else None
+
+
+def _mistake(told: str) -> UserError:
+    from ...registry import UserError
+
+    return UserError(told)
