@@ -80,7 +80,7 @@ class Target:
             second = label[owner == k].numpy() == 1
             count = int(second.sum())
             if 0 < count < len(second):
-                ranks = rankdata(rows[owner == k].numpy())[second]
+                ranks = rankdata(rows[owner == k].double().numpy())[second]  # SciPy ranks in the precision given
                 found[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
         return found
 
