@@ -156,7 +156,7 @@ def _instead() -> dict[Any, Callable[[Call, tuple[Any, ...], dict[str, Any]], An
         torch.Tensor.uniform_, torch.Tensor.normal_, torch.Tensor.bernoulli_, torch.Tensor.exponential_,
         torch.Tensor.random_, torch.Tensor.geometric_, torch.Tensor.cauchy_, torch.Tensor.log_normal_,
     )  # fmt: skip
-    read = (torch.Tensor.numpy, torch.Tensor.__array__)
+    read: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
     return dict.fromkeys(made, _made) | dict.fromkeys(filled, _filled) | dict.fromkeys(read, _read)
 
 
