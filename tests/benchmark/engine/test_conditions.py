@@ -13,6 +13,7 @@ from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, Cohort, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.submission.coincidence import BLIND
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.selection import CUSTOM, Request, select
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
@@ -47,6 +48,12 @@ def test_every_condition_reaches_what_clients_train_on(name: str) -> None:
     trial = trials()[0]
     plain = record(METHODS.build("fedavg"), trial)
     assert not same(plain, record(METHODS.build("fedavg"), under(trial, **{name: 0.5})))
+
+
+@pytest.mark.parametrize("method", sorted(BLIND))
+def test_what_looks_at_no_edge_is_the_plain_run_under_changes_of_edges(method: str) -> None:
+    plain = record(METHODS.build(method), trials()[0])
+    assert same(plain, record(METHODS.build(method), under(trials()[0], edge_noise=1.0, dropped_edges=0.5)))
 
 
 def two_classes() -> tuple[Any, ...]:
