@@ -29,8 +29,8 @@ from . import (
     heat_maps,
     label_distribution,
     per_client,
-    robustness,
     sensitivity,
+    stress_curves,
     style,
     tsne,
 )
@@ -79,7 +79,7 @@ PLOTS = [
     Plot("rank_heatmap.png", heat_maps.RANKS, heat_maps.rank_data, heat_maps.draw_ranks),
     Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw, panels=True),
     Plot("per_client.png", per_client.CAPTION, per_client.data, per_client.draw, panels=True),
-    Plot("robustness.png", robustness.CAPTION, robustness.data, robustness.draw),
+    Plot("robustness.png", stress_curves.CAPTION, stress_curves.data, stress_curves.draw),
     Plot("sensitivity.png", sensitivity.CAPTION, sensitivity.data, sensitivity.draw, contest=False),
     Plot("tsne.png", tsne.CAPTION, tsne.data, tsne.draw),
     Plot("cka.png", cka.CAPTION, cka.data, cka.draw),

@@ -14,7 +14,7 @@ from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.store.conditions import NEUTRAL, conditions, strength, wording
 from fglbench.datasets.stress import Stress
 from fglbench.report import build
-from fglbench.report.figures import found_figures, robustness as figure
+from fglbench.report.figures import found_figures, stress_curves as figure
 from fglbench.report.markdown import markdown
 from fglbench.report.robustsheet import curves_csv, robustness_sheet
 from fglbench.report.standings import Standings

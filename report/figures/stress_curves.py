@@ -12,8 +12,8 @@ from ..standings import Standings
 from .style import facets, legend_below, looks, short
 
 CAPTION = (
-    "Test score against the strength of a stress condition: mean over seeds, band of one standard deviation. Strength 0"
-    " is the plain task, the same in all panels of a column."
+    "Test score against the strength of a stress condition: mean over seeds, bars of one standard deviation, in order"
+    " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column."
 )
 
 
@@ -43,9 +43,12 @@ def draw(found: dict[str, Any]) -> Figure:
         axes.set_xlabel(panel["condition"].replace("_", " "))
         for line in panel["lines"]:
             mean, std, own = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
-            axes.fill_between(panel["strengths"], mean - std, mean + std, color=own["color"], alpha=0.1, linewidth=0)
-            axes.plot(panel["strengths"], mean, markersize=4, linewidth=1.2, **own)
+            axes.errorbar(panel["strengths"], mean, std, markersize=4, linewidth=1.2, elinewidth=0.7, capsize=2, **own)
         axes.set_xticks(panel["strengths"], [f"{value:g}" for value in panel["strengths"]])
+    for column in range(across):  # one scale a task, so that what hardly falls looks so
+        limits = [axes.get_ylim() for axes in grid[column::across]]
+        for axes in grid[column::across]:
+            axes.set_ylim(max(min(low for low, _ in limits), 0), min(max(high for _, high in limits), 100.5))
     for axes in grid[::across]:
         axes.set_ylabel("test score, %")
     legend_below(figure, [Line2D([], [], label=short(name), **look[name]) for name in found["order"]])
