@@ -64,7 +64,8 @@ def stressed(federation: Federation, conditions: Stress) -> Federation:
     whole = federation.whole
     if not isinstance(whole, NodeData):
         raise UserError(f"{', '.join(wanted)}: conditions are for node datasets, and {whole.name!r} is a set of graphs")
-    held = [client.graph.ndata["global_id"].numpy() for client in federation.clients if isinstance(client, NodeClient)]
+    owners = [client for client in federation.clients if isinstance(client, NodeClient)]
+    held = [client.graph.ndata["global_id"].numpy() for client in owners]
     trains = federation.masks["train"].numpy()
     gone = _picked(_of(held, trains), len(trains), conditions.missing_labels, federation.seed, "missing labels", 1)
     hard = replace(
@@ -75,7 +76,7 @@ def stressed(federation: Federation, conditions: Stress) -> Federation:
     )
     left, rows = torch.from_numpy(~gone), Rows(hard.feat)
     clients = []
-    for ids, client in zip(held, federation.clients, strict=True):
+    for ids, client in zip(held, owners, strict=True):
         masks = {part: client.graph.ndata[f"{part}_mask"] for part in federation.masks}
         masks["train"] = masks["train"] & left[torch.from_numpy(ids)]
         clients.append(node_client(hard, rows, ids, masks))
@@ -135,7 +136,7 @@ def _features(feat: torch.Tensor, held: Sequence[np.ndarray], conditions: Stress
 def _entries(matrix: sp.csr_matrix, ids: np.ndarray) -> np.ndarray:
     """The places in `matrix.data` of the entries of some rows."""
     starts, sizes = matrix.indptr[ids].astype(np.int64), np.diff(matrix.indptr)[ids]
-    return np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    return np.asarray(np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes))
 
 
 def _graph(whole: NodeData, held: Sequence[np.ndarray], conditions: Stress, seed: int) -> dgl.DGLGraph:

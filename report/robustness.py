@@ -97,8 +97,7 @@ class Robustness:
 
     def _of(self, values: pd.DataFrame, condition: str) -> pd.Series:
         """(entrant, seed): the mean over the tasks of a condition."""
-        mean: pd.Series = values.xs(condition, axis=1, level=1).mean(axis=1)
-        return mean
+        return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
 
 
 def area(grid: pd.DataFrame) -> pd.Series:
