@@ -12,7 +12,7 @@ from .text import csv_text, mean_std, percent, points, slug
 LEGEND = (
     "Area: the mean score over the strengths of a condition, from none to the greatest (trapezoidal rule), in percent; "
     "mean over datasets, in the second column over conditions too, with the standard deviation over seeds. In "
-    "brackets: points less than without the condition. Best: the greatest area."
+    "brackets: points less than without the condition."
 )
 
 
