@@ -160,6 +160,7 @@ class Store(SideFiles):
         """Which versions of methods stand for which."""
         return versions.read(self.root)
 
+
 def latest(rows: Iterable[Row]) -> dict[str, Row]:
     """The row that counts for each key: the last one, in file order."""
     return {row.key: row for row in rows}

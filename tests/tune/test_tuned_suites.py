@@ -67,9 +67,7 @@ def test_what_is_not_tuned_is_left_out_and_named_with_its_command(tuned) -> None
     suite = load_suite(str(tuned))
     assert suite.untuned() == [("moon", "csbm")]
     assert {cell.method.name for cell in suite.cells()} == {"fedavg", "fedprox"}
-    with pytest.warns(
-        UserWarning, match=r"no tuned settings of moon on csbm; `fglbench tune -s tiny -m moon -d csbm`"
-    ):
+    with pytest.warns(UserWarning, match=r"no tuned settings of moon on csbm; `fglbench tune -s tiny -m moon -d csbm`"):
         assert len(select(Request(suites=(str(tuned),)))) == 16
     with pytest.raises(UserError, match="no tuned settings of moon on csbm"):
         select(Request(suites=(str(tuned),), methods=("moon",)))
