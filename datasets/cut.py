@@ -29,7 +29,7 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     held: list[NodeClient] | list[GraphClient]
     if isinstance(data, NodeData):
         rows = Rows(data.feat)
-        held = [_node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
+        held = [node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
         held = [
             GraphClient(
@@ -58,7 +58,8 @@ def _classes(data: GraphSetData, ids: np.ndarray) -> int:
     return classes
 
 
-def _node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
+def node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
+    """What the client of some nodes holds: ids int64 (n,); masks bool (n,) by part; rows cuts the data's features."""
     nodes = torch.from_numpy(ids)
     graph = dgl.node_subgraph(data.graph, nodes, store_ids=False)
     graph.ndata["label"] = data.label[nodes]

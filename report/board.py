@@ -7,15 +7,17 @@ seeds before anything is compared.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..benchmark.store.conditions import conditions
 from ..benchmark.store.schema import COLUMNS, RULES, Row
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.headers import board_title
@@ -42,9 +44,9 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `traffic` (bytes of
-    all clients, both directions, to the best round). histories and embeddings read the side files of a key.
-    verdicts: on rows that the maintainers ran again."""
+    """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
+    of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
+    the side files of a key. verdicts: on rows that the maintainers ran again."""
 
     suite: str
     rows: pd.DataFrame
@@ -65,6 +67,7 @@ class Board:
         rows = rows.astype({"seed": int, "clients": int})
         for measure, columns in PARTS.items():
             rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
+        rows["conditions"] = [json.dumps(conditions(text)) for text in rows["training"]]
         rows["task_label"] = task_labels(rows)
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
         rows["computed_with"] = rows.get("computed_with", rows["method_version"])
@@ -85,6 +88,12 @@ class Board:
     def tasks(self) -> list[str]:
         """Tasks on which some entrant has a score; the others cannot be part of a comparison."""
         return sorted(self.scored["task_label"].unique())
+
+    @cached_property
+    def plain(self) -> Board:
+        """The board of the tasks under no stress condition; all of it where there are none, or no others."""
+        own = self.rows[self.rows["conditions"] == "{}"]
+        return self if len(own) in (0, len(self.rows)) else replace(self, rows=own.reset_index(drop=True))
 
     @cached_property
     def dead_tasks(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Everything that the report writes, from the rows of a results folder: made in memory, then written or compared.
 
     results/LEADERBOARD.md
-    results/<suite>/tables/<task>.md, .csv
+    results/<suite>/tables/<task>.md, .csv, robustness.csv
     results/<suite>/figures/<figure>.png, manifest.json    digests of each figure's data and drawing code
     results/REPRODUCTION.md, results/<suite>/REPRODUCTION.md   papers' tables (see reproduction/)
     README.md                                              the block between the two markers
@@ -31,6 +31,7 @@ from .figures import Plot, found_figures
 from .html import Card, Paperwork, Picture, Reproduced, page
 from .leaderboard import leaderboard, readme_block
 from .papers import tables as papers_tables
+from .robustsheet import curves_csv
 from .standings import Standings
 from .tables import one_task_csv
 from .templating import document
@@ -102,10 +103,12 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
 def _board(report: Report, results: Path, standings: Standings, figures: bool) -> list[tuple[str, str]]:
     """Add the files of a board's own folder; the file names and captions of the figures that it has."""
     suite = results / standings.board.suite
-    for task in standings.board.tasks:
+    for task in standings.board.plain.tasks:
         stem = suite / "tables" / slug(task)
         report.texts[Path(f"{stem}.md")] = document("task.md", standings=standings, board=standings.board, task=task)
         report.texts[Path(f"{stem}.csv")] = one_task_csv(standings, task)
+    if not standings.robustness.table.empty:
+        report.texts[suite / "tables" / "robustness.csv"] = curves_csv(standings)
     drawn = found_figures(standings)
     if figures:
         report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}

@@ -7,11 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+from ..benchmark.store.conditions import NEUTRAL, wording
 from .text import ABSENT
 
-# What a task is, and what a method may bring to it. Everything else in a row is an outcome or provenance.
+# What a task is, and what a method may bring to it. Everything else in a row is an outcome or provenance. `conditions`
+# are those that the training configuration names (`Board.build`).
 TASK_COLUMNS = [
     "task", "dataset", "dataset_params", "partition", "partition_params", "clients", "split", "split_params",
+    "conditions",
 ]  # fmt: skip
 ENTRANT_COLUMNS = ["backbone", "backbone_params", "method_params", "training"]
 JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_params", "method_params", "training"}
@@ -35,6 +38,7 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     What was tuned is one entrant, whatever was chosen for it.
     """
     labels = pd.Series(rows["method"], dtype=object)
+    rows = rows.assign(training=[_unhindered(text) for text in rows["training"]])
     tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
     both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])
     labels[both] = labels[both] + " (tuned)"
@@ -59,11 +63,19 @@ def _differing(name: str, values: list[Any]) -> list[list[str]]:
     """What a column of settings says of each row, where rows differ: nothing, its values, or some of its parameters."""
     if len(set(values)) == 1:
         return []
+    if name == "conditions":
+        return [[wording(parse(value) or {}) for value in values]]
     objects = [found for value in values if (found := parse(value)) is not None] if name in JSON_COLUMNS else []
     if len(objects) < len(values):
         return [[f"{value} clients" if name == "clients" else str(value) for value in values]]
     told = [[f"{key}={_value(own, key)}" for own in objects] for key in sorted(set().union(*objects))]
     return [column for column in told if len(set(column)) > 1]
+
+
+def _unhindered(training: str) -> str:
+    """A training configuration without the conditions of the task."""
+    found = parse(training)
+    return training if found is None else json.dumps({name: found[name] for name in found if name not in NEUTRAL})
 
 
 def _value(settings: dict[str, Any], key: str) -> str:

@@ -11,6 +11,7 @@ from .board import Board
 from .contest import Contest
 from .orders import Orders
 from .regimes import Regimes
+from .robustness import Robustness
 from .statistics import DECIMALS, bootstrap_mean, indistinguishable, ranks, wins
 
 
@@ -26,7 +27,16 @@ class Standings:
 
     @cached_property
     def regimes(self) -> Regimes:
-        return Regimes(self.board)
+        return Regimes(self.board.plain)
+
+    @cached_property
+    def plain(self) -> Standings:
+        """Those of the tasks under no stress condition, which are all tasks of most boards."""
+        return self if self.board.plain is self.board else Standings(self.board.plain)
+
+    @cached_property
+    def robustness(self) -> Robustness:
+        return Robustness(self.board)
 
     @cached_property
     def contest(self) -> Contest:

@@ -197,9 +197,9 @@ def unranked(standings: Standings) -> Sheet:
 
 
 def per_dataset(standings: Standings) -> Sheet:
-    """Mean ± std of every entrant on every task."""
+    """Mean ± std of every entrant on every task; of a board under stress, on every plain one."""
     board, columns = standings.board, [METHOD]
-    for task in board.tasks:
+    for task in board.plain.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
         column = SheetColumn(plain(task), partial(score, task), falling=True, note=seeds, link=link)
         columns.append(replace(column, groups=groups_of(standings, task)))

@@ -6,11 +6,14 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from ...registry import Spec, tunable
+from ...datasets.stress import Stress
+from ...registry import tunable
 
 
-class TrainConfig(Spec):
-    """The training protocol of a cell. Defaults are the leaderboard's (100 rounds of 3 local epochs, Adam)."""
+class TrainConfig(Stress):
+    """The training protocol of a cell and the conditions that it trains under. Defaults are those of the board of
+    published defaults (100 rounds of 3 local epochs, Adam, no condition).
+    """
 
     model_config = ConfigDict(serialize_by_alias=True)
 

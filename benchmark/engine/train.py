@@ -10,6 +10,7 @@ import torch
 from pydantic import Field, SkipValidation
 
 from ...datasets.federation import Federation
+from ...datasets.stress import Stress, stressed
 from ...metrics import Metrics
 from ...registry import UserError
 from . import ledger
@@ -100,9 +101,11 @@ def begin(
 ) -> tuple[Exchange, Evaluator]:
     """A run before its first round, and what scores it. Arguments as for `train`.
 
-    The method is shown the federation without the labels that it may not see. Raises Skip when it does not apply,
-    UserError when it pools clients' data and is no reference of the package, or changes how it is scored.
+    The method is shown the federation, under the conditions of `config`, without the labels that it may not see. Raises
+    Skip when it does not apply, UserError when it pools clients' data and is no reference of the package, or changes
+    how it is scored.
     """
+    federation = stressed(federation, config)
     shown = blind(federation)
     backbones = method.architecture(backbones)
     with on_host():
@@ -123,7 +126,7 @@ def _protocol(method: Method, config: TrainConfig) -> TrainConfig:
     """The training configuration the method runs with. It may not choose its own score."""
     own = method.protocol(config)
     scoring = ["score_model"] if method.task == "graph" else ["score_model", "score_on", "select_by"]
-    scoring += ["failure", "dp_clip", "dp_noise", "dp_delta"]
+    scoring += ["failure", "dp_clip", "dp_noise", "dp_delta", *Stress.model_fields]
     changed = [name for name in scoring if getattr(own, name) != getattr(config, name)]
     if changed:
         what = "how a run is scored, hindered and protected is the cell's"

@@ -1,6 +1,6 @@
 """What the report makes in a results folder, by name. All else there is a row's, a machine's or the maintainers'.
 
-LEADERBOARD.md, REPRODUCTION.md, <suite>/REPRODUCTION.md, <suite>/tables/<task>.md and .csv,
+LEADERBOARD.md, REPRODUCTION.md, <suite>/REPRODUCTION.md, <suite>/tables/<task>.md, .csv and robustness.csv,
 <suite>/figures/<figure>.png and manifest.json; leaderboard.html on request, not for version control
 """
 
@@ -13,6 +13,7 @@ FIGURES = (
     "label_distribution",
     "per_client",
     "rank_heatmap",
+    "robustness",
     "sensitivity",
     "tiers",
     "tsne",

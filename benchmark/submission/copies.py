@@ -6,18 +6,22 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+from . import coincidence
 from .curves import Stored
 from .inbox import Findings, Line, grouped
 
 TELLING = 10  # different values of a curve, from which on two runs do not have it by chance
 FIX = "run the cell again: two runs never have the same"
+VERIFY = "`fglbench verify` tells whether it was run"
+CURVES = "the curves"
 
 
 def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
     """Findings about fresh rows whose side files say what those of another cell say.
 
     A cell may stand in several suites; and two settings that come to the same may, in different suites. Clustering has
-    few values and no validation: there it is a warning, about claimed rows.
+    few values and no validation: there it is a warning, about claimed rows. So it is of curves that are the same for a
+    reason that is known (`coincidence`), for that the run has taken place they cannot show.
     """
     first: dict[Hashable, Line] = {}
     for line in sorted(stored, key=lambda line: line in fresh):  # those that stand come first
@@ -25,12 +29,19 @@ def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], f
             other = first.setdefault(course, line)
             if other.row.key == line.row.key or line not in fresh:
                 continue
-            judged = line.row.val is not None
+            known = _reason(line, other) if what == CURVES else ""
+            judged = line.row.val is not None and not known
             if judged or line in claimed:
                 row = other.row
                 told = f"has {what} of {row.method} on {row.dataset}, seed {row.seed}"
-                findings.add(line.place, told, FIX, warning=not judged)
+                told += f", as it may where {known}" if known else ""
+                findings.add(line.place, told, VERIFY if known else FIX, warning=not judged)
     _label_counts(stored, fresh, findings)
+
+
+def _reason(line: Line, other: Line) -> str:
+    """Why two rows may have the same curves; empty where they may not."""
+    return coincidence.reason(line.cell, other.cell) if line.cell and other.cell else ""
 
 
 def _courses(line: Line, history: dict[str, list[Any]]) -> Iterator[tuple[str, Hashable]]:
@@ -40,7 +51,7 @@ def _courses(line: Line, history: dict[str, list[Any]]) -> Iterator[tuple[str, H
         yield "to the digit the times", ("seconds", *history["seconds"])
         course = tuple(zip(history["val"], history["score"], strict=True))
         if len(set(course)) >= TELLING:
-            yield "the curves", (row.suite, row.dataset, course)
+            yield CURVES, (row.suite, row.dataset, course)
 
 
 def _label_counts(stored: Mapping[Line, Stored], fresh: set[Line], findings: Findings) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from ..store.made import FIGURES, FORMER
 from .inbox import Findings, Folder, Line
 
-REPRODUCTION = "reproduction"  # the table of a paper's suite
+WHOLE = ("reproduction", "robustness")  # tables of a suite: those of a paper's, the curves under stress
 PNG = b"\x89PNG\r\n\x1a\n"
 ENDING = b"IEND\xaeB`\x82"
 # A spreadsheet would run it; a number may be below nothing.
@@ -45,7 +45,7 @@ def _wrong(kind: str, path: Path, name: PurePosixPath, datasets: dict[str, set[s
     elif kind == "manifest":
         yield from _manifest(path)
     else:
-        if "tables" in name.parts and not name.stem.startswith((REPRODUCTION, *datasets[suite])):
+        if "tables" in name.parts and not name.stem.startswith((*WHOLE, *datasets[suite])):
             yield "a table of a dataset without rows"
         text = path.read_text(encoding="utf-8", errors="replace")
         if (FORMULA if name.suffix == ".csv" else ACTING).search(text):

@@ -30,6 +30,7 @@ from . import (
     label_distribution,
     per_client,
     sensitivity,
+    stress_curves,
     style,
     tsne,
 )
@@ -42,7 +43,8 @@ FEWER = (40, 32, 24, 16)  # colours of the palette of one that is larger
 class Plot:
     """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
 
-    contest: it is about entrants that compete, which those of a sweep do not.
+    contest: it is about entrants that compete, which those of a sweep do not. panels: it has one for each task, and of
+    a board under stress shows the plain tasks only.
     """
 
     file: str
@@ -50,6 +52,7 @@ class Plot:
     data: Callable[[Standings], dict[str, Any] | None]
     draw: Callable[[dict[str, Any]], Figure]
     contest: bool = True
+    panels: bool = False
 
     def png(self, found: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
@@ -74,19 +77,27 @@ PLOTS = [
     Plot("tiers.png", forest.CAPTION, forest.data, forest.draw),
     Plot("cost.png", cost.CAPTION, cost.data, cost.draw),
     Plot("rank_heatmap.png", heat_maps.RANKS, heat_maps.rank_data, heat_maps.draw_ranks),
-    Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw),
-    Plot("per_client.png", per_client.CAPTION, per_client.data, per_client.draw),
+    Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw, panels=True),
+    Plot("per_client.png", per_client.CAPTION, per_client.data, per_client.draw, panels=True),
+    Plot("robustness.png", stress_curves.CAPTION, stress_curves.data, stress_curves.draw),
     Plot("sensitivity.png", sensitivity.CAPTION, sensitivity.data, sensitivity.draw, contest=False),
     Plot("tsne.png", tsne.CAPTION, tsne.data, tsne.draw),
     Plot("cka.png", cka.CAPTION, cka.data, cka.draw),
-    Plot("label_distribution.png", label_distribution.CAPTION, label_distribution.data, label_distribution.draw),
+    Plot(
+        "label_distribution.png",
+        label_distribution.CAPTION,
+        label_distribution.data,
+        label_distribution.draw,
+        panels=True,
+    ),
 ]
 
 
 def found_figures(standings: Standings) -> dict[Plot, dict[str, Any]]:
     """The figures that a board has, with their data."""
     wanted = [plot for plot in PLOTS if not (plot.contest and standings.board.is_sweep)]
-    return {plot: found for plot in wanted if (found := plot.data(standings)) is not None}
+    shown = {plot: plot.data(standings.plain if plot.panels else standings) for plot in wanted}
+    return {plot: found for plot, found in shown.items() if found is not None}
 
 
 def _within(png: bytes) -> bytes:

@@ -96,7 +96,7 @@ def method_parts(boards: Sequence[Standings], cards: Mapping[str, Card]) -> list
     places: dict[str, list[Appearance]] = {}
     used: dict[str, dict[str, set[str]]] = {}
     for standings in boards:
-        curves = convergence.data(standings)
+        curves = convergence.data(standings.plain)
         for entrant, method in sorted(standings.board.method_of.items()):
             places.setdefault(method, []).append(Appearance.of(standings, entrant, curves))
         for method, params in (

@@ -39,6 +39,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "sweep-fedgl": "417506f408e917f3",  # fedgl, cora, seed 1
     "sweep-fgssl": "bce4c4450d77c7a7",  # fgssl, cora, seed 2
     "node": "35b0ecf12351d21b",
+    "stress": "d8832bfe6b2dbab7",  # fedavg, cora, seed 1, label noise 0.4
 }
 
 # Every registered spec and the training configuration get one more option, before the suites are read.

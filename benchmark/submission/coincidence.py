@@ -1,0 +1,39 @@
+"""Runs whose curves are the same for a reason that is known, so that none of them need be a copy of another.
+
+Which methods these are is said here and nowhere else. A pull request with rows changes no code and is judged by that of
+its base, so that no row brings an excuse of its own.
+"""
+
+from __future__ import annotations
+
+from ..suites.cell import Cell
+from ..suites.identity import TRAINING
+
+# method -> what it is, to the bit, until its data make it do something else
+UNTIL: dict[str, tuple[str, str]] = {
+    "gcfl": ("fedavg", "no cluster was cut"),
+    "gcfl+": ("fedavg", "no cluster was cut"),
+}
+BLIND = {"fedmlp", "fedprox-mlp", "scaffold-mlp"}  # methods that look at no edge
+EDGES = ("edge_noise", "dropped_edges")
+
+
+def reason(cell: Cell, other: Cell) -> str:
+    """Why runs of two cells may have the same curves; empty where they may not.
+
+    The cells are equal but for the method, one of which becomes the other where nothing happens in it; or but for
+    changes of edges, at which their method does not look.
+    """
+    ours, theirs = UNTIL.get(cell.method.name), UNTIL.get(other.method.name)
+    plain = {(ours or (cell.method.name,))[0], (theirs or (other.method.name,))[0]}
+    if (ours or theirs) and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
+        return (ours or theirs or ("", ""))[1]
+    if cell.method.name in BLIND and _without(cell, *EDGES) == _without(other, *EDGES):
+        return "the method looks at no edge"
+    return ""
+
+
+def _without(cell: Cell, *names: str) -> dict[str, object]:
+    """The identity of a cell but for some of its parts, or settings of its training."""
+    training = {name: value for name, value in cell.identity[TRAINING].items() if name not in names}
+    return {name: value for name, value in (cell.identity | {TRAINING: training}).items() if name not in names}

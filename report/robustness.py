@@ -1,0 +1,111 @@
+"""How scores fall: curves of score against the strength of each stress condition, and the area under them.
+
+The area under a curve is taken by the trapezoidal rule between strength 0, the plain task, and the greatest strength,
+and divided by this width: a mean score over strengths, in which no strength counts twice for lying near another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+from scipy.integrate import trapezoid
+
+from ..benchmark.store.conditions import strength
+from .board import Board
+from .labels import parse, task_labels
+
+LEAST = 3  # strengths that make a curve, 0 included
+POINT = ["task", "condition", "strength", "entrant", "seed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Robustness:
+    """The curves of a board; there are none on most boards."""
+
+    board: Board
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """One line a run under at most one condition: `POINT` and score. A plain run is strength 0 of all conditions
+        that its task is tried under. task: its label without conditions."""
+        rows = self.board.scored
+        tasks = task_labels(rows.assign(conditions="{}"))
+        places = rows.assign(task=tasks)[["task", "entrant", "seed", "score", "conditions"]].to_dict("records")
+        runs = [(place, parse(place.pop("conditions")) or {}) for place in places]
+        hard = [
+            {**place, "condition": name, "strength": strength(name, value)}
+            for place, found in runs
+            if len(found) == 1
+            for name, value in found.items()
+        ]
+        tried = sorted({(str(place["task"]), str(place["condition"])) for place in hard})
+        plain = [
+            {**place, "condition": name, "strength": 0.0}
+            for place, found in runs
+            if not found
+            for task, name in tried
+            if task == place["task"]
+        ]
+        return pd.DataFrame(plain + hard, columns=[*POINT, "score"]).sort_values(POINT, ignore_index=True)
+
+    @cached_property
+    def curves(self) -> dict[tuple[str, str], pd.DataFrame]:
+        """(task, condition) -> scores, (entrant, seed) x strengths: of entrants with all seeds at all strengths."""
+        found = {}
+        for (task, condition), own in self.points.groupby(["task", "condition"], sort=True):
+            grid = own.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
+            whole = grid.dropna()
+            seeds = grid.index.get_level_values("seed").nunique()
+            counts = whole.groupby(level="entrant").size()
+            kept = whole[whole.index.get_level_values("entrant").isin(counts.index[counts == seeds])]
+            if len(kept) and 0.0 in kept.columns and len(kept.columns) >= LEAST:
+                found[str(task), str(condition)] = kept
+        return found
+
+    @cached_property
+    def conditions(self) -> list[str]:
+        return list(dict.fromkeys(condition for _, condition in self.curves))
+
+    @cached_property
+    def areas(self) -> pd.DataFrame:
+        """(entrant, seed) x (task, condition): the area under each curve; entrants that have all of them."""
+        found = {place: area(grid) for place, grid in self.curves.items()}
+        return pd.DataFrame(found).dropna() if found else pd.DataFrame()
+
+    @cached_property
+    def plain(self) -> pd.DataFrame:
+        """(entrant, seed) x (task, condition): the score at strength 0."""
+        return pd.DataFrame({place: grid[0.0] for place, grid in self.curves.items()}).reindex(self.areas.index)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Entrants by area: area, std (over seeds, of the mean over tasks and conditions), plain, and for each
+        condition its area and "CONDITION loss", plain less area, both means over tasks and seeds."""
+        if self.areas.empty:
+            return pd.DataFrame(columns=["area", "std", "plain"])
+        table = pd.DataFrame(index=self.areas.index.get_level_values("entrant").unique())
+        weighed = pd.DataFrame({name: self._of(self.areas, name) for name in self.conditions}).mean(axis=1)
+        table["area"] = weighed.groupby(level="entrant").mean()
+        table["std"] = weighed.groupby(level="entrant").std(ddof=1)
+        table["plain"] = _mean(self.plain.mean(axis=1))
+        for name in self.conditions:
+            table[name] = _mean(self._of(self.areas, name))
+            table[f"{name} loss"] = _mean(self._of(self.plain, name)) - table[name]
+        return table.sort_values("area", ascending=False, kind="stable")
+
+    def _of(self, values: pd.DataFrame, condition: str) -> pd.Series:
+        """(entrant, seed): the mean over the tasks of a condition."""
+        return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
+
+
+def area(grid: pd.DataFrame) -> pd.Series:
+    """The area under each line of anything x strengths (columns, increasing), divided by the width."""
+    strengths = grid.columns.to_numpy(dtype=float)
+    under = trapezoid(grid.to_numpy(dtype=float), strengths, axis=1)
+    return pd.Series(under / (strengths[-1] - strengths[0]), index=grid.index)
+
+
+def _mean(values: pd.Series) -> pd.Series:
+    return values.groupby(level="entrant").mean()

@@ -1,0 +1,144 @@
+"""Runs under stress conditions: which labels a method sees, which ones score it, and what a cell's key says of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.engine import METHODS, Cohort, TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.submission.coincidence import BLIND
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.selection import CUSTOM, Request, select
+from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from fglbench.datasets.stress import Stress
+from fglbench.methods.fedavg import FedAvg
+from fglbench.registry import UserError
+
+NAMES = list(Stress.model_fields)
+EXACT = [name for name in NAMES if name != "feature_noise"]
+
+
+def under(trial: Trial, **strengths: float) -> Trial:
+    return replace(trial, config=trial.config.model_copy(update=strengths))
+
+
+def same(a: Record, b: Record) -> bool:
+    pairs = list(zip(a.values, b.values, strict=True))
+    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local", "scaffold", "fedgta"])
+def test_strength_0_is_the_plain_run_bit_for_bit(method: str) -> None:
+    for trial in (trials()[0], trials()[2]):  # each client its own nodes; overlapping clients, sparse features
+        plain = record(METHODS.build(method), trial)
+        assert same(plain, record(METHODS.build(method), under(trial, **dict.fromkeys(NAMES, 0.0))))
+        # so little that nothing changes, but everything is made anew
+        assert same(plain, record(METHODS.build(method), under(trial, **dict.fromkeys(EXACT, 1e-12))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_condition_reaches_what_clients_train_on(name: str) -> None:
+    trial = trials()[0]
+    plain = record(METHODS.build("fedavg"), trial)
+    assert not same(plain, record(METHODS.build("fedavg"), under(trial, **{name: 0.5})))
+
+
+@pytest.mark.parametrize("method", sorted(BLIND))
+def test_what_looks_at_no_edge_is_the_plain_run_under_changes_of_edges(method: str) -> None:
+    plain = record(METHODS.build(method), trials()[0])
+    assert same(plain, record(METHODS.build(method), under(trials()[0], edge_noise=1.0, dropped_edges=0.5)))
+
+
+def two_classes() -> tuple[Any, ...]:
+    data = DATASETS.build("csbm", {"nodes": 400, "classes": 2, "homophily": 0.95, "signal": 3}).load()
+    federation = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("ratio"), 2, 0)
+    return federation, (BACKBONES.build("gcn", {"hidden": 8}),)
+
+
+def test_with_every_training_label_wrong_two_classes_are_told_the_wrong_way_round() -> None:
+    """So the labels that train are changed, and those that score are not."""
+    federation, backbones = two_classes()
+    config = TrainConfig(rounds=15, select_by="last")
+    plain = train(federation, FedAvg(), backbones, config, 0)
+    wrong = train(federation, FedAvg(), backbones, config.model_copy(update={"label_noise": 1.0}), 0)
+    assert plain.score is not None and wrong.score is not None
+    assert plain.score > 0.95
+    assert wrong.score < 0.05
+    assert wrong.per_client["val"] == pytest.approx([1 - value for value in plain.per_client["val"]], abs=0.1)
+
+
+def test_a_method_sees_the_wrong_labels_and_fewer_of_them_and_no_others() -> None:
+    seen: list[torch.Tensor] = []
+
+    class Curious(FedAvg):
+        def prepare(self, cohort: Cohort) -> None:
+            seen.extend([cohort.batch.label.clone(), cohort.batch.masks["train"].clone()])
+            super().prepare(cohort)
+
+    federation, backbones = two_classes()
+    config = TrainConfig(rounds=1, label_noise=0.5, missing_labels=0.5)
+    train(federation, Curious(), backbones, config, 0)
+    truth = torch.cat([client.graph.ndata["label"] for client in federation.clients])
+    trains = torch.cat([client.graph.ndata["train_mask"] for client in federation.clients])
+    label, mask = seen
+    assert (label[~mask] == -1).all()
+    assert (mask <= trains).all()
+    for here in torch.arange(len(mask)).split([client.graph.num_nodes() for client in federation.clients]):
+        had, left = int(trains[here].sum()), int(mask[here].sum())
+        assert left == had - round(0.5 * had)
+        assert int((label[here] != truth[here])[mask[here]].sum()) == round(0.5 * left)
+
+
+def test_a_method_may_not_change_its_conditions() -> None:
+    class Sly(FedAvg):
+        def protocol(self, config: TrainConfig) -> TrainConfig:
+            return config.model_copy(update={"label_noise": 0.0})
+
+    federation, backbones = two_classes()
+    with pytest.raises(UserError, match="changes label_noise in `protocol`"):
+        train(federation, Sly(), backbones, TrainConfig(rounds=1, label_noise=0.3), 0)
+
+
+def test_sets_of_graphs_are_refused_with_the_reason() -> None:
+    trial = trials()[4]
+    with pytest.raises(UserError, match="edge_noise: conditions are for node datasets"):
+        train(trial.federation, FedAvg(), trial.backbones, under(trial, edge_noise=1.0).config, 0)
+
+
+def cell(*settings: str) -> tuple[str, Cell]:
+    (found,) = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,), settings=settings))
+    return found
+
+
+def test_conditions_are_part_of_key_and_row_only_where_they_are_set() -> None:
+    suite, plain = cell()
+    assert cell(*(f"training.{name}=0" for name in NAMES))[1].key == plain.key
+    assert not {*NAMES} & set(json.loads(plain.training_json))
+    keys = {plain.key}
+    for name in NAMES:
+        filed, hard = cell(f"training.{name}=0.5")
+        row = hard.row(suite, status="failed", error="none", started="", environment="")
+        assert {key: json.loads(row.training).get(key) for key in NAMES} == {**dict.fromkeys(NAMES), name: 0.5}
+        assert Cell.of(row).key == row.key == hard.key
+        assert hard.federation_key == plain.federation_key  # the same clients and split
+        assert filed == CUSTOM
+        keys.add(hard.key)
+    assert len(keys) == 1 + len(NAMES)
+
+
+@pytest.mark.parametrize(("setting", "told"), [
+    ("training.label_noise=1.5", "label_noise: input should be less than or equal to 1"),
+    ("training.missing_labels=1", "missing_labels: input should be less than 1"),
+    ("training.feature_noise=-1", "feature_noise: input should be greater than or equal to 0"),
+    ("training.feature_noize=1", "did you mean 'feature_noise'"),
+])  # fmt: skip
+def test_a_wrong_strength_is_one_line(setting: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        cell(setting)

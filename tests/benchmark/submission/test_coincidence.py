@@ -1,0 +1,85 @@
+"""Equal curves that have a known reason are pointed out; a real copy is refused all the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.schema import Row
+from fglbench.benchmark.submission import copies
+from fglbench.benchmark.submission.inbox import Findings, Line
+
+COURSE = [0.1 * n for n in range(copies.TELLING)]
+
+
+@pytest.fixture
+def row(submission: Path) -> Row:
+    """A row of FedProx, really run."""
+    return Store(submission).rows("tiny")[0]
+
+
+def run(row: Row, method: str, seconds: float, training: dict[str, Any] | None = None, **values: Any) -> Any:
+    """A row like another, and what its side file says."""
+    asked = json.dumps({**json.loads(row.training), **(training or {})}, sort_keys=True, separators=(",", ":"))
+    own = {"method": method, "method_params": "{}", "training": asked, **values}
+    own["key"] = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+    line = Line(f"tiny/{method}.csv", 2, f"{method}/{own['key']}", b"", row.model_copy(update=own))
+    return line, {"history": {"seconds": [seconds, seconds + 1], "val": COURSE, "score": COURSE}}
+
+
+def told(*runs: Any) -> str:
+    """What is said of the last of some runs, which is new."""
+    findings = Findings()
+    line = runs[-1][0]
+    copies.check(dict(runs), {line}, {line}, findings)
+    (found,) = findings.found
+    assert found.place == line.place
+    return str(found)
+
+
+@pytest.mark.parametrize("method", ["gcfl", "gcfl+"])
+def test_a_method_that_became_another_is_pointed_out(row: Row, method: str) -> None:
+    found = told(run(row, "fedavg", 1.0), run(row, method, 2.0))
+    assert found.startswith("warning: ")
+    assert "has the curves of fedavg on csbm" in found
+    assert "as it may where no cluster was cut; `fglbench verify` tells whether it was run" in found
+    assert told(run(row, method, 2.0), run(row, "fedavg", 1.0)).startswith("warning: ")  # whichever came first
+
+
+def test_two_methods_that_both_became_a_third_are_too(row: Row) -> None:
+    assert told(run(row, "gcfl", 1.0), run(row, "gcfl+", 2.0)).startswith("warning: ")
+
+
+@pytest.mark.parametrize(("first", "second"), [("fedavg", "fedprox"), ("gcfl", "fedprox"), ("fedavg", "mine")])
+def test_others_have_no_such_excuse(row: Row, first: str, second: str) -> None:
+    assert not told(run(row, first, 1.0), run(row, second, 2.0)).startswith("warning: ")
+
+
+@pytest.mark.parametrize("other", [{"seed": 7}, {"training": {"lr": 0.5}}, {"clients": 4}])
+def test_it_holds_of_the_same_cell_only(row: Row, other: dict[str, Any]) -> None:
+    """The curves of FedAvg with another seed, rate or number of clients are a copy."""
+    assert not told(run(row, "fedavg", 1.0, **other), run(row, "gcfl", 2.0)).startswith("warning: ")
+
+
+def test_a_run_has_times_of_its_own_whatever_the_method(row: Row) -> None:
+    findings = Findings()
+    (first, side), (second, _) = run(row, "fedavg", 1.0), run(row, "gcfl", 2.0)
+    copies.check({first: side, second: side}, {second}, {second}, findings)
+    assert any("has to the digit the times of fedavg" in str(found) for found in findings.errors)
+
+
+@pytest.mark.parametrize(("method", "condition", "excused"), [
+    ("fedmlp", "edge_noise", True),
+    ("fedmlp", "dropped_edges", True),
+    ("fedmlp", "label_noise", False),
+    ("fedavg", "edge_noise", False),
+])  # fmt: skip
+def test_changes_of_edges_excuse_what_looks_at_none(row: Row, method: str, condition: str, excused: bool) -> None:
+    found = told(run(row, method, 1.0), run(row, method, 2.0, training={condition: 0.5}))
+    assert found.startswith("warning: ") == excused
+    assert ("the method looks at no edge" in found) == excused

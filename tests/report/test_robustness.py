@@ -1,0 +1,159 @@
+"""Curves of score against strength and the areas under them, by hand; conditions as part of the task."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.store.conditions import NEUTRAL, conditions, strength, wording
+from fglbench.datasets.stress import Stress
+from fglbench.report import build
+from fglbench.report.figures import found_figures, stress_curves as figure
+from fglbench.report.markdown import markdown
+from fglbench.report.robustsheet import curves_csv, robustness_sheet
+from fglbench.report.standings import Standings
+from fglbench.report.text import slug
+
+TRAINING = {"local_epochs": 3, "participation": 1.0, "rounds": 100}
+# (condition, value) -> score of seed 0; seed 1 is 0.1 lower. sturdy starts lower and falls less.
+CURVES = {
+    "frail": {(): 0.8, ("label_noise", 0.2): 0.7, ("label_noise", 0.6): 0.3,
+              ("participation", 0.5): 0.7, ("participation", 0.1): 0.6},
+    "sturdy": {(): 0.7, ("label_noise", 0.2): 0.7, ("label_noise", 0.6): 0.6,
+               ("participation", 0.5): 0.5, ("participation", 0.1): 0.4},
+}  # fmt: skip
+# Trapezoids by hand: frail (0.75 x 0.2 + 0.5 x 0.4) / 0.6 and (0.75 x 0.5 + 0.65 x 0.4) / 0.9,
+# sturdy (0.7 x 0.2 + 0.65 x 0.4) / 0.6 and (0.6 x 0.5 + 0.45 x 0.4) / 0.9.
+AREAS = {
+    "frail": {"label_noise": 0.35 / 0.6, "participation": 0.635 / 0.9},
+    "sturdy": {"label_noise": 0.40 / 0.6, "participation": 0.48 / 0.9},
+}
+
+
+def run(
+    made: SimpleNamespace, dataset: str, method: str, seed: int, score: float, condition: Any = (), **more: Any
+) -> Any:
+    training = json.dumps({**TRAINING, **(dict([condition]) if condition else {})}, sort_keys=True)
+    return made.row(dataset, method, seed, score, suite="stress", training=training, **more)
+
+
+def rows(made: SimpleNamespace, dataset: str = "cora") -> list[Any]:
+    return [
+        run(made, dataset, method, seed, score - 0.1 * seed, condition)
+        for method, points in CURVES.items()
+        for condition, score in points.items()
+        for seed in (0, 1)
+    ]
+
+
+def test_the_conditions_of_a_row_are_those_that_training_has() -> None:
+    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure"}
+    plain = TrainConfig()
+    assert {name: getattr(plain, name) for name in NEUTRAL} == dict(NEUTRAL)
+    assert conditions(json.dumps(plain.model_dump(mode="json"))) == {}
+    assert conditions('{"label_noise":0.2,"lr":0.1,"participation":0.3}') == {"label_noise": 0.2, "participation": 0.3}
+    assert conditions("no json") == conditions('{"label_noise":"much"}') == {}
+    assert (strength("label_noise", 0.2), strength("participation", 0.3), strength("failure", 0.1)) == (0.2, 0.7, 0.1)
+    assert wording({"label_noise": 0.2}) == "label noise 0.2"
+    assert wording({}) == "plain"
+
+
+def test_a_condition_makes_a_task_of_its_own(made: SimpleNamespace) -> None:
+    board = made.board(rows(made), "stress")
+    assert board.tasks == ["cora (label noise 0.2)", "cora (label noise 0.6)", "cora (participation 0.1)",
+                           "cora (participation 0.5)", "cora (plain)"]  # fmt: skip
+    assert board.entrants == ["frail", "sturdy"]
+    assert not board.is_sweep
+    assert board.plain.tasks == ["cora (plain)"]
+    usual = made.board(made.demo())
+    assert usual.plain is usual
+
+
+def test_settings_of_a_method_are_told_apart_under_every_condition_alike(made: SimpleNamespace) -> None:
+    tried = [
+        run(made, "cora", "frail", 0, 0.5, condition, method_params=json.dumps({"mu": mu}))
+        for mu in (1, 2)
+        for condition in ((), ("label_noise", 0.2))
+    ]
+    assert made.board(tried, "stress").entrants == ["frail (mu=1)", "frail (mu=2)"]
+
+
+def test_areas_by_hand(made: SimpleNamespace) -> None:
+    """Two datasets, the second 0.1 lower; two seeds, 0.1 apart: every mean is 0.1 below seed 0 of the first."""
+    lower = [row.model_copy(update={"score": row.score - 0.1, "key": f"{i:016x}"}) for i, row in
+             enumerate(rows(made, "wiki"))]  # fmt: skip
+    found = Standings(made.board([*rows(made), *lower], "stress")).robustness
+    assert found.conditions == ["label_noise", "participation"]
+    assert list(found.curves) == [(task, name) for task in ("cora", "wiki") for name in found.conditions]
+    assert list(found.curves["cora", "participation"].columns) == [0.0, 0.5, 0.9]
+    for method, areas in AREAS.items():
+        own = found.table.loc[method]
+        for condition, area in areas.items():
+            assert found.areas.loc[(method, 0), ("cora", condition)] == pytest.approx(area)
+            assert own[condition] == pytest.approx(area - 0.1)
+            assert own[f"{condition} loss"] == pytest.approx(CURVES[method][()] - area)
+        assert own["area"] == pytest.approx(sum(areas.values()) / 2 - 0.1)
+        assert own["std"] == pytest.approx(0.1 / 2**0.5)
+        assert own["plain"] == pytest.approx(CURVES[method][()] - 0.1)
+    assert list(found.table.index) == ["frail", "sturdy"]  # 0.644 and 0.600
+
+
+def test_who_lacks_a_run_has_no_area_and_a_condition_of_two_strengths_no_curve(made: SimpleNamespace) -> None:
+    lacking = [row for row in rows(made) if (row.method, row.seed) != ("sturdy", 1) or "label" not in row.training]
+    found = Standings(made.board(lacking, "stress")).robustness
+    assert set(found.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
+    assert list(found.table.index) == ["frail"]
+    short = [row for row in rows(made) if '"label_noise": 0.2' not in row.training]
+    assert Standings(made.board(short, "stress")).robustness.conditions == ["participation"]
+    assert Standings(made.board(made.demo())).robustness.table.empty
+
+
+def test_the_sheet_says_area_and_loss_and_marks_the_best(made: SimpleNamespace) -> None:
+    sheet = robustness_sheet(Standings(made.board(rows(made), "stress")))
+    assert sheet.titles == ["Method", "Area, %", "Plain, %", "Label noise", "Participation"]
+    frail, sturdy = sheet.lines
+    assert [cell.mark for cell in frail.cells] == ["", "best", "best", "", "best"]
+    assert [cell.mark for cell in sturdy.cells] == ["", "", "", "best", ""]
+    assert frail.cells[3].text == "53.33 (-21.7)"
+    assert "sturdy" in markdown(sheet)
+
+
+def test_what_is_drawn_are_means_and_deviations_over_seeds(made: SimpleNamespace) -> None:
+    standings = Standings(made.board(rows(made), "stress"))
+    found = figure.data(standings)
+    assert found is not None
+    noise, absence = found["panels"]
+    assert (noise["task"], noise["condition"], noise["strengths"]) == ("cora", "label_noise", [0.0, 0.2, 0.6])
+    assert absence["strengths"] == [0.0, 0.5, 0.9]
+    (frail, _) = noise["lines"]
+    assert frail["mean"] == pytest.approx([0.75, 0.65, 0.25])
+    assert frail["std"] == pytest.approx([0.1 / 2**0.5] * 3)
+    (plot,) = (plot for plot in found_figures(standings) if plot.file == "robustness.png")
+    assert plot.png(found) == plot.png(found)
+    assert figure.data(Standings(made.board(made.demo()))) is None
+
+
+def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(
+    made: SimpleNamespace, tmp_path: Path
+) -> None:
+    folder = made.write(tmp_path / "results", rows(made))
+    report = build.make(folder, None)
+    names = {path.name for path in report.texts if path.parent.name == "tables"}
+    assert names == {f"{slug('cora (plain)')}.md", f"{slug('cora (plain)')}.csv", "robustness.csv"}
+    text = report.texts[folder / "LEADERBOARD.md"]
+    assert "### How scores fall" in text
+    assert "stress/tables/robustness.csv" in text
+    points = list(csv.DictReader(report.texts[folder / "stress" / "tables" / "robustness.csv"].splitlines()))
+    assert len(points) == 2 * 2 * 3  # methods, conditions, strengths
+    assert points[0] == {"task": "cora", "condition": "label_noise", "strength": "0", "method": "frail",
+                         "score": "0.75", "score_std": "0.0707107", "n": "2"}  # fmt: skip
+    assert (
+        curves_csv(Standings(made.board(rows(made), "stress")))
+        == report.texts[folder / "stress" / "tables" / "robustness.csv"]
+    )
