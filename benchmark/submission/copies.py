@@ -19,9 +19,8 @@ CURVES = "the curves"
 def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
     """Findings about fresh rows whose side files say what those of another cell say.
 
-    A cell may stand in several suites; and two settings that come to the same may, in different suites. Clustering has
-    few values and no validation: there it is a warning, about claimed rows. So it is of curves that are the same for a
-    reason that is known (`coincidence`), for that the run has taken place they cannot show.
+    A cell may stand in several suites; and two settings that come to the same may, in different suites. Of curves that
+    are the same for a reason that is known it is a warning, about claimed rows: they cannot show that a run took place.
     """
     first: dict[Hashable, Line] = {}
     for line in sorted(stored, key=lambda line: line in fresh):  # those that stand come first
@@ -30,17 +29,18 @@ def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], f
             if other.row.key == line.row.key or line not in fresh:
                 continue
             known = _reason(line, other) if what == CURVES else ""
-            judged = line.row.val is not None and not known
-            if judged or line in claimed:
+            if not known or line in claimed:
                 row = other.row
                 told = f"has {what} of {row.method} on {row.dataset}, seed {row.seed}"
                 told += f", as it may where {known}" if known else ""
-                findings.add(line.place, told, VERIFY if known else FIX, warning=not judged)
+                findings.add(line.place, told, VERIFY if known else FIX, warning=bool(known))
     _label_counts(stored, fresh, findings)
 
 
 def _reason(line: Line, other: Line) -> str:
     """Why two rows may have the same curves; empty where they may not."""
+    if line.row.val is None:
+        return "clusterings of few graphs are compared"
     return coincidence.reason(line.cell, other.cell) if line.cell and other.cell else ""
 
 
