@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from importlib.metadata import version
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 import fglbench
+from fglbench.benchmark.runner import execute, supervisor
 from fglbench.benchmark.runner.execute import explain
 from fglbench.benchmark.runner.plan import make_plan, with_data
 from fglbench.benchmark.runner.supervisor import Observer, record_missing
@@ -179,3 +184,41 @@ def test_an_error_is_its_type_message_and_place(error, told):
     with pytest.raises(type(error)) as caught:
         raise error
     assert explain(caught.value).partition(" (test_runner.py:")[0] == told
+
+
+@pytest.mark.parametrize(
+    ("error", "oom"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (OSError("Cannot allocate memory"), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("can't allocate memory"), False),
+    ],
+)
+def test_which_errors_are_a_lack_of_memory(error, oom):
+    assert execute._lacks_memory(error) is oom
+
+
+def test_a_run_begins_with_all_generators_seeded(monkeypatch):
+    drawn = []
+    draw = lambda *_, **__: drawn.append((random.random(), np.random.random(), float(torch.rand(()))))  # noqa: E731
+    monkeypatch.setattr(execute, "train", draw)
+    cell = next(cell for _, cell in select(Request(suites=("quick",), methods=("fedavg",))) if cell.seed == 1)
+    for _ in range(2):
+        execute._train(cell, None, None, None, torch.device("cpu"))
+    own = torch.Generator().manual_seed(1)
+    expected = random.Random(1).random(), np.random.RandomState(1).random(), float(torch.rand((), generator=own))
+    assert drawn == [expected, expected]
+
+
+def test_a_run_that_stops_leaves_no_worker_and_no_claim():
+    ended = []
+    run = object.__new__(supervisor._Run)
+    run.backend = SimpleNamespace(close=lambda: ended.append("backend"))
+    claim = SimpleNamespace(release=lambda: ended.append("claim"))
+    busy = SimpleNamespace(task=SimpleNamespace(claim=claim), worker=SimpleNamespace(kill=lambda: ended.append("busy")))
+    idle = SimpleNamespace(task=None, worker=SimpleNamespace(kill=lambda: ended.append("idle")))
+    run.seats = [busy, idle]
+    run.stop()
+    assert ended == ["claim", "busy", "idle", "backend"]

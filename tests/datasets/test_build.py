@@ -171,3 +171,16 @@ def test_clients_without_nodes_of_a_part_are_named_one_or_several() -> None:
     ]
     roles = SimpleNamespace(clients=clients)
     assert _notes(roles, "node") == ("client 1 has no training node", "clients 0, 1, 3 have no test node")  # type: ignore[arg-type]
+
+
+def test_the_hash_says_who_holds_which_node_in_which_part_of_the_split() -> None:
+    data = load("csbm")
+    federation = cut(data, "louvain", "ratio", 5, 0)
+    digest = hashlib.sha256()
+    for ids in parts_of(federation):
+        digest.update(b"%d;" % len(ids) + b"".join(int(node).to_bytes(8, "little") for node in ids))
+    role = np.full(data.graph.num_nodes(), -1, dtype=np.int8)
+    for number, part in enumerate(("train", "val", "test")):
+        role[federation.masks[part].numpy()] = number
+    digest.update(role.tobytes())
+    assert federation.partition_hash == digest.hexdigest()

@@ -345,3 +345,14 @@ def test_dirichlet_skew_falls_with_alpha() -> None:
 def test_dirichlet_gives_up_in_one_line() -> None:
     with pytest.raises(UserError, match="no draw in 1000 gave each of 3 clients 30 of 40"):
         PARTITIONS.build("label-dirichlet", {"minimum": 30})(graph_set((20, 20)), 3, 0)
+
+
+def test_every_seed_is_another_louvain(csbm: NodeData, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    plain = SknetLouvain.__init__
+    monkeypatch.setattr(
+        SknetLouvain, "__init__", lambda self, **said: (given.append(said["random_state"]), plain(self, **said))[1]
+    )
+    for seed in range(20):
+        PARTITIONS.build("louvain").communities(csbm, np.random.default_rng(seed))
+    assert given == [int(np.random.default_rng(seed).integers(2**31)) for seed in range(20)]

@@ -262,3 +262,13 @@ def test_cohorts_are_cut_by_what_is_stored(federation: Make, monkeypatch: pytest
     for bound, sizes in ((each * 1.01, [1] * 5), (each * 2.01, [2, 2, 1]), (each * 5.01, [5])):
         monkeypatch.setattr(exchange, "COHORT_BYTES", bound)
         assert [len(cohort) for cohort in start(world).cohorts] == sizes
+
+
+def test_weighted_sums_of_gradients() -> None:
+    """They have no shared rows: a client's untouched rows count as zero."""
+    _, _, touched = weights(5)
+    rows, share = torch.arange(10.0).view(5, 2), torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25])
+    expected = torch.zeros(4, 2)
+    for k in range(5):  # client k touches row k % 4
+        expected[k % 4] += share[k] * rows[k]
+    torch.testing.assert_close(ByRows(touched, rows).weighted_sum(share), expected)
