@@ -19,12 +19,16 @@ MACHINE = {
 }  # fmt: skip
 
 
+KINDS = {"node": "node classification", "graph": "graph clustering", "graph-classification": "graph classification"}
+
+
 def settings(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
     rows = board.rows
     seeds = spans(seed for own in board.expected.values() for seed in own) or "none"
+    kinds = " and ".join(KINDS[task] for task in sorted(rows["task"].unique())).capitalize()
     lines = [
-        f"- Suite {md(board.suite)}. {' and '.join(sorted(rows['task'].unique())).capitalize()} classification tasks: "
+        f"- Suite {md(board.suite)}. {kinds} tasks: "
         f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "
         f"{count(len(board.entrants), 'method')}, seeds {seeds}",
         f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
