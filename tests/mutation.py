@@ -40,7 +40,7 @@ TESTS = (  # what may notice
     "tests/tune/test_study.py", "tests/tune/test_tuned_suites.py", "tests/test_documents.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
-        "backends", "cheats", "code_version", "offspring", "runner", "cli",
+        "backends", "cheats", "code_version", "embeddings", "offspring", "runner", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced
