@@ -190,3 +190,19 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
     assert now == {**old, "method": {**old["method"], "of-my-own": ["mu"]}}
     founding.cache_clear()
     registered._registered.cache_clear()
+
+
+def test_what_is_made_on_demand_is_entered_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[dict[str, dict[str, list[str]]]] = []
+    monkeypatch.setattr(registered, "founding", lambda: {kind: {} for kind in founding()})
+    monkeypatch.setattr(registered, "write_founding", written.append)
+    monkeypatch.setattr(registered, "write_atomically", lambda *_: None)
+    cell = (
+        load_suite("clustering")
+        .cells()[0]
+        .model_copy(update={"dataset": Choice(name="tu:MUTAG", params={"features": "labels"})})
+    )
+    new = registered.register([cell.row("custom", status="failed", error="none", started="", environment="")])
+    assert "dataset tu" in new and "method one-cluster" in new
+    (names,) = written
+    assert list(names["dataset"]) == ["tu"] and "features" in names["dataset"]["tu"]
