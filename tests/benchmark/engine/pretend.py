@@ -12,11 +12,12 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch import library
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
 aten = torch.ops.aten
-LIBRARY = torch.library.Library("aten", "IMPL")
+KERNELS = library.Library("aten", "IMPL")
 NAME = "pretend"
 # Copies between devices, and an index of the host on a tensor of the device: what may meet on two devices.
 CROSSING = (aten._to_copy.default, aten.copy_.default, aten.index.Tensor, aten.index_put_.default,
@@ -30,7 +31,7 @@ def device() -> torch.device:
 
     _setup_privateuseone_for_python_backend(NAME)
     for operator in ("empty.memory_format", "empty_strided", "copy_", "_to_copy"):
-        LIBRARY.impl(operator, partial(_called, getattr(aten, operator.split(".")[0])), "PrivateUse1")
+        KERNELS.impl(operator, partial(_called, getattr(aten, operator.split(".")[0])), "PrivateUse1")
     return torch.device(NAME, 0)
 
 
