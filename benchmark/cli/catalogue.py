@@ -118,8 +118,9 @@ def show(
 
 def _uploads(cls: type[Method]) -> str:
     """What its clients send to the server: by the table of the package's own methods, or by a dry run."""
-    from ..contract.crossing import kinds, stored
+    from ..contract.crossing import kinds
     from ..engine import METHODS
+    from ..suites.uploads import stored
 
     if METHODS.is_own(cls):
         return stored()[cls.name]

@@ -14,11 +14,9 @@ from ..engine import METHODS, Cohort, Method, Step, Tree
 from ..engine.exchange import Exchange
 from ..engine.messages import leaves
 from ..engine.privacy import KINDS, kind_of
-from ..suites.uploads import FILE, stored
+from ..suites.uploads import FILE
 from .recording import record
 from .verdicts import Inapplicable, fitting
-
-__all__ = ["FILE", "Crossing", "crossings", "kinds", "stored", "table", "write"]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...datasets.federation import Federation, GraphClient
+from ...datasets.federation import Federation
 from ...metrics import CURVES, METRICS
 from ..engine import METHODS, Method, Outcome, Skip, TrainConfig, train
 from ..engine.train import begin
@@ -27,7 +27,7 @@ from .secrecy_checks import (
     sees_no_hidden_label,
     stays_local,
 )
-from .trial import Trial, graph_federation, labelled_graphs, node_federation, real_trial, trials
+from .trial import Trial, graph_federation, labelled_graphs, node_federation, real_trial, scored_labels, trials
 from .verdicts import (
     ContractError,
     Inapplicable,
@@ -99,12 +99,7 @@ def learns(method: Method) -> None:
 
 def _guessing(federation: Federation) -> float:
     """Accuracy of naming each client's most frequent class, a mean over clients."""
-    labels = [
-        client.label[client.masks["test"]]
-        if isinstance(client, GraphClient)
-        else client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
-        for client in federation.clients
-    ]
+    labels = [scored_labels(client) for client in federation.clients]
     return sum(float(label.bincount().max() / len(label)) for label in labels) / len(labels)
 
 

@@ -15,7 +15,7 @@ from .altered import drawn, perturbed, relabelled
 from .gradients import observed
 from .reach import memory
 from .recording import Wrap
-from .trial import Trial, fresh_trial
+from .trial import Trial, fresh_trial, scored_labels
 from .verdicts import ContractError, Inapplicable, compare, demand, difference, fitting, guarded_run, plain_run, refusal
 
 
@@ -154,8 +154,5 @@ def _scored(federation: Federation) -> int:
     """Nodes or graphs that are scored: those of the client that has fewest count for as much as all others'."""
     if not federation.masks:
         return len(federation.whole.label)
-    held = [
-        int((own.graph.ndata["test_mask"] if isinstance(own, NodeClient) else own.masks["test"]).sum())
-        for own in federation.clients
-    ]
+    held = [len(scored_labels(own)) for own in federation.clients]
     return len(held) * max(1, min(held))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeData
+from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
 from ...datasets.sources import obtain
 from ..engine import TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
@@ -114,6 +114,13 @@ def rings_and_trees(count: int) -> GraphSetData:
         graphs.append(graph)
         label.append(i % 2)
     return GraphSetData("rings and trees", graphs, torch.tensor(label), 2, "generated", "generated", synthetic=True)
+
+
+def scored_labels(client: NodeClient | GraphClient) -> torch.Tensor:
+    """(n,) the labels of a client's test nodes, or graphs."""
+    if isinstance(client, GraphClient):
+        return client.label[client.masks["test"]]
+    return client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
 
 
 def real_trial(*, near: bool = False) -> Trial:

@@ -9,6 +9,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.contract import crossing
 from fglbench.benchmark.engine import Cohort, Tree
 from fglbench.benchmark.engine.privacy import KINDS
+from fglbench.benchmark.suites.uploads import stored
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
@@ -16,12 +17,12 @@ OWN = [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))]
 
 
 def test_the_table_has_every_method_and_what_it_really_uploads() -> None:
-    assert crossing.stored() == dict(crossing.table())
-    assert list(crossing.stored()) == OWN
+    assert stored() == dict(crossing.table())
+    assert list(stored()) == OWN
 
 
 def test_every_name_of_an_upload_is_said_in_a_word() -> None:
-    unknown = {what for own in crossing.stored().values() for what in own.split(", ")} - set(KINDS.values())
+    unknown = {what for own in stored().values() for what in own.split(", ")} - set(KINDS.values())
     assert unknown == {"nothing"}
 
 
