@@ -63,15 +63,15 @@ class GCFL(LocalTraining):
     def server(self, server: Server, uploads: Tree) -> Download:
         there, models, sent = server.participants, uploads["model"], server.state["sent"]
         moved = torch.cat([(models[name] - sent[name][there]).flatten(1) for name in sent], 1)
-        self.observe(server, uploads)
+        self.observe(server, uploads, moved)
         server.state["clusters"] = [
             part for cluster in server.state["clusters"] for part in self.parted(server, cluster, moved)
         ]
         server.state["sent"] = self.clusterwise(server, models)
         return Each({"model": server.state["sent"]}, range(server.clients))
 
-    def observe(self, server: Server, uploads: Tree) -> None:
-        """What the server remembers of a round; nothing."""
+    def observe(self, server: Server, uploads: Tree, moved: torch.Tensor) -> None:
+        """What the server remembers of a round; nothing. moved: (participants, c) the updates D."""
 
     def parted(self, server: Server, cluster: list[int], moved: torch.Tensor) -> list[list[int]]:
         """The cluster, or the two that it falls into. moved: (participants, c) the updates D."""
@@ -143,13 +143,9 @@ class GCFLPlus(GCFL):
         cohort.fit(self.local_loss, adjust=watched)
         return {"model": cohort.params} | ({"norm": last.unsqueeze(1)} if self.series == "gradient" else {})
 
-    def observe(self, server: Server, uploads: Tree) -> None:
-        there, models, sent = server.participants, uploads["model"], server.state["sent"]
-        if self.series == "gradient":
-            norms = uploads["norm"].squeeze(1)
-        else:
-            norms = torch.cat([(models[name] - sent[name][there]).flatten(1) for name in sent], 1).norm(dim=1)
-        for client, norm in zip(there, norms.tolist(), strict=True):
+    def observe(self, server: Server, uploads: Tree, moved: torch.Tensor) -> None:
+        norms = uploads["norm"].squeeze(1) if self.series == "gradient" else moved.norm(dim=1)
+        for client, norm in zip(server.participants, norms.tolist(), strict=True):
             server.state["series"][client].append(norm)
 
     def likeness(self, server: Server, cluster: list[int], moved: torch.Tensor) -> np.ndarray | None:
