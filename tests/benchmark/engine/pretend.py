@@ -30,6 +30,8 @@ def device() -> torch.device:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend(NAME)
+    # It is the process's accelerator from here on, which checkpoints ask for its types of mixed precision: none.
+    getattr(torch, NAME).get_amp_supported_dtype = list
     for operator in ("empty.memory_format", "empty_strided", "copy_", "_to_copy"):
         KERNELS.impl(operator, partial(_called, getattr(aten, operator.split(".")[0])), "PrivateUse1")
     return torch.device(NAME, 0)
