@@ -155,4 +155,4 @@ def test_sets_of_graphs_that_are_classified_have_validation() -> None:
     assert scaffold.cell.task == gcfl.cell.task == "graph-classification"
     assert (scaffold.sizes, scaffold.rungs) == (gcfl.sizes, gcfl.rungs)
     rates = next(own for own in scaffold.dimensions if own.name == "method.lr")
-    assert rates.default == '{"lr":0.001}' and rates.default in rates.choices  # the suite's, which its field's range lacks
+    assert rates.default == '{"lr":0.001}' and rates.default in rates.choices  # the suite's own, out of the range
