@@ -101,6 +101,7 @@ def test_every_ending_is_a_row_that_says_so(troubled):
     assert ending.pop("fedavg") == ("ok", "")
     assert ending.pop("t-killed") == ("failed", "the worker was killed by SIGKILL, twice")
     assert ending.pop("t-killed-once") == ("ok", "")
+    assert len([line for line in done.stdout.splitlines() if "t-killed-once seed" in line]) == 1  # its second try
     assert ending["t-painted"][0] == "failed"
     assert ending["t-painted"][1].startswith("ValueError: red back xxx")
     assert ending.pop("t-painted")[1].isprintable()

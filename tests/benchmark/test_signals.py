@@ -164,3 +164,15 @@ def test_a_signal_waits_until_what_must_be_whole_is_done() -> None:
         with afterwards():
             signal.raise_signal(signal.SIGHUP)
     signal.signal(signal.SIGHUP, before)
+
+
+@POSIX
+def test_who_leaves_signals_to_the_driver_does_not_keep_them_waiting() -> None:
+    code = (
+        "import signal; from fglbench.benchmark.runner.interrupts import OF_TERMINALS, ignore; "
+        "signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINALS); ignore(); "
+        "print(signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(OF_TERMINALS), "
+        "{signal.getsignal(number) for number in OF_TERMINALS})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("set() {<Handlers.SIG_IGN")

@@ -133,9 +133,14 @@ def test_a_full_disk_costs_no_finished_row(store, monkeypatch):
     assert [row.key for row in store.rows("s")] == ["a"]
 
 
+def test_what_describes_a_machine_has_one_form():
+    assert stores.environment_text({"b": 1, "a": "x"}) == b'{\n  "a": "x",\n  "b": 1\n}\n'
+
+
 def test_an_unusable_folder_is_one_line_before_anything_runs(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write results to .*; use --results DIR"):
+    told = r"cannot write results to '[^']*': (Not a directory|File exists); use --results DIR"
+    with pytest.raises(UserError, match=told):
         Store(tmp_path / "file").prepare(["s"])
     with pytest.raises(UserError, match="no results folder"):
         load_results(tmp_path / "absent")

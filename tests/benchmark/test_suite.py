@@ -132,6 +132,7 @@ def test_a_method_may_set_its_own_training():
         ("[5, 10]", "[5, 0]", "made.yaml:8: cross.clients: input should be greater than or equal to 1, got 0"),
         ("[5, 10]", "[5, ten]", "made.yaml:8: cross.clients: input should be a valid integer, got 'ten'"),
         ("seeds: 2", "seeds: []", "made.yaml:14: cross.seeds: value should have at least 1 item"),
+        ("seeds: 2", "seeds: [-1]", "made.yaml:14: cross.seeds: input should be greater than or equal to 0, got -1"),
         ("[gcn, sage]]", "[gcn, sagee]]", "made.yaml:10: cross.backbones: unknown backbone 'sagee'; did you"),
         ("rounds: 7", "round: 7", "made.yaml:2: training: training: unknown parameter 'round'; did you mean 'rounds'?"),
         ("rounds: 7", "rounds: 0", "made.yaml:2: training: training: rounds: input should be greater"),

@@ -118,6 +118,13 @@ def test_a_graph_set_is_dealt_by_graph() -> None:
     assert described.clients["nodes"].sum() == sum(range(2, 11))
 
 
+def test_what_clients_share_is_the_mean_of_the_shares_of_all_pairs(square: NodeData) -> None:
+    assert describe(square, [np.arange(5)]).pairwise == 0
+    assert describe(square, [np.array([0, 1]), np.array([1, 2])]).pairwise == pytest.approx(1 / 3)
+    three = describe(square, [np.array([0, 1]), np.array([1, 2]), np.array([2, 3, 4])])
+    assert three.pairwise == pytest.approx((1 / 3 + 0 + 1 / 4) / 3)
+
+
 @pytest.fixture
 def square() -> NodeData:
     """A square 0-1-2-3 with a diagonal 0-2 and a lone node 4; classes 0, 0, 1, 1, 1."""

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.suites.selection import CUSTOM, Request, select
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.owndata import VARIABLE, announce
+from fglbench.datasets.owndata import VARIABLE, announce, content_of
 from fglbench.datasets.ownfiles import read
 from fglbench.datasets.ownraw import SHOWN
 from fglbench.registry import UserError
@@ -187,6 +187,15 @@ def test_many_mistakes_of_a_kind_are_counted(villages: Path) -> None:
     mistakes = read(villages)[1]
     assert len(mistakes) == SHOWN + 1
     assert mistakes[-1].endswith("(and 29 more of the kind)")
+
+
+def test_one_who_wants_the_content_hears_the_first_mistake_and_how_many_more(villages: Path) -> None:
+    (villages / "edges.csv").write_text("source,target\nann,zoe\n")
+    with pytest.raises(UserError, match=r"edges\.csv:2: node 'zoe' is not in nodes\.csv; [^(]*$"):
+        content_of(villages)
+    (villages / "edges.csv").write_text("source,target\nann,zoe\nyan,ann\nann,xia\n")
+    with pytest.raises(UserError, match=r"\(and 2 more mistakes\)$"):
+        content_of(villages)
 
 
 def test_run_tells_every_mistake_and_runs_nothing(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:

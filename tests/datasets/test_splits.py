@@ -184,6 +184,16 @@ def test_a_role_that_another_client_gave_counts() -> None:
         assert int(twice.whole[part].sum()) == int(mask.sum())
 
 
+def test_who_holds_more_training_nodes_than_its_share_by_others_gets_no_other() -> None:
+    data, spec = labelled((10,)), SPLITS.build("ratio", {"train": 0.5, "val": 0.25, "test": 0.25, "min_train": 0})
+    one, other = np.arange(4), np.arange(4, 8)
+    train = spec(data, [one, other], 0).whole["train"].nonzero().squeeze(1).numpy()
+    assert len(train) == 4
+    found = spec(data, [one, other, np.append(train, [8, 9])], 0).whole  # six nodes: three for training, and has four
+    assert found["train"].nonzero().squeeze(1).tolist() == train.tolist()
+    assert (found["val"] | found["test"])[[8, 9]].all()
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [

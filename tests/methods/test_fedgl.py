@@ -321,6 +321,9 @@ def test_skip_names_backbone_and_size(overlapping: Make) -> None:
     assert METHODS.build("fedgl").skip(world, [gcn]) is None
     large = replace(world, whole=replace(world.whole, label=torch.zeros(169_343, dtype=torch.int64)))
     assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(large, [gcn])
+    for nodes, fits in ((44_721, True), (44_722, False)):  # 2e9 pairs lie between
+        whole = replace(world.whole, label=torch.zeros(nodes, dtype=torch.int64))
+        assert (METHODS.build("fedgl").skip(replace(world, whole=whole), [gcn]) is None) == fits
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,15 @@ def test_a_cluster_of_which_somebody_is_missing_is_not_cut(labelled_sets: Make, 
     for number in range(1, 5):
         run.round(number)
     assert run.exchange.server.state["clusters"] == [[0, 1, 2, 3, 4]]
+
+
+def test_the_mean_that_has_to_be_still_is_over_clients() -> None:
+    method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 1.0, "warm_up": 0})
+    server: Any = SimpleNamespace(participants=[0, 1, 2], round=1)
+    against = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-2.0, -2.0]])  # their mean is 0, those of their entries are not
+    assert sorted(map(sorted, method.parted(server, [0, 1, 2], against))) == [[0, 1], [2]]
+    alike = torch.tensor([[3.0, -3.0], [3.0, -3.0], [3.0, -3.0]])  # the other way round
+    assert method.parted(server, [0, 1, 2], alike) == [[0, 1, 2]]
 
 
 def test_two_are_not_cut_and_still_ones_are_not_either(labelled_sets: Make, start: Callable[..., Any]) -> None:

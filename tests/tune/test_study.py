@@ -153,6 +153,8 @@ def test_sets_of_graphs_that_are_classified_have_validation() -> None:
     found = studies(Wanted("graph", methods=("scaffold", "gcfl"), datasets=("mutag",)))
     scaffold, gcfl = found["mutag"]
     assert scaffold.cell.task == gcfl.cell.task == "graph-classification"
+    (nodes,) = studies(Wanted("leaderboard", methods=("fedavg",), datasets=("cora",)))["cora"]
+    assert nodes.cell.task == "node"  # the split has labels there too
     assert (scaffold.sizes, scaffold.rungs) == (gcfl.sizes, gcfl.rungs)
     rates = next(own for own in scaffold.dimensions if own.name == "method.lr")
     assert rates.default == '{"lr":0.001}' and rates.default in rates.choices  # the suite's own, out of the range
