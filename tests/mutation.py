@@ -38,9 +38,10 @@ PINNED = ("tests/test_defaults.py", "tests/test_records.py")  # what a class say
 TESTS = (  # what may notice
     *PINNED, "tests/methods", "tests/benchmark/engine", "tests/datasets", "tests/report/test_statistics.py",
     "tests/tune/test_study.py", "tests/tune/test_tuned_suites.py", "tests/test_documents.py",
+    "tests/report/test_robustness.py", "tests/benchmark/submission/test_provenance.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
-        "backends", "cheats", "code_version", "embeddings", "offspring", "runner", "cli",
+        "backends", "cheats", "code_version", "embeddings", "gpus", "offspring", "reproduce", "runner", "signals", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced

@@ -148,6 +148,7 @@ def test_the_device_is_no_part_of_a_cell_but_of_its_row(
     plain, (digest, machine) = environment(1), environment(1, "cuda:0")
     assert digest != plain[0]
     assert (machine["gpu"], machine["gpu_memory_gib"]) == ("NVIDIA H100 80GB HBM3", 80)
+    assert 0 < machine["memory_gib"] < 2**15
     assert _short(machine)
     assert _short(plain[1])
     stamp, _ = stamped(1, "", "cuda:0")
