@@ -53,7 +53,7 @@ def rows(made: SimpleNamespace, dataset: str = "cora") -> list[Any]:
 
 
 def test_the_conditions_of_a_row_are_those_that_training_has() -> None:
-    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure"}
+    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure", "straggle"}
     plain = TrainConfig()
     assert {name: getattr(plain, name) for name in NEUTRAL} == dict(NEUTRAL)
     assert conditions(json.dumps(plain.model_dump(mode="json"))) == {}
