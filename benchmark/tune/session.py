@@ -12,7 +12,6 @@ import optuna
 from filelock import FileLock
 from optuna.storages.journal import JournalFileBackend
 
-from ...datasets import DATASETS
 from ...registry import UserError
 from ..runner.job import Job, Options, Store
 from ..runner.supervisor import Observer
@@ -49,7 +48,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     base, _ = narrow(suite.base(), Request(methods=wanted.methods, datasets=wanted.datasets, seeds=wanted.seeds[:1]))
     cells: dict[tuple[str, str], Cell] = {}
     for cell in base.cells():
-        if DATASETS.cls(cell.dataset.name).task != "node":
+        if cell.task == "graph":
             raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
         if wanted.rounds is not None:
             cell = Values(training={"rounds": wanted.rounds}).applied(cell)

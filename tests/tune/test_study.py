@@ -147,3 +147,12 @@ def test_what_cannot_be_tuned_is_one_line(study, method, values, told) -> None:
 def test_what_has_no_validation_is_refused() -> None:
     with pytest.raises(UserError, match="clustered without validation"):
         studies(Wanted("clustering"))
+
+
+def test_sets_of_graphs_that_are_classified_have_validation() -> None:
+    found = studies(Wanted("graph", methods=("scaffold", "gcfl"), datasets=("mutag",)))
+    scaffold, gcfl = found["mutag"]
+    assert scaffold.cell.task == gcfl.cell.task == "graph-classification"
+    assert (scaffold.sizes, scaffold.rungs) == (gcfl.sizes, gcfl.rungs)
+    rates = next(own for own in scaffold.dimensions if own.name == "method.lr")
+    assert rates.default == '{"lr":0.001}' and rates.default in rates.choices  # the suite's own, out of the range
