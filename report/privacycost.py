@@ -61,7 +61,7 @@ class PrivacyCost:
         for (task, entrant, clip), own in self.points.groupby([*PLACE, "clip"], sort=True):
             line = own[own["epsilon"] > 0].droplevel([*PLACE, "clip"])
             if len(line) >= LEAST:
-                found[str(task), str(entrant), float(clip)] = line
+                found[str(task), str(entrant), float(str(clip))] = line
         return found
 
     @cached_property
