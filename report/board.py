@@ -22,6 +22,7 @@ from ..benchmark.store.schema import COLUMNS, RULES, Row
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.headers import board_title
 from . import sweep
+from .axes import harder
 from .labels import TASK_COLUMNS, entrant_labels, task_labels
 
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
@@ -91,8 +92,9 @@ class Board:
 
     @cached_property
     def plain(self) -> Board:
-        """The board of the tasks under no stress condition; all of it where there are none, or no others."""
-        own = self.rows[self.rows["conditions"] == "{}"]
+        """The board of the tasks under no stress condition and, where a setting of the task is varied, at its mild end;
+        all of it where there are none, or no others."""
+        own = self.rows[(self.rows["conditions"] == "{}") & ~self.rows.index.isin(harder(self.rows))]
         return self if len(own) in (0, len(self.rows)) else replace(self, rows=own.reset_index(drop=True))
 
     @cached_property

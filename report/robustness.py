@@ -1,7 +1,9 @@
-"""How scores fall: curves of score against the strength of each stress condition, and the area under them.
+"""How scores fall: curves of score against the strength of each stress condition, or along a setting of the task that
+a board varies (the number of clients, label skew, homophily), and the area under them.
 
-The area under a curve is taken by the trapezoidal rule between strength 0, the plain task, and the greatest strength,
-and divided by this width: a mean score over strengths, in which no strength counts twice for lying near another.
+The area under a curve is taken by the trapezoidal rule between its ends, of a condition strength 0, the plain task, and
+the greatest strength, and divided by this width: a mean score, in which no point counts twice for lying near another.
+Along numbers of clients and alpha the width is that of their logarithms.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 from scipy.integrate import trapezoid
 
 from ..benchmark.store.conditions import strength
+from .axes import AXES, along, axis
 from .board import Board
 from .labels import parse, task_labels
 
@@ -28,8 +32,20 @@ class Robustness:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One line a run under at most one condition: `POINT` and score. A plain run is strength 0 of all conditions
-        that its task is tried under. task: its label without conditions."""
+        """One line a run on a curve: `POINT` and score. condition: or the axis of the task, whose value is then
+        `strength`. task: its label without them."""
+        own = [self._along(name) for name in AXES]
+        found = pd.concat([frame for frame in [self._conditions, *own] if len(frame)] or [self._conditions])
+        return found.sort_values(POINT, ignore_index=True)
+
+    def _along(self, name: str) -> pd.DataFrame:
+        rows = along(self.board.scored, AXES[name]).rename(columns={"value": "strength"})
+        return rows.assign(condition=name)[[*POINT, "score"]]
+
+    @cached_property
+    def _conditions(self) -> pd.DataFrame:
+        """The runs under at most one condition. A plain run is strength 0 of all conditions that its task is tried
+        under."""
         rows = self.board.scored
         tasks = task_labels(rows.assign(conditions="{}"))
         places = rows.assign(task=tasks)[["task", "entrant", "seed", "score", "conditions"]].to_dict("records")
@@ -48,7 +64,7 @@ class Robustness:
             for task, name in tried
             if task == place["task"]
         ]
-        return pd.DataFrame(plain + hard, columns=[*POINT, "score"]).sort_values(POINT, ignore_index=True)
+        return pd.DataFrame(plain + hard, columns=[*POINT, "score"])
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], pd.DataFrame]:
@@ -60,7 +76,8 @@ class Robustness:
             seeds = grid.index.get_level_values("seed").nunique()
             counts = whole.groupby(level="entrant").size()
             kept = whole[whole.index.get_level_values("entrant").isin(counts.index[counts == seeds])]
-            if len(kept) and 0.0 in kept.columns and len(kept.columns) >= LEAST:
+            begins = condition in AXES or 0.0 in kept.columns
+            if len(kept) and begins and len(kept.columns) >= LEAST:
                 found[str(task), str(condition)] = kept
         return found
 
@@ -71,13 +88,14 @@ class Robustness:
     @cached_property
     def areas(self) -> pd.DataFrame:
         """(entrant, seed) x (task, condition): the area under each curve; entrants that have all of them."""
-        found = {place: area(grid) for place, grid in self.curves.items()}
+        found = {place: area(grid, axis(place[1]).ratios) for place, grid in self.curves.items()}
         return pd.DataFrame(found).dropna() if found else pd.DataFrame()
 
     @cached_property
     def plain(self) -> pd.DataFrame:
-        """(entrant, seed) x (task, condition): the score at strength 0."""
-        return pd.DataFrame({place: grid[0.0] for place, grid in self.curves.items()}).reindex(self.areas.index)
+        """(entrant, seed) x (task, condition): the score at strength 0, or at the mild end of an axis."""
+        found = {place: grid[axis(place[1]).mildest(grid.columns)] for place, grid in self.curves.items()}
+        return pd.DataFrame(found).reindex(self.areas.index)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -100,9 +118,11 @@ class Robustness:
         return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
 
 
-def area(grid: pd.DataFrame) -> pd.Series:
-    """The area under each line of anything x strengths (columns, increasing), divided by the width."""
+def area(grid: pd.DataFrame, ratios: bool = False) -> pd.Series:
+    """The area under each line of anything x strengths (columns, increasing; ratios: their logarithms), divided by the
+    width."""
     strengths = grid.columns.to_numpy(dtype=float)
+    strengths = np.log(strengths) if ratios else strengths
     under = trapezoid(grid.to_numpy(dtype=float), strengths, axis=1)
     return pd.Series(under / (strengths[-1] - strengths[0]), index=grid.index)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from .axes import AXES
 from .sheet import Sheet, SheetCell, SheetColumn
 from .standings import Standings
 from .tables import METHOD, Entrant, lines_of
@@ -14,6 +15,16 @@ LEGEND = (
     "mean over datasets, in the second column over conditions too, with the standard deviation over seeds. In "
     "brackets: points less than without the condition."
 )
+ALONG = (
+    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area lies between "
+    "its least and its greatest value, of clients and alpha in logarithms; what is called plain, and without the "
+    "condition, is the mild end: fewest clients, greatest alpha, greatest homophily."
+)
+
+
+def legend(standings: Standings) -> str:
+    """What the sheet of a board shows."""
+    return LEGEND + ALONG if AXES.keys() & {*standings.robustness.conditions} else LEGEND
 
 
 def robustness_sheet(standings: Standings) -> Sheet:

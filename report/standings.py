@@ -10,6 +10,7 @@ import pandas as pd
 from .board import Board
 from .contest import Contest
 from .orders import Orders
+from .privacycost import PrivacyCost
 from .regimes import Regimes
 from .robustness import Robustness
 from .statistics import DECIMALS, bootstrap_mean, indistinguishable, ranks, wins
@@ -37,6 +38,10 @@ class Standings:
     @cached_property
     def robustness(self) -> Robustness:
         return Robustness(self.board)
+
+    @cached_property
+    def privacy(self) -> PrivacyCost:
+        return PrivacyCost(self.board)
 
     @cached_property
     def contest(self) -> Contest:

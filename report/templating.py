@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import answers, footing, gaps, orders, origins, regimes, robustsheet, tables
+from . import answers, footing, gaps, orders, origins, privacycost, regimes, robustsheet, tables
 from .markdown import markdown
 from .text import count, finite, literal, md, plain, slug
 
@@ -29,7 +29,7 @@ def environment(templates: Path, **options: Any) -> Environment:
     found.filters |= {"finite": finite, "plain": plain}
     found.globals |= {"gaps": gaps, "provenance": origins, "tables": tables}
     found.globals |= {"answers": answers, "footing": footing, "orders": orders, "regimes": regimes}
-    found.globals |= {"robustsheet": robustsheet}
+    found.globals |= {"privacycost": privacycost, "robustsheet": robustsheet}
     return found
 
 

@@ -21,7 +21,7 @@ from .backbones.convolutional import GCN, MLP, SGC
 from .backbones.neighbourhood import GAT, GIN, GraphSAGE
 from .backbones.orthogonal import OrthoGCN
 from .batch import Batch, Features, as_graph, collate
-from .cohort import STATISTICS, Cohort, is_statistic
+from .cohort import STATISTICS, Cohort, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed
 from .evaluate import Diverged
@@ -33,7 +33,7 @@ from .graphs.rows import GraphRows
 from .kernelsets import kernels
 from .lazy import Parts, in_parts
 from .messages import Download, Each, Leaf, Tree, transform
-from .method import METHODS, Arrangement, Common, Method, Phase, Server, Skip, Step, average
+from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
 from .network import Network
 from .ops import (
     SparseMatrix,

@@ -25,6 +25,10 @@ Adjust = Callable[["Cohort", Tensors], Tensors]
 STATISTICS = ("running_mean", "running_var")
 
 
+class Skip(Exception):
+    """A method does not apply to a federation; the message is the reason."""
+
+
 class Cohort:
     """K clients in one batch: data, models, private state, optimisers, random streams.
 
@@ -32,6 +36,7 @@ class Cohort:
     params: the clients' models, (K, ...). state: whatever a method keeps at its clients between rounds; a tree whose
     leaves have one entry a client. received: the last download, leaves (K, ...); shared: what `Step.shared` made of it.
     cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
+    epochs: of the round's local epochs, how many each client does, where some of them straggle; None: all do all.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Cohort:
         self.received: Tree = {}
         self.shared: Any = None
         self.cache: dict[str, Any] = {}
+        self.epochs: tuple[int, ...] | None = None
         self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
         self._optimisers: dict[str, StackedOptimiser] = {}
         self._parts: dict[tuple[int, ...], Cohort] = {}
@@ -107,7 +113,7 @@ class Cohort:
         self.params = self.network.put(self.params, positions, part.params)
         self.state = self.network.put(self.state, positions, part.state)
         for name, optimiser in part._optimisers.items():
-            mine = self.optimiser(name)
+            mine = self._optimiser(name)
             mine.state = self.network.put(mine.state, positions, optimiser.state)
             mine.steps = self.network.put(mine.steps, positions, optimiser.steps)
 
@@ -146,9 +152,12 @@ class Cohort:
         return slice(None)
 
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
-        """(K, ...) what the steps of an epoch add up to, as the share of one: divided by each client's steps an epoch,
-        here one."""
-        return value
+        """(K, ...) what all local epochs add up to, divided by their number, as the share of one step: divided by each
+        client's steps an epoch, here one. Who straggles has done so many fewer epochs."""
+        if self.epochs is None:
+            return value
+        done = torch.tensor(self.epochs, dtype=value.dtype) / self.config.local_epochs
+        return value / done.view(-1, *[1] * (value.dim() - 1))
 
     @property
     def inputs(self) -> Features | None:
@@ -163,6 +172,12 @@ class Cohort:
     # -- training ---------------------------------------------------------------------------------------------------
 
     def optimiser(self, name: str = "model") -> StackedOptimiser:
+        """For steps that a method takes itself. Skip where clients straggle, who would take them all."""
+        if self.epochs is not None:
+            raise Skip("its clients take optimiser steps outside of `Cohort.fit`, where nobody can straggle")
+        return self._optimiser(name)
+
+    def _optimiser(self, name: str) -> StackedOptimiser:
         return self._optimisers.setdefault(name, StackedOptimiser(self.config, clients=self.clients))
 
     def fit(
@@ -180,30 +195,53 @@ class Cohort:
         loss: cohort -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each gets
         exactly its own gradient. adjust: changes the gradients before the optimiser sees them (control variates).
         each_epoch: called at the start of every epoch.
+        Who straggles (`epochs`) does the first epochs with the others and stands still in the rest, of which it draws
+        all the same: what a client draws does not depend on who straggles, nor on who is in its cohort.
         Returns the last losses (K,).
         """
         trained = self.params if params is None else params
-        optimiser = self.optimiser(name)
+        optimiser = self._optimiser(name)
         if not self.config.keep_optimiser:
             optimiser.reset()
         losses = torch.zeros(len(self))
         for value in trained.values():
             value.requires_grad_(True)
         try:
-            for _ in range(self.config.local_epochs if epochs is None else epochs):
+            for epoch in range(count := self.config.local_epochs if epochs is None else epochs):
                 if each_epoch is not None:
                     each_epoch()
-                for active in self.steps():
-                    with section("objective"):
-                        losses = loss(self)
-                    grads = _gradients(losses, trained)
-                    optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
+                losses = self._epoch(loss, trained, optimiser, adjust, self._done(epoch, count))
         finally:
             for name, value in trained.items():
                 value.requires_grad_(False)
                 if isinstance(value, Lazy) and rows_of(value) is None:
                     self._looked_at.add(name)
         return losses.detach()
+
+    def _epoch(
+        self, loss: Loss, trained: Params, optimiser: StackedOptimiser, adjust: Adjust | None, done: list[int]
+    ) -> torch.Tensor:
+        """An epoch of `fit`; its last losses (K,). done: positions of clients that draw and stand still."""
+        losses, kept = torch.zeros(len(self)), _statistics(trained, done)
+        for active in self.steps():
+            with section("objective"):
+                losses = loss(self)
+            if done:  # no gradient, as of those who have no minibatch left
+                losses, active = losses.index_fill(0, torch.tensor(done), 0.0), self._others(active, done)
+            if active is None or active:
+                grads = _gradients(losses, trained)
+                optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
+        _restore(trained, done, kept)
+        return losses
+
+    def _done(self, epoch: int, count: int) -> list[int]:
+        """The positions of those who have done their share of `count` epochs before epoch `epoch` (0-based)."""
+        full = self.config.local_epochs
+        return [k for k, own in enumerate(self.epochs or ()) if epoch * full >= own * count]
+
+    def _others(self, active: list[int] | None, done: list[int]) -> list[int]:
+        """Of those who take a step, the ones that have not done their share."""
+        return [k for k in (range(len(self)) if active is None else active) if k not in done]
 
     def steps(self) -> Iterator[list[int] | None]:
         """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
@@ -228,6 +266,17 @@ def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
     """Of the sum of the losses, for the parameters that it depends on."""
     found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
     return {name: grad for name, grad in zip(params, found, strict=True) if grad is not None}
+
+
+def _statistics(params: Params, done: list[int]) -> Tensors:
+    """The running statistics of some clients, which a forward pass moves."""
+    return {name: value[done].detach().clone() for name, value in params.items() if done and is_statistic(name)}
+
+
+@torch.no_grad()
+def _restore(params: Params, done: list[int], values: Tensors) -> None:
+    for name, value in values.items():
+        params[name][done] = value
 
 
 def is_statistic(name: str) -> bool:

@@ -64,6 +64,12 @@ class TrainConfig(Stress):
         lt=1,
         description="probability that a client fails in a round: it gets and sends nothing, keeps its state",
     )
+    straggle: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a client straggles in a round: it does 1 to E of its local epochs, drawn evenly",
+    )
     dp_clip: float | None = Field(None, gt=0, description="clip each client's update to this 2-norm (privacy.py)")
     dp_noise: float = Field(
         0.0, ge=0, description="noise on the average, in units of the most that one client adds to it"

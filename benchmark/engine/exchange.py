@@ -16,7 +16,7 @@ import torch
 from ...datasets.federation import Federation, GraphClient, NodeClient
 from . import lazy
 from .backbones import Backbone, Params
-from .cohort import Cohort
+from .cohort import Cohort, Skip
 from .config import TrainConfig
 from .device import settle
 from .evaluate import Evaluator, Models
@@ -94,6 +94,8 @@ TASKS = {
 class Exchange:
     """The clients (as cohorts), the server, and the messages between them."""
 
+    _epochs: list[int] | None = None  # of each client in this round; None: all that there are
+
     def __init__(
         self,
         method: Method,
@@ -126,7 +128,7 @@ class Exchange:
         ]  # fmt: skip
         self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
         self.seconds = 0.0
-        self._draw, self._fate = stream(seed, "participation"), stream(seed, "failure")
+        self._draw, self._fate, self._pace = (stream(seed, of) for of in ("participation", "failure", "straggle"))
         self.privacy = Privacy(config, self.server)
         for cohort in self.cohorts:
             method.prepare(cohort)
@@ -140,6 +142,7 @@ class Exchange:
         start = time.perf_counter()
         self.server.round = number
         chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
+        self._epochs = None if phase.everyone else self._finished()
         for step in phase.steps if chosen else ():  # a round in which everyone fails changes nothing
             self._step(step, chosen)
         settle()
@@ -158,6 +161,18 @@ class Exchange:
             return chosen
         fails = self._fate.random(self.server.clients) < self.config.failure
         return [client for client in chosen if not fails[client]]
+
+    def _finished(self) -> list[int] | None:
+        """The local epochs that each client does in this round: all, or of one that straggles 1 to all, drawn evenly
+        (Li et al., MLSys 2020, systems heterogeneity). A greater probability makes more stragglers of the same draws.
+        """
+        if not self.config.straggle:
+            return None
+        full, clients = self.config.local_epochs, self.server.clients
+        if full == 1:
+            raise Skip("a client that straggles does at least one local epoch, and there is one")
+        late, fewer = self._pace.random(clients) < self.config.straggle, self._pace.integers(1, full + 1, clients)
+        return [int(n) if slow else full for slow, n in zip(late, fewer, strict=True)]
 
     def _step(self, step: Step, chosen: list[int]) -> None:
         self.server.participants = chosen
@@ -178,10 +193,11 @@ class Exchange:
             self._count(self.download_bytes, active, active.received)
             self._completed(active)
             active.shared = shared
+            active.epochs = tuple(self._epochs[client] for client in active.clients) if self._epochs else None
             with section("client half"):
                 upload = self._sent(active, step.client(active))
                 upload = self.privacy.clipped(upload, active.received, self._message)
-            active.shared = None
+            active.shared = active.epochs = None
             self._count(self.upload_bytes, active, upload)
             seal.close(upload, "an upload")
             uploads.append(upload)

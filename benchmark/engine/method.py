@@ -31,10 +31,6 @@ WHAT: dict[Goal, str] = {
 }  # fmt: skip
 
 
-class Skip(Exception):
-    """A method does not apply to a federation; the message is the reason."""
-
-
 @dataclass
 class Server:
     """What the server knows: public facts, who takes part in this round, and what the method keeps in `state`."""

@@ -19,9 +19,10 @@ import torch
 
 from ...registry import UserError
 from .backbones import Params
+from .cohort import Skip
 from .config import TrainConfig
 from .messages import Download, Each, Tree
-from .method import Server, Skip, average
+from .method import Server, average
 from .optim import sum_squares
 from .random import stream
 

@@ -16,11 +16,12 @@ from ...registry import UserError
 from . import ledger
 from .backbones import Backbone
 from .blind import blind
+from .cohort import Skip
 from .config import TrainConfig
 from .device import HOST, on, on_host
 from .evaluate import Diverged, Evaluator, Models, Scored
 from .exchange import TASKS, Exchange
-from .method import METHODS, Arrangement, Method, Skip
+from .method import METHODS, Arrangement, Method
 from .policy import Round, Selection
 
 OnRound = Callable[[int, dict[str, float]], None]
@@ -126,7 +127,7 @@ def _protocol(method: Method, config: TrainConfig) -> TrainConfig:
     """The training configuration the method runs with. It may not choose its own score."""
     own = method.protocol(config)
     scoring = ["score_model"] if method.task == "graph" else ["score_model", "score_on", "select_by"]
-    scoring += ["failure", "dp_clip", "dp_noise", "dp_delta", *Stress.model_fields]
+    scoring += ["failure", "straggle", "dp_clip", "dp_noise", "dp_delta", *Stress.model_fields]
     changed = [name for name in scoring if getattr(own, name) != getattr(config, name)]
     if changed:
         what = "how a run is scored, hindered and protected is the cell's"

@@ -15,6 +15,7 @@ NEUTRAL: Mapping[str, float] = {  # a condition -> the value at which it is none
     "missing_labels": 0.0,
     "participation": 1.0,
     "failure": 0.0,
+    "straggle": 0.0,
 }
 
 

@@ -12,6 +12,7 @@ FIGURES = (
     "cost",
     "label_distribution",
     "per_client",
+    "privacy",
     "rank_heatmap",
     "robustness",
     "sensitivity",

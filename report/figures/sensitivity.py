@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ..privacycost import NOISE
 from ..standings import Standings
 from .style import COLOURS, facets, legend_below, short
 
@@ -25,6 +26,8 @@ def data(standings: Standings) -> dict[str, Any] | None:
     """For each sweep the values of the parameter with mean and deviation of the score, and FedAvg's on that task."""
     board, panels = standings.board, []
     for sweep in board.sweeps:
+        if sweep.parameter == f"training.{NOISE}":
+            continue  # drawn against epsilon
         lines = [board.measures(sweep.task, entrant) for _, entrant in sweep.points]
         panels.append({
             "task": sweep.task,

@@ -1,4 +1,5 @@
-"""Score against the strength of each stress condition, a row of panels a condition and a panel a task."""
+"""Score against the strength of each stress condition, or along a setting of the task: a row of panels each, and in it
+a panel a task."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
+from ..axes import axis
 from ..standings import Standings
 from .style import facets, legend_below, looks, short
 
 CAPTION = (
     "Test score against the strength of a stress condition: mean over seeds, bars of one standard deviation, in order"
-    " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column."
+    " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column. Clients,"
+    " alpha (small: skewed labels) and homophily are settings of the task."
 )
 
 
@@ -44,6 +48,9 @@ def draw(found: dict[str, Any]) -> Figure:
         for line in panel["lines"]:
             mean, std, own = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
             axes.errorbar(panel["strengths"], mean, std, markersize=4, linewidth=1.2, elinewidth=0.7, capsize=2, **own)
+        if axis(panel["condition"]).ratios:
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(panel["strengths"], [f"{value:g}" for value in panel["strengths"]])
     for column in range(across):  # one scale a task, so that what hardly falls looks so
         limits = [axes.get_ylim() for axes in grid[column::across]]

@@ -16,7 +16,7 @@ from fglbench.datasets.stress import Stress
 from fglbench.report import build
 from fglbench.report.figures import found_figures, stress_curves as figure
 from fglbench.report.markdown import markdown
-from fglbench.report.robustsheet import curves_csv, robustness_sheet
+from fglbench.report.robustsheet import curves_csv, legend, robustness_sheet
 from fglbench.report.standings import Standings
 from fglbench.report.text import slug
 
@@ -53,7 +53,7 @@ def rows(made: SimpleNamespace, dataset: str = "cora") -> list[Any]:
 
 
 def test_the_conditions_of_a_row_are_those_that_training_has() -> None:
-    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure"}
+    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure", "straggle"}
     plain = TrainConfig()
     assert {name: getattr(plain, name) for name in NEUTRAL} == dict(NEUTRAL)
     assert conditions(json.dumps(plain.model_dump(mode="json"))) == {}
@@ -157,3 +157,77 @@ def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(
         curves_csv(Standings(made.board(rows(made), "stress")))
         == report.texts[folder / "stress" / "tables" / "robustness.csv"]
     )
+
+
+# clients -> score of seed 0, on a curve that falls; alpha and homophily -> the same, mild where they are great
+ALONG = {5: 0.8, 10: 0.7, 40: 0.5, 80: 0.4}
+SKEW = {0.1: 0.5, 1.0: 0.6, 10.0: 0.8, 100.0: 0.7}
+
+
+def cut(made: SimpleNamespace, dataset: str, score: float, seed: int = 0, method: str = "fedavg", **more: Any) -> Any:
+    return made.row(dataset, method, seed, score, suite="stress", **more)
+
+
+def tasks_of(made: SimpleNamespace) -> list[Any]:
+    """Both axes on one dataset, two seeds 0.1 apart; and three homophilies of another, which are no curve."""
+    by_clients = [cut(made, "cora", s - 0.1 * seed, seed, clients=k) for k, s in ALONG.items() for seed in (0, 1)]
+    by_alpha = [
+        cut(made, "cora", s - 0.1 * seed, seed, partition="label-dirichlet", partition_params=f'{{"alpha":{alpha}}}')
+        for alpha, s in SKEW.items()
+        for seed in (0, 1)
+    ]
+    few = [
+        cut(made, "csbm", 0.5, seed, dataset_params=f'{{"homophily":{homophily}}}')
+        for homophily in (0.1, 0.5, 0.9)
+        for seed in (0, 1)
+    ]
+    return [*by_clients, *by_alpha, *few]
+
+
+def test_settings_of_the_task_have_curves_too(made: SimpleNamespace) -> None:
+    """Areas by hand over log2 of the clients, of widths 1, 2 and 1, and over log10 of alpha, of widths 1."""
+    board = made.board(tasks_of(made), "stress")
+    found = Standings(board).robustness
+    assert list(found.curves) == [("cora", "alpha"), ("cora", "clients")]
+    assert list(found.curves["cora", "clients"].columns) == [5, 10, 40, 80]
+    (own,) = found.table.to_dict("records")
+    clients = (0.75 * 1 + 0.6 * 2 + 0.45 * 1) / 4 - 0.05
+    alpha = (0.55 + 0.7 + 0.75) / 3 - 0.05
+    assert own["clients"] == pytest.approx(clients)
+    assert own["alpha"] == pytest.approx(alpha)
+    assert own["area"] == pytest.approx((clients + alpha) / 2)
+    assert own["clients loss"] == pytest.approx(0.75 - clients)  # fewest clients are the mild end
+    assert own["alpha loss"] == pytest.approx(0.65 - alpha)  # and the greatest alpha, though it is not the best
+    assert own["plain"] == pytest.approx(0.7)
+
+
+def test_panels_a_task_show_the_mild_ends_and_what_lies_on_no_axis(made: SimpleNamespace) -> None:
+    shown = made.board(tasks_of(made), "stress").plain.rows
+    by_clients, by_alpha = ("cora", 5, '{"resolution":1.0}'), ("cora", 10, '{"alpha":100.0}')
+    others = ("csbm", 10, '{"resolution":1.0}')
+    found = shown[["dataset", "clients", "partition_params"]].itertuples(index=False, name=None)
+    assert sorted(found) == [by_clients] * 2 + [by_alpha] * 2 + [others] * 6
+
+
+def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis(made: SimpleNamespace) -> None:
+    rows = [cut(made, "csbm", s, dataset_params=f'{{"homophily":{h}}}') for h, s in
+            {0.1: 0.2, 0.3: 0.4, 0.5: 0.6, 0.9: 1.0}.items()]  # fmt: skip
+    standings = Standings(made.board(rows, "stress"))
+    assert standings.robustness.table.loc["fedavg", "homophily"] == pytest.approx(0.6)
+    assert "homophily" in robustness_sheet(standings).titles[-1].lower()
+    assert "mild end" in legend(standings)
+    assert "mild end" not in legend(Standings(made.board(tasks_of(made)[:2], "stress")))
+
+
+def test_axes_of_ratios_are_drawn_in_logarithms(made: SimpleNamespace) -> None:
+    found = figure.data(Standings(made.board(tasks_of(made), "stress")))
+    assert found is not None
+    assert [axes.get_xscale() for axes in figure.draw(found).axes] == ["log", "log"]
+    noise = figure.data(Standings(made.board(rows(made), "stress")))
+    assert noise is not None
+    assert {axes.get_xscale() for axes in figure.draw(noise).axes} == {"linear"}
+
+
+def test_runs_under_a_condition_are_on_no_axis(made: SimpleNamespace) -> None:
+    hard = [run(made, "cora", "frail", 0, 0.5, ("label_noise", 0.2), clients=k) for k in ALONG]
+    assert Standings(made.board(hard, "stress")).robustness.points["condition"].unique().tolist() == ["label_noise"]

@@ -63,6 +63,7 @@ class LabelledGraphCohort(Cohort):
         return self._at
 
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
+        value = super().of_a_step(value)
         many = [max(1, len(cut(own, self.config.batch_size))) for own in self._trained]
         return value / torch.tensor(many, dtype=value.dtype).view(-1, *[1] * (value.dim() - 1))
 

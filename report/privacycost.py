@@ -1,0 +1,112 @@
+"""What client-level privacy costs: the score by the epsilon that a run spent, beside the same method without it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+
+from .board import Board
+from .labels import entrant_labels, parse
+from .regimes import ALONE
+from .sheet import Sheet, SheetCell, SheetColumn, SheetLine
+from .text import ABSENT, finite, mean_std, plain, slug
+
+LEAST = 3  # amounts of noise that make a curve
+NOISE, CLIP = "dp_noise", "dp_clip"  # of the training configuration
+SETTINGS = (NOISE, CLIP, "dp_delta")
+PLACE = ["task", "entrant"]
+LEGEND = (
+    "Mean and standard deviation of the score over seeds, in percent, without privacy, under the clip alone, and with "
+    "growing noise (in units of what one client can add to the average); in brackets epsilon, the mean over seeds. "
+    "Without noise nothing is private. `local` sends nothing."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivacyCost:
+    """The curves of a board; there are none on most boards."""
+
+    board: Board
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Indexed (task, entrant, clip, noise): score, std (over seeds) and epsilon. entrant: its name without these
+        settings; clip: 0 for a run without any, epsilon: NaN without noise."""
+        rows = self.board.scored
+        asked = [parse(text) or {} for text in rows["training"]]
+        rest = [json.dumps({name: own[name] for name in own if name not in SETTINGS}, sort_keys=True) for own in asked]
+        told = pd.DataFrame({
+            "task": rows["task_label"],
+            "entrant": entrant_labels(rows.assign(training=rest), rows["task_label"]),
+            "clip": [_number(own.get(CLIP)) for own in asked],
+            "noise": [_number(own.get(NOISE)) for own in asked],
+            "epsilon": pd.to_numeric(rows["dp_epsilon"]),
+            "score": rows["score"],
+        })  # fmt: skip
+        grouped = told.groupby([*PLACE, "clip", "noise"], sort=True)
+        return pd.DataFrame({
+            "score": grouped["score"].mean(),
+            "std": grouped["score"].std(ddof=1).fillna(0.0),
+            "epsilon": grouped["epsilon"].mean(),
+        })  # fmt: skip
+
+    @cached_property
+    def curves(self) -> dict[tuple[str, str, float], pd.DataFrame]:
+        """(task, entrant, clip) -> noise: score, std, epsilon, of at least LEAST amounts of noise."""
+        found = {}
+        for (task, entrant, clip), own in self.points.groupby([*PLACE, "clip"], sort=True):
+            line = own[own["epsilon"] > 0].droplevel([*PLACE, "clip"])
+            if len(line) >= LEAST:
+                found[str(task), str(entrant), float(str(clip))] = line
+        return found
+
+    @cached_property
+    def shown(self) -> list[tuple[str, str, float]]:
+        """The curves, and of each of their tasks those who train alone, under no clip."""
+        tasks = {task for task, _, _ in self.curves}
+        alone = [(task, ALONE, 0.0) for task in tasks if (task, ALONE, 0.0, 0.0) in self.points.index]
+        return sorted({*self.curves, *alone})
+
+    def level(self, task: str, entrant: str, clip: float = 0.0) -> tuple[float, float]:
+        """Mean and deviation without noise, and without a clip or under it; NaN where that was not run."""
+        place = (task, entrant, clip, 0.0)
+        if place not in self.points.index:
+            return float("nan"), float("nan")
+        mean, std = self.points.loc[place, ["score", "std"]]
+        return float(mean), float(std)
+
+
+def privacy_sheet(cost: PrivacyCost) -> Sheet:
+    """A line a task and method: not private, clipped, and under every amount of noise."""
+    noises = sorted({noise for line in cost.curves.values() for noise in line.index})
+    several = len({clip for _, _, clip in cost.curves}) > 1
+    columns = [
+        SheetColumn("Task", lambda place: SheetCell(plain(place[0]), place[0]), "text"),
+        SheetColumn("Method", lambda place: SheetCell(plain(place[1]), place[1]), "method"),
+        *([SheetColumn("Clip", lambda place: SheetCell(f"{place[2]:g}" if place[2] else ABSENT, place[2]))] * several),
+        SheetColumn("Not private", lambda place: _scored(*cost.level(*place[:2])), falling=True),
+        SheetColumn("Clip alone", lambda place: _scored(*cost.level(*place)) if place[2] else _scored(), falling=True),
+        *(SheetColumn(f"Noise {noise:g}", partial(_noisy, cost, noise), falling=True) for noise in noises),
+    ]
+    lines = [SheetLine([column.cell(place) for column in columns], place[1], place[1]) for place in cost.shown]
+    return Sheet(f"privacy:{slug(cost.board.suite)}", f"Scores by epsilon on board {cost.board.suite}", columns, lines)
+
+
+def _noisy(cost: PrivacyCost, noise: float, place: tuple[str, str, float]) -> SheetCell:
+    line = cost.curves.get(place, pd.DataFrame())
+    return _scored(*line.loc[noise, ["score", "std", "epsilon"]]) if noise in line.index else _scored()
+
+
+def _scored(mean: float = np.nan, std: float = np.nan, epsilon: float = np.nan) -> SheetCell:
+    if not finite(mean):
+        return SheetCell(ABSENT)
+    return SheetCell(mean_std(mean, std) + (f" (ε {epsilon:.3g})" if finite(epsilon) else ""), mean)
+
+
+def _number(value: object) -> float:
+    """0 for a setting that a row has not."""
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,197 @@
+"""Clients that straggle: a part of the local epochs, as drawn by hand; everything else as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.contract.verdicts import fitting
+from fglbench.benchmark.engine import METHODS, Cohort, Skip, Tree, stream, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.train import begin
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.methods.fedavg import FedAvg
+
+NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # trials of one architecture
+EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
+
+
+def trial(place: int = NODES, **training: Any) -> Trial:
+    own = trials()[place]
+    return replace(own, config=own.config.model_copy(update={"rounds": ROUNDS, "local_epochs": EPOCHS, **training}))
+
+
+def paces(clients: int, share: float = SHARE, seed: int = 0) -> list[list[int]]:
+    """Each client's epochs in each round, drawn as it is written: who is late, and how far everyone would get."""
+    draw, found = stream(seed, "straggle"), []
+    for _ in range(ROUNDS):
+        late, fewer = draw.random(clients) < share, draw.integers(1, EPOCHS + 1, clients)
+        found.append([int(n) if slow else EPOCHS for slow, n in zip(late, fewer, strict=True)])
+    return found
+
+
+def same(a: Record, b: Record) -> bool:
+    pairs = list(zip(a.values, b.values, strict=True))
+    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddc", "fedproto", "fml"])
+def test_where_nobody_straggles_it_is_the_plain_method_bit_for_bit(name: str) -> None:
+    plain = record(METHODS.build(name), trial())
+    assert same(plain, record(METHODS.build(name), trial(straggle=0.0)))
+    assert same(plain, record(METHODS.build(name), trial(straggle=1e-12)))
+    assert not same(plain, record(METHODS.build(name), trial(straggle=0.9)))
+
+
+def test_the_draws_have_stragglers_of_every_pace() -> None:
+    assert {n for one in paces(4) for n in one} == {1, 2, 3}
+    fewer, more = np.array(paces(4, 0.3)), np.array(paces(4, 0.9))
+    assert (more <= fewer).all()
+    assert (more < fewer).any()
+
+
+def test_fedavg_is_what_a_loop_by_hand_gives() -> None:
+    """An MLP without dropout, plain SGD, each client on its own in plain torch; weights by nodes held."""
+    mlp = (BACKBONES.build("mlp", {"hidden": 8, "dropout": 0.0}),)
+    own = replace(trial(straggle=SHARE, optimiser="sgd", lr=0.3, weight_decay=0.01), backbones=mlp)
+    method = METHODS.build("fedavg")
+    exchange, _ = begin(own.federation, method, mlp, own.config, 0)
+    model = {name: value.clone() for name, value in exchange.server.initial_model().items()}
+    clients: list[Any] = list(own.federation.clients)
+    trains = [client.graph.ndata["train_mask"].bool() for client in clients]
+    sizes = torch.tensor([len(mask) if mask.any() else 0 for mask in trains], dtype=torch.float32)
+    for pace in paces(len(clients)):
+        models = [_trained(model, client, mask, n) for client, mask, n in zip(clients, trains, pace, strict=True)]
+        model = {name: sum(w * m[name] for w, m in zip(sizes / sizes.sum(), models, strict=True)) for name in model}
+    (phase,) = method.phases(exchange.config)
+    for number in range(ROUNDS):
+        exchange.round(phase, number + 1)
+    for name, value in exchange.server.state["model"].items():
+        torch.testing.assert_close(value, model[name], rtol=1e-4, atol=1e-6)
+
+
+def _trained(model: dict[str, torch.Tensor], client: Any, mask: torch.Tensor, epochs: int) -> dict[str, torch.Tensor]:
+    own = {name: value.clone().requires_grad_() for name, value in model.items()}
+    optimiser = torch.optim.SGD(own.values(), lr=0.3, weight_decay=0.01)
+    for _ in range(epochs if mask.any() else 0):
+        hidden = torch.relu(client.feat @ own["0.weight"] + own["0.bias"])
+        logits = (hidden @ own["1.weight"] + own["1.bias"])[mask]
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits, client.graph.ndata["label"][mask]).backward()
+        optimiser.step()
+    return {name: value.detach() for name, value in own.items()}
+
+
+def prepared(place: int, name: str, **training: Any) -> Cohort:
+    """A cohort of all clients with their first models."""
+    own = trial(place, **training)
+    exchange, _ = begin(own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients))
+    (cohort,) = exchange.cohorts
+    cohort.load({k: v.expand(len(cohort), *v.shape) for k, v in exchange.server.initial_model().items()})
+    cohort.received = {"model": dict(cohort.params)}
+    return cohort
+
+
+@pytest.mark.parametrize(("place", "name"), [(NODES, "fedavg"), (OVERLAP, "fedavg"), (SETS, "infograph-fedavg"),
+                                             (GRAPHS, "fedavg")])  # fmt: skip
+def test_a_straggler_has_the_model_of_its_last_epoch(place: int, name: str) -> None:
+    """With dropout, minibatches and running statistics: those who stop early have what all had at that time."""
+    method = METHODS.build(name)
+    many, pace = len(trial(place).federation.clients), [1, 3, 2, 1]
+    cohort = prepared(place, name)
+    cohort.epochs = tuple(pace[:many])
+    cohort.fit(method.local_loss)
+    for epochs in (1, 2, 3):
+        stopped = prepared(place, name)
+        stopped.fit(method.local_loss, epochs)
+        for key, value in stopped.params.items():
+            for k in (k for k in range(many) if pace[k] == epochs):
+                torch.testing.assert_close(cohort.params[key][k], value[k], rtol=1e-5, atol=1e-7, msg=f"{key} {k}")
+
+
+@pytest.mark.parametrize("place", [NODES, OVERLAP, GRAPHS])
+def test_it_does_not_matter_who_trains_together(place: int) -> None:
+    whole, single = (record(METHODS.build("fedavg"), trial(place, straggle=SHARE), cohort_size=k) for k in (4, 1))
+    alone = {(name, client): value for name, client, value in single.values}
+    for name, client, value in whole.values:
+        torch.testing.assert_close(value, alone[name, client], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", [NODES, GRAPHS])
+def test_scaffold_divides_by_the_steps_that_a_client_took(place: int) -> None:
+    """Round 1, all controls 0: c_k' = (x - y_k) / (steps lr), with minibatches a client's steps an epoch times its
+    epochs."""
+    own = trial(place, straggle=SHARE)
+    found = record(METHODS.build("scaffold", {"lr": 0.05}), own)
+    first = {(name, k): value for name, k, value in found.uploads if " round 1," in name}
+    cohort = prepared(place, "fedavg")
+    for k, epochs in enumerate(paces(len(cohort))[0]):
+        steps = epochs * _steps(cohort, k)
+        pairs = [(name, value) for (name, of), value in first.items() if of == k and "control" in name]
+        assert pairs
+        for name, control in pairs:
+            moved = first[name.replace("control", "model"), k]
+            torch.testing.assert_close(control, -moved / (steps * 0.05), rtol=1e-4, atol=1e-6)
+
+
+def _steps(cohort: Any, client: int) -> int:
+    """Minibatches of 8 training graphs, a last one of one graph joined to the one before; on nodes one step."""
+    if not hasattr(cohort, "stacked"):
+        return 1
+    count = int(cohort.members[client].masks["train"].sum())
+    return max(1, -(-count // 8) - (count % 8 == 1 and count > 1))
+
+
+def test_steps_are_counted_as_they_are_taken() -> None:
+    own = trial(straggle=SHARE)
+    outcome = train(own.federation, METHODS.build("fedavg"), own.backbones, own.config, 0)
+    assert outcome.optimiser_steps == np.array(paces(4)).sum(0).max()
+    assert outcome.budget_steps == ROUNDS * EPOCHS
+
+
+def test_one_local_epoch_cannot_be_cut() -> None:
+    with pytest.raises(Skip, match="at least one local epoch"):
+        record(METHODS.build("fedavg"), trial(straggle=0.5, local_epochs=1))
+
+
+class OwnLoop(FedAvg):
+    """Takes its step itself."""
+
+    def client(self, cohort: Cohort) -> Tree:
+        cohort.load(cohort.received["model"])
+        cohort.optimiser().step(cohort.params, {n: torch.ones_like(v) for n, v in cohort.params.items()})
+        return {"model": cohort.params}
+
+
+def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
+    record(OwnLoop(), trial())
+    with pytest.raises(Skip, match=r"outside of `Cohort\.fit`, where nobody can straggle"):
+        record(OwnLoop(), trial(straggle=0.5))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
+def test_every_method_goes_on(name: str) -> None:
+    method = METHODS.build(name)
+    if not method.trains:
+        pytest.skip("nothing is trained")
+    own = fitting(method)[0]
+    config = own.config.model_copy(update={"straggle": 0.5, "rounds": 3, "local_epochs": 2})
+    outcome = train(own.federation, method, own.backbones, config, 3)
+    assert outcome.score is not None
+
+
+def test_it_is_part_of_row_and_key_only_where_it_is_set() -> None:
+    plain = load_suite("quick").cells()[0]
+    fields = {name: getattr(plain, name) for name in Cell.model_fields}
+    late = Cell(**{**fields, "training": plain.training.model_copy(update={"straggle": 0.5})})
+    assert "straggle" not in json.loads(plain.training_json)
+    assert json.loads(late.training_json)["straggle"] == 0.5
+    assert Cell.of(late.row("quick", status="ok", started="", environment="")).key == late.key != plain.key
