@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...registry import UserError
 from . import options as given
 from .completion import completes
 from .options import Names, names
@@ -41,6 +42,7 @@ def verify(
     suite: given.Suites = None,
     dataset: OnDatasets = None,
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
     record: Record = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="who verifies, for --record")] = "",
     base: Annotated[Path, typer.Option("--base", metavar="DIR", help="results with the other methods' rows")] = RESULTS,
@@ -58,7 +60,10 @@ def verify(
     from ..submission import checks, rerun
     from .progress import Display
 
-    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), device=resolved(device))
+    where = {"backend": backend, "address": address, "device": resolved(device, backend)}
+    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), **where)
+    if backend == "ray" and (record or device != "cpu"):
+        raise UserError("a verdict names this machine: on Ray verify takes neither --record nor --device")
     if record is not None:
         rerun.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}
