@@ -27,20 +27,14 @@ Tuned = Annotated[
 
 def tune(
     suite: Tuned,
-    method: given.Methods = None,
-    dataset: given.Datasets = None,
+    method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,
     seeds: Annotated[str, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range")] = "100",
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
-    jobs: given.Jobs = None,
-    threads: given.Threads = 1,
-    timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None,
-    device: given.Device = "cpu",
-    backend: given.Backends = "processes",
-    address: given.Address = None,
-    rerun: given.Rerun = None,
-    dry_run: given.DryRun = False,
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
+    rerun: given.Rerun = None, dry_run: given.DryRun = False,
     results: given.Results = Path("results"),
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
@@ -48,7 +42,7 @@ def tune(
     report: Annotated[bool, typer.Option("--report", help="run nothing; a page and a figure of what is tuned")] = False,
     submitter: given.Submitter = "",
     plugin: given.Plugins = None,
-) -> int:
+) -> int:  # fmt: skip
     """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
 
     Each trial is a row in RESULTS/tuning; once interrupted, the same command goes on. What is chosen goes to the file
