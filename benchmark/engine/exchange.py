@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -91,6 +91,21 @@ TASKS = {
 }
 
 
+@dataclass
+class Turn:
+    """A client half that is due. place: of its step in the round, and of its cohort in the run. upload: what came."""
+
+    place: tuple[int, int]
+    step: Step
+    cohort: Cohort
+    upload: Tree = field(default_factory=dict)
+
+    def take(self) -> None:
+        """Run it by itself."""
+        with section("client half"):
+            self.upload = self.step.client(self.cohort)
+
+
 class Exchange:
     """The clients (as cohorts), the server, and the messages between them."""
 
@@ -138,12 +153,17 @@ class Exchange:
     def round(self, phase: Phase, number: int) -> None:
         """All steps of one round, with freshly drawn participants. number: 1-based."""
         start = time.perf_counter()
-        self.server.round = number
-        chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
-        for step in phase.steps if chosen else ():  # a round in which everyone fails changes nothing
-            self._step(step, chosen)
+        for turn in self.turns(phase, number):
+            turn.take()
         settle()
         self.seconds += time.perf_counter() - start
+
+    def turns(self, phase: Phase, number: int) -> Iterator[Turn]:
+        """The same, turn by turn: each is to be taken, by whoever asked for it, before the next is asked for."""
+        self.server.round = number
+        chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
+        for place, step in enumerate(phase.steps if chosen else ()):  # where everyone fails nothing changes
+            yield from self._step(step, chosen, place)
 
     def _participants(self) -> list[int]:
         clients = self.server.clients
@@ -159,7 +179,7 @@ class Exchange:
         fails = self._fate.random(self.server.clients) < self.config.failure
         return [client for client in chosen if not fails[client]]
 
-    def _step(self, step: Step, chosen: list[int]) -> None:
+    def _step(self, step: Step, chosen: list[int], place: int) -> Iterator[Turn]:
         self.server.participants = chosen
         if step.only is not None:
             acting = set(step.only(self.server))
@@ -168,7 +188,7 @@ class Exchange:
         seal.close(self._message, "a download")
         shared = self._shared(step) if chosen else None
         uploads: list[Tree] = []
-        for cohort in self.cohorts:
+        for number, cohort in enumerate(self.cohorts):
             positions = [p for p, client in enumerate(cohort.clients) if client in chosen]
             if not positions:
                 continue
@@ -178,8 +198,10 @@ class Exchange:
             self._count(self.download_bytes, active, active.received)
             self._completed(active)
             active.shared = shared
+            turn = Turn((place, number), step, active)
+            yield turn
             with section("client half"):
-                upload = self._sent(active, step.client(active))
+                upload = self._sent(active, turn.upload)
                 upload = self.privacy.clipped(upload, active.received, self._message)
             active.shared = None
             self._count(self.upload_bytes, active, upload)
