@@ -27,7 +27,8 @@ class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
     worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
     running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved` says;
-    of a worker, its own. A worker is handed them before it has imported anything, so they are defined here."""
+    of a worker, its own. fleet: run cells that differ in their seed as one program (None: on GPUs). A worker is handed
+    them before it has imported anything, so they are defined here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -39,6 +40,7 @@ class Options:
     backend: str = "processes"
     address: str | None = None
     device: str = "cpu"
+    fleet: bool | None = None
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -58,10 +60,12 @@ class Options:
 def main(pipe: Connection, log: str, options: Options) -> None:
     """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
 
-    It is told (RUN, suite, cell), and (KEEP, ...) with what `shipping.keep` takes. It says (READY, columns,
-    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place,
-    spent) for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
-    spent: a thread of the cell lives on. What the cell prints goes to the file `log`, as does the stack of a crash.
+    It is told (RUN, suite, cells), one or those of a fleet, and (KEEP, ...) with what `shipping.keep` takes. It says
+    (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, which cell, n, figures), and at last
+    (DONE, pickled rows, side files by place of each, spent). Rows are pickled apart, so that who only passes them on
+    need not import what they are made of. What is pickled of a fleet that failed is not a list of rows but the reason:
+    its cells are to be run one by one. spent: a thread of the cell lives on. What the cell prints goes to the file
+    `log`, as does the stack of a crash.
     """
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -73,7 +77,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
-    from .execute import FederationCache, execute
+    from .execute import FederationCache, execute, execute_together
     from .gpus import opened
     from .shipping import held, keep
     from .stamp import stamped
@@ -91,9 +95,15 @@ def main(pipe: Connection, log: str, options: Options) -> None:
             if word == KEEP:
                 keep(*values)
                 continue
-            (suite, cell), parcel = values, Parcel()
-            row = execute(cell, suite, parcel, federations, columns, partial(_tell, pipe), options.embeddings, device)
-            pipe.send((DONE, pickle.dumps(row), parcel.contents, bool(set(threading.enumerate()) - ours)))
+            suite, cells = values
+            parcels, how = [Parcel() for _ in cells], (federations, columns)
+            if len(cells) == 1:
+                tell = partial(_tell, pipe, 0)
+                made = [execute(cells[0], suite, parcels[0], *how, tell, options.embeddings, device)]
+            else:
+                made = execute_together(cells, suite, parcels, *how, partial(_tell, pipe), options.embeddings, device)
+            files = [parcel.contents for parcel in parcels]
+            pipe.send((DONE, pickle.dumps(made), files, bool(set(threading.enumerate()) - ours)))
 
 
 def _tell(pipe: Connection, *of_round: Any) -> None:
