@@ -92,7 +92,7 @@ TASKS = {
 
 
 @dataclass
-class Turn:
+class Half:
     """A client half that is due. place: of its step in the round, and of its cohort in the run. upload: what came."""
 
     place: tuple[int, int]
@@ -153,13 +153,13 @@ class Exchange:
     def round(self, phase: Phase, number: int) -> None:
         """All steps of one round, with freshly drawn participants. number: 1-based."""
         start = time.perf_counter()
-        for turn in self.turns(phase, number):
-            turn.take()
+        for half in self.halves(phase, number):
+            half.take()
         settle()
         self.seconds += time.perf_counter() - start
 
-    def turns(self, phase: Phase, number: int) -> Iterator[Turn]:
-        """The same, turn by turn: each is to be taken, by whoever asked for it, before the next is asked for."""
+    def halves(self, phase: Phase, number: int) -> Iterator[Half]:
+        """The same, one client half after the other: who asks for one takes it before asking for the next."""
         self.server.round = number
         chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
         for place, step in enumerate(phase.steps if chosen else ()):  # where everyone fails nothing changes
@@ -179,7 +179,7 @@ class Exchange:
         fails = self._fate.random(self.server.clients) < self.config.failure
         return [client for client in chosen if not fails[client]]
 
-    def _step(self, step: Step, chosen: list[int], place: int) -> Iterator[Turn]:
+    def _step(self, step: Step, chosen: list[int], place: int) -> Iterator[Half]:
         self.server.participants = chosen
         if step.only is not None:
             acting = set(step.only(self.server))
@@ -198,10 +198,10 @@ class Exchange:
             self._count(self.download_bytes, active, active.received)
             self._completed(active)
             active.shared = shared
-            turn = Turn((place, number), step, active)
-            yield turn
+            half = Half((place, number), step, active)
+            yield half
             with section("client half"):
-                upload = self._sent(active, turn.upload)
+                upload = self._sent(active, half.upload)
                 upload = self.privacy.clipped(upload, active.received, self._message)
             active.shared = None
             self._count(self.upload_bytes, active, upload)

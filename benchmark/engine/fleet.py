@@ -24,14 +24,14 @@ from .cohort import Cohort
 from .config import TrainConfig
 from .device import HOST, on, settle
 from .evaluate import Evaluator, Models
-from .exchange import Turn
+from .exchange import Half
 from .messages import ABSENT, Tree, walk
 from .method import Method, Phase
 from .network import Network
 from .optim import StackedOptimiser
 from .random import Streams
 from .timing import section
-from .train import Outcome, Run
+from .train import Outcome, Underway
 
 OnRoundOf = Callable[[int, int, dict[str, float]], None]  # of which run, the round's number, its figures
 OnBestOf = Callable[[int, Evaluator, Models], None]
@@ -86,9 +86,9 @@ class Fleet:
         self.on_round = on_round
         self._joints: dict[tuple[tuple[int, ...], ...], Joint] = {}
 
-    def _begun(self, number: int, federation: Federation, seed: int, *how: Any) -> Run:
+    def _begun(self, number: int, federation: Federation, seed: int, *how: Any) -> Underway:
         with ledger.counting(self.ledgers[number]):
-            return Run(federation, *how, seed)
+            return Underway(federation, *how, seed)
 
     def carry_out(self, phase: Phase) -> None:
         """All rounds of a phase."""
@@ -125,29 +125,29 @@ class Fleet:
         return found
 
     def _round(self, going: Sequence[int], phase: Phase, number: int) -> None:
-        """A round of some runs. Their turns of the same place are taken as one."""
-        turns = {own: self.runs[own].exchange.turns(phase, number) for own in going}
-        due = self._next(turns)
+        """A round of some runs. Their client halves of the same place are taken as one."""
+        halves = {own: self.runs[own].exchange.halves(phase, number) for own in going}
+        due = self._next(halves)
         while due:
-            place = min(turn.place for turn in due.values())
-            now = {own: turn for own, turn in due.items() if turn.place == place}
+            place = min(half.place for half in due.values())
+            now = {own: half for own, half in due.items() if half.place == place}
             self._take(now)
-            due = {own: turn for own, turn in due.items() if own not in now} | self._next(
-                {own: turns[own] for own in now}
+            due = {own: half for own, half in due.items() if own not in now} | self._next(
+                {own: halves[own] for own in now}
             )
 
-    def _next(self, turns: dict[int, Iterator[Turn]]) -> dict[int, Turn]:
-        """The next turn of each run that has one; what happens until then is the run's own."""
+    def _next(self, halves: dict[int, Iterator[Half]]) -> dict[int, Half]:
+        """The next client half of each run that has one; what happens until then is the run's own."""
         found = {}
-        for own, coming in turns.items():
+        for own, coming in halves.items():
             with ledger.counting(self.ledgers[own]):
-                turn = next(coming, None)
-            if turn is not None:
-                found[own] = turn
+                half = next(coming, None)
+            if half is not None:
+                found[own] = half
         return found
 
-    def _take(self, now: dict[int, Turn]) -> None:
-        cohorts = [turn.cohort for turn in now.values()]
+    def _take(self, now: dict[int, Half]) -> None:
+        cohorts = [half.cohort for half in now.values()]
         together = len(now) > 1 and all(cohort.shared is None for cohort in cohorts)
         if together:
             joint = self._joint(now)
@@ -156,24 +156,24 @@ class Fleet:
             except Apart:
                 together = False
         if not together:
-            for own, turn in now.items():
+            for own, half in now.items():
                 with ledger.counting(self.ledgers[own]):
-                    turn.take()
+                    half.take()
             return
         step = next(iter(now.values())).step
         with ledger.counting() as steps, section("client half"):
             uploads = joint.part(step.client(joint.cohort))
             joint.hand_back(cohorts)
-        for (own, turn), upload in zip(now.items(), uploads, strict=True):
-            turn.upload = upload
+        for (own, half), upload in zip(now.items(), uploads, strict=True):
+            half.upload = upload
             steps.share(joint.firsts[own], joint.stride, self.ledgers[own])
 
-    def _joint(self, now: dict[int, Turn]) -> Joint:
-        composition = tuple((own, *turn.cohort.clients) for own, turn in now.items())
+    def _joint(self, now: dict[int, Half]) -> Joint:
+        composition = tuple((own, *half.cohort.clients) for own, half in now.items())
         if composition not in self._joints:
             if len(self._joints) >= KEPT:
                 del self._joints[next(iter(self._joints))]
-            self._joints[composition] = Joint({own: turn.cohort for own, turn in now.items()})
+            self._joints[composition] = Joint({own: half.cohort for own, half in now.items()})
         return self._joints[composition]
 
 

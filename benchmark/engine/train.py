@@ -77,7 +77,7 @@ def train(
     """
     start = time.perf_counter()
     with ledger.counting() as steps, on(device):
-        run = Run(federation, method, backbones, config, seed, cohort_size)
+        run = Underway(federation, method, backbones, config, seed, cohort_size)
         for phase in method.phases(run.exchange.config):
             for number in range(1, phase.length(run.exchange.server) + 1):
                 run.exchange.round(phase, number)
@@ -91,7 +91,7 @@ def train(
     return outcome
 
 
-class Run:
+class Underway:
     """A run on its way: the exchange, what scores it, and its best round so far. Arguments and errors as of `train`."""
 
     def __init__(

@@ -103,6 +103,22 @@ def execute(
     return cell.row(suite, status="ok", notes=notes, **_peaks(device), **begun, **about, **figures)
 
 
+def execute_all(
+    cells: Sequence[Cell],
+    suite: str,
+    stores: Sequence[SideFiles],
+    federations: FederationCache,
+    stamp: dict[str, Any],
+    on_round: OnRoundOf,
+    embeddings: bool,
+    device: torch.device,
+) -> list[Row] | str:
+    """As `execute_together` of several cells, as `execute` of one."""
+    if len(cells) > 1:
+        return execute_together(cells, suite, stores, federations, stamp, on_round, embeddings, device)
+    return [execute(cells[0], suite, stores[0], federations, stamp, partial(on_round, 0), embeddings, device)]
+
+
 def execute_together(
     cells: Sequence[Cell],
     suite: str,

@@ -62,10 +62,9 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     It is told (RUN, suite, cells), one or those of a fleet, and (KEEP, ...) with what `shipping.keep` takes. It says
     (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, which cell, n, figures), and at last
-    (DONE, pickled rows, side files by place of each, spent). Rows are pickled apart, so that who only passes them on
-    need not import what they are made of. What is pickled of a fleet that failed is not a list of rows but the reason:
-    its cells are to be run one by one. spent: a thread of the cell lives on. What the cell prints goes to the file
-    `log`, as does the stack of a crash.
+    (DONE, pickled rows, side files by place of each, spent). Rows are pickled apart, so that who passes them on need
+    not import what they are made of; of a fleet that failed it is the reason, and its cells are to be run one by one.
+    spent: a thread of theirs lives on. What is printed goes to the file `log`, as does the stack of a crash.
     """
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -77,7 +76,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
-    from .execute import FederationCache, execute, execute_together
+    from .execute import FederationCache, execute_all
     from .gpus import opened
     from .shipping import held, keep
     from .stamp import stamped
@@ -88,7 +87,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     columns, about = stamped(options.threads, options.submitter, str(device))
 
     pipe.send((READY, columns, about, held()))
-    ours = set(threading.enumerate())
+    ours, tell = set(threading.enumerate()), partial(_tell, pipe)
     with suppress(EOFError):
         while True:
             word, *values = pipe.recv()
@@ -96,14 +95,13 @@ def main(pipe: Connection, log: str, options: Options) -> None:
                 keep(*values)
                 continue
             suite, cells = values
-            parcels, how = [Parcel() for _ in cells], (federations, columns)
-            if len(cells) == 1:
-                tell = partial(_tell, pipe, 0)
-                made = [execute(cells[0], suite, parcels[0], *how, tell, options.embeddings, device)]
-            else:
-                made = execute_together(cells, suite, parcels, *how, partial(_tell, pipe), options.embeddings, device)
-            files = [parcel.contents for parcel in parcels]
-            pipe.send((DONE, pickle.dumps(made), files, bool(set(threading.enumerate()) - ours)))
+            parcels = [Parcel() for _ in cells]
+            made = execute_all(cells, suite, parcels, federations, columns, tell, options.embeddings, device)
+            _answer(pipe, made, [parcel.contents for parcel in parcels], ours)
+
+
+def _answer(pipe: Connection, made: Any, side_files: list[dict[str, bytes]], ours: set[threading.Thread]) -> None:
+    pipe.send((DONE, pickle.dumps(made), side_files, bool(set(threading.enumerate()) - ours)))
 
 
 def _tell(pipe: Connection, *of_round: Any) -> None:
