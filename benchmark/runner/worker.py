@@ -85,7 +85,6 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     load_plugins(options.plugins)
     federations, device = FederationCache(), opened(options.device)
     columns, about = stamped(options.threads, options.submitter, str(device))
-
     pipe.send((READY, columns, about, held()))
     ours, tell = set(threading.enumerate()), partial(_tell, pipe)
     with suppress(EOFError):
