@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,8 +60,8 @@ def verify(
     from ..submission import checks, rerun
     from .progress import Display
 
-    where = {"backend": backend, "address": address, "device": resolved(device, backend)}
-    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), **where)
+    how = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), backend=backend, address=address)
+    options = replace(how, device=resolved(device, backend))
     _check_recording(record, by, options)
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}
     number, origin = rerun.seed_of(path) if seed is None else (seed, "the command")

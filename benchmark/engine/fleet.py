@@ -81,14 +81,13 @@ class Fleet:
     ) -> None:
         start = time.perf_counter()
         self.ledgers = [ledger.Ledger() for _ in runs]
-        self.runs = [self._begun(number, *run, method, backbones, config) for number, run in enumerate(runs)]
+        self.runs = list[Underway]()
+        for (federation, seed), own in zip(runs, self.ledgers, strict=True):
+            with ledger.counting(own):
+                self.runs.append(Underway(federation, method, backbones, config, seed))
         self.seconds = [(time.perf_counter() - start) / len(runs)] * len(runs)
         self.on_round = on_round
         self._joints: dict[tuple[tuple[int, ...], ...], Joint] = {}
-
-    def _begun(self, number: int, federation: Federation, seed: int, *how: Any) -> Underway:
-        with ledger.counting(self.ledgers[number]):
-            return Underway(federation, *how, seed)
 
     def carry_out(self, phase: Phase) -> None:
         """All rounds of a phase."""

@@ -145,10 +145,11 @@ def execute_together(
         worlds, spent = [federations.get(cell) for cell in cells], cpu_seconds()
         with sealed(), ended_with():
             outcomes = _train_together(cells, worlds, on_round, keep if embeddings else None, device)
-        rate = (cpu_seconds() - spent) / sum(outcome.total_seconds for outcome in outcomes)
+        shares = [outcome.total_seconds or 0.0 for outcome in outcomes]
+        rate = (cpu_seconds() - spent) / sum(shares)
         figures = [
-            _figures(own) | _budget(cell, own) | {"cpu_seconds": round(rate * own.total_seconds, 3)}
-            for cell, own in zip(cells, outcomes, strict=True)
+            _figures(own) | _budget(cell, own) | {"cpu_seconds": round(rate * share, 3)}
+            for cell, own, share in zip(cells, outcomes, shares, strict=True)
         ]
     except Exception as error:
         return explain(error)
