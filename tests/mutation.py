@@ -40,11 +40,11 @@ TESTS = (  # what may notice
     "tests/tune/test_study.py", "tests/tune/test_tuned_suites.py", "tests/test_documents.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
-        "backends", "cheats", "code_version", "embeddings", "offspring", "runner", "cli",
+        "backends", "cheats", "code_version", "embeddings", "fleets", "offspring", "runner", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced
-    "benchmark/runner": ("test_runner.py", "test_backends.py", "test_offspring.py", "test_cli.py"),
+    "benchmark/runner": ("test_runner.py", "test_backends.py", "test_fleets.py", "test_offspring.py", "test_cli.py"),
     "benchmark/store": ("test_store.py", "test_cli.py"),
     "benchmark/suites": ("test_plugins.py", "test_cli.py"),
 }

@@ -145,12 +145,7 @@ def execute_together(
         worlds, spent = [federations.get(cell) for cell in cells], cpu_seconds()
         with sealed(), ended_with():
             outcomes = _train_together(cells, worlds, on_round, keep if embeddings else None, device)
-        shares = [outcome.total_seconds or 0.0 for outcome in outcomes]
-        rate = (cpu_seconds() - spent) / sum(shares)
-        figures = [
-            _figures(own) | _budget(cell, own) | {"cpu_seconds": round(rate * share, 3)}
-            for cell, own, share in zip(cells, outcomes, shares, strict=True)
-        ]
+        figures = _shared_figures(cells, outcomes, cpu_seconds() - spent)
     except Exception as error:
         return explain(error)
     seeds, peaks, rows = ", ".join(str(cell.seed) for cell in cells), _peaks(device), []
@@ -224,6 +219,15 @@ def _figures(outcome: Outcome) -> dict[str, Any]:
     if wild:
         raise UserError(f"training diverged: {', '.join(wild)} is not finite")
     return figures
+
+
+def _shared_figures(cells: Sequence[Cell], outcomes: Sequence[Outcome], spent: float) -> list[dict[str, Any]]:
+    """Of runs that took so many seconds of the CPU together: each has its share, as of the time on the wall."""
+    shares = [outcome.total_seconds or 0.0 for outcome in outcomes]
+    return [
+        _figures(own) | _budget(cell, own) | {"cpu_seconds": round(spent * share / sum(shares), 3)}
+        for cell, own, share in zip(cells, outcomes, shares, strict=True)
+    ]
 
 
 def _budget(cell: Cell, outcome: Outcome) -> dict[str, Any]:
