@@ -51,15 +51,14 @@ def run(
     partitions: Iterable[str] = (),
     clients: Iterable[int] = (),
     splits: Iterable[str] = (),
-    backbones: Iterable[str] = (),
-    seeds: Iterable[int] = (),
-    settings: Iterable[str] = (),
+    backbones: Iterable[str] = (), seeds: Iterable[int] = (), settings: Iterable[str] = (),
     data: str | os.PathLike[str] | None = None,
     rerun: Iterable[str] = (), missing_rows: bool = False,
     results: str | os.PathLike[str] = "results",
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
-    backend: str = "processes", address: str | None = None, device: str = "cpu", observer: Observer | None = None,
+    backend: str = "processes", address: str | None = None, device: str = "cpu", fleet: bool | None = None,
+    observer: Observer | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
@@ -69,7 +68,8 @@ def run(
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
     those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
-    is "cuda" where there is one; it is no part of a cell. One line a cell, in the order of the plan; a cell that
+    is "cuda" where there is one; it is no part of a cell. fleet: run cells that differ in their seed as one program
+    (docs/gpu.md); None: on GPUs. One line a cell, in the order of the plan; a cell that
     failed has its row too. Warns of each dataset that cannot be had, and runs the others. UserError for anything
     unknown, nothing to run, a folder not to be written.
     """
@@ -79,7 +79,7 @@ def run(
         seeds=tuple(seeds), settings=tuple(settings), own=announce(Path(data), warnings.warn) if data else None,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter
-    options = Options(*how, load_plugins(plugins), embeddings, backend, address, resolved(device, backend))
+    options = Options(*how, load_plugins(plugins), embeddings, backend, address, resolved(device, backend), fleet)
     return _frame(Job(request, Store(results), options, tuple(rerun), missing_rows), observer)
 
 

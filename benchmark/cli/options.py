@@ -53,6 +53,9 @@ Device = Annotated[
 Timeout = Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")]
 Memory = Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")]
 Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: processes (of this machine) or ray")]
+Fleet = Annotated[
+    bool | None, typer.Option("--fleet/--no-fleet", help="cells that differ in their seed as one program [on GPUs]")
+]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
 Rerun = Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]

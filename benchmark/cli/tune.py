@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,17 +27,14 @@ Tuned = Annotated[
 
 def tune(
     suite: Tuned,
-    method: given.Methods = None,
-    dataset: given.Datasets = None,
+    method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,
     seeds: Annotated[str, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range")] = "100",
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
-    jobs: given.Jobs = None,
-    threads: given.Threads = 1,
-    timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None,
-    rerun: given.Rerun = None,
-    dry_run: given.DryRun = False,
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
+    backend: given.Backends = "processes", address: given.Address = None,
+    rerun: given.Rerun = None, dry_run: given.DryRun = False,
     results: given.Results = Path("results"),
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
@@ -44,12 +42,13 @@ def tune(
     report: Annotated[bool, typer.Option("--report", help="run nothing; a page and a figure of what is tuned")] = False,
     submitter: given.Submitter = "",
     plugin: given.Plugins = None,
-) -> int:
+) -> int:  # fmt: skip
     """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
 
     Each trial is a row in RESULTS/tuning; once interrupted, the same command goes on. What is chosen goes to the file
     that `params: tuned` of the suite reads. Exit code 1 if some method has none in the end.
     """
+    from ..runner.gpus import resolved
     from ..runner.job import Options
     from ..suites.suitefile import load_suite
 
@@ -61,12 +60,14 @@ def tune(
     if report:
         return _report(results, suite, place)
     numbers = given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
-    options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()))
+    where = backend, address, resolved(device, backend), fleet
+    options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), False, *where)
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds)
     return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)
 
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
+    from ..runner.backend import open_backend
     from ..runner.interrupts import as_interrupts
     from ..tune.session import studies
 
@@ -75,7 +76,8 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     if dry_run:
         _tell_hours(tuner, wanted.suite, every)
         return 0
-    with as_interrupts():
+    # Before anything runs, and until all has: rungs share a cluster, and one that cannot be had is one line.
+    with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         number = sum(_tuned(tuner, own) for own in found.values())
     typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: fglbench run -s {wanted.suite}")
     return int(number < len(every))

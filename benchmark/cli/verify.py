@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...registry import UserError
 from . import options as given
 from .completion import completes
 from .options import Names, names
@@ -16,6 +18,7 @@ from .output import complain, plain_console
 from .validate import PathArgument
 
 if TYPE_CHECKING:
+    from ..runner.job import Options
     from ..store.schema import Row
     from ..submission.bars import Comparison
     from ..submission.rerun import Verification
@@ -37,10 +40,9 @@ def verify(
     path: PathArgument,
     sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="how many cells, all seeds of each")] = 3,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="of the draw [from the commit of PATH]")] = None,
-    method: OfMethods = None,
-    suite: given.Suites = None,
-    dataset: OnDatasets = None,
+    method: OfMethods = None, suite: given.Suites = None, dataset: OnDatasets = None,
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
     record: Record = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="who verifies, for --record")] = "",
     base: Annotated[Path, typer.Option("--base", metavar="DIR", help="results with the other methods' rows")] = RESULTS,
@@ -54,13 +56,13 @@ def verify(
     """
     from ..runner.gpus import resolved
     from ..runner.job import Options, Store
-    from ..store import provenance, verified
+    from ..store import verified
     from ..submission import checks, rerun
     from .progress import Display
 
-    options = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), device=resolved(device))
-    if record is not None:
-        rerun.may_record(record, by, provenance.git_state()[1])
+    how = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), backend=backend, address=address)
+    options = replace(how, device=resolved(device, backend))
+    _check_recording(record, by, options)
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}
     number, origin = rerun.seed_of(path) if seed is None else (seed, "the command")
     others = Store(base) if base.is_dir() else None
@@ -73,6 +75,17 @@ def verify(
         typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
     broken = [name for name, params in _methods(drawn) if contract and not _holds(name, params)]
     return 0 if run.passed and not broken else 1
+
+
+def _check_recording(record: Path | None, by: str, options: Options) -> None:
+    """UserError unless what comes of a run with these options can be told, and recorded if that is wanted."""
+    from ..store import provenance
+    from ..submission import rerun
+
+    if options.backend == "ray" and (record or options.device != "cpu"):
+        raise UserError("a verdict names this machine: on Ray verify takes neither --record nor --device")
+    if record is not None:
+        rerun.may_record(record, by, provenance.git_state()[1])
 
 
 def _methods(rows: Sequence[Row]) -> list[tuple[str, dict[str, Any]]]:

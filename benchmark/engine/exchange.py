@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -91,6 +91,21 @@ TASKS = {
 }
 
 
+@dataclass
+class Half:
+    """A client half that is due. place: of its step in the round, and of its cohort in the run. upload: what came."""
+
+    place: tuple[int, int]
+    step: Step
+    cohort: Cohort
+    upload: Tree = field(default_factory=dict)
+
+    def take(self) -> None:
+        """Run it by itself."""
+        with section("client half"):
+            self.upload = self.step.client(self.cohort)
+
+
 class Exchange:
     """The clients (as cohorts), the server, and the messages between them."""
 
@@ -140,13 +155,18 @@ class Exchange:
     def round(self, phase: Phase, number: int) -> None:
         """All steps of one round, with freshly drawn participants. number: 1-based."""
         start = time.perf_counter()
+        for half in self.halves(phase, number):
+            half.take()
+        settle()
+        self.seconds += time.perf_counter() - start
+
+    def halves(self, phase: Phase, number: int) -> Iterator[Half]:
+        """The same, one client half after the other: who asks for one takes it before asking for the next."""
         self.server.round = number
         chosen = list(range(self.server.clients)) if phase.everyone else self._working(self._participants())
         self._epochs = None if phase.everyone else self._finished()
-        for step in phase.steps if chosen else ():  # a round in which everyone fails changes nothing
-            self._step(step, chosen)
-        settle()
-        self.seconds += time.perf_counter() - start
+        for place, step in enumerate(phase.steps if chosen else ()):  # where everyone fails nothing changes
+            yield from self._step(step, chosen, place)
 
     def _participants(self) -> list[int]:
         clients = self.server.clients
@@ -174,7 +194,7 @@ class Exchange:
         late, fewer = self._pace.random(clients) < self.config.straggle, self._pace.integers(1, full + 1, clients)
         return [int(n) if slow else full for slow, n in zip(late, fewer, strict=True)]
 
-    def _step(self, step: Step, chosen: list[int]) -> None:
+    def _step(self, step: Step, chosen: list[int], place: int) -> Iterator[Half]:
         self.server.participants = chosen
         if step.only is not None:
             acting = set(step.only(self.server))
@@ -183,7 +203,7 @@ class Exchange:
         seal.close(self._message, "a download")
         shared = self._shared(step) if chosen else None
         uploads: list[Tree] = []
-        for cohort in self.cohorts:
+        for number, cohort in enumerate(self.cohorts):
             positions = [p for p, client in enumerate(cohort.clients) if client in chosen]
             if not positions:
                 continue
@@ -194,8 +214,10 @@ class Exchange:
             self._completed(active)
             active.shared = shared
             active.epochs = tuple(self._epochs[client] for client in active.clients) if self._epochs else None
+            half = Half((place, number), step, active)
+            yield half
             with section("client half"):
-                upload = self._sent(active, step.client(active))
+                upload = self._sent(active, half.upload)
                 upload = self.privacy.clipped(upload, active.received, self._message)
             active.shared = active.epochs = None
             self._count(self.upload_bytes, active, upload)

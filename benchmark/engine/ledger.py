@@ -21,6 +21,13 @@ class Ledger:
         """A step of these clients on these parameters. Nobody named: everyone's."""
         self._entries[clients, names] += 1
 
+    def share(self, first: int, count: int, ledger: Ledger) -> None:
+        """Enter in another ledger the steps of the clients from `first` on, `count` of them, numbered from 0 there."""
+        for (clients, names), number in self._entries.items():
+            own = tuple(client - first for client in clients if first <= client < first + count)
+            if own or not clients:
+                ledger._entries[own, names] += number
+
     @property
     def total(self) -> int:
         """Steps of all, whoever took them: those of clients that step together count once."""
@@ -40,10 +47,10 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def counting() -> Iterator[Ledger]:
-    """A ledger that every optimiser step inside the block is entered in."""
+def counting(ledger: Ledger | None = None) -> Iterator[Ledger]:
+    """A ledger, new unless it is given, that every optimiser step inside the block is entered in."""
     global _open
-    before, _open = _open, Ledger()
+    before, _open = _open, Ledger() if ledger is None else ledger
     try:
         yield _open
     finally:

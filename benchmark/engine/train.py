@@ -78,18 +78,53 @@ def train(
     """
     start = time.perf_counter()
     with ledger.counting() as steps, on(device):
-        exchange, evaluator = begin(federation, method, backbones, config, seed, cohort_size)
-        model = _scored_model(exchange)
-        selection = _rounds(exchange, evaluator, model, on_round)
-        outcome = _outcome(selection, model, evaluator, exchange)
-        outcome.dp_epsilon = exchange.privacy.epsilon
-    outcome.optimiser_steps, outcome.model_steps = steps.most(), steps.most(of_a_parameter=True)
-    outcome.budget_steps = config.rounds * config.local_epochs * TASKS[federation.task].epoch(federation, config)
+        run = Underway(federation, method, backbones, config, seed, cohort_size)
+        for phase in method.phases(run.exchange.config):
+            for number in range(1, phase.length(run.exchange.server) + 1):
+                run.exchange.round(phase, number)
+                if phase.scored and run.scored(on_round):
+                    break
+        outcome = run.outcome(steps)
     outcome.total_seconds = time.perf_counter() - start
     if on_best is not None:
         with on(device):
-            on_best(evaluator, selection.best.models)
+            on_best(run.evaluator, run.selection.best.models)
     return outcome
+
+
+class Underway:
+    """A run on its way: the exchange, what scores it, and its best round so far. Arguments and errors as of `train`."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        method: Method,
+        backbones: Sequence[Backbone],
+        config: TrainConfig,
+        seed: int,
+        cohort_size: int | None = None,
+    ) -> None:
+        self.federation, self.asked = federation, config
+        self.exchange, self.evaluator = begin(federation, method, backbones, config, seed, cohort_size)
+        self.model = _scored_model(self.exchange)
+        self.selection = Selection(self.exchange.config)
+
+    def scored(self, on_round: OnRound | None) -> bool:
+        """Score the round that has just ended; whether patience is at an end."""
+        seen = _evaluated(self.evaluator, self.exchange, self.model, self.selection.rounds + 1)
+        self.selection.add(seen)
+        if on_round is not None:
+            on_round(seen.number, seen.figures)
+        return self.selection.stops
+
+    def outcome(self, steps: ledger.Ledger) -> Outcome:
+        """What came of it, but for the whole time. steps: those of the clients."""
+        outcome = _outcome(self.selection, self.model, self.evaluator, self.exchange)
+        outcome.dp_epsilon = self.exchange.privacy.epsilon
+        outcome.optimiser_steps, outcome.model_steps = steps.most(), steps.most(of_a_parameter=True)
+        epoch = TASKS[self.federation.task].epoch(self.federation, self.asked)
+        outcome.budget_steps = self.asked.rounds * self.asked.local_epochs * epoch
+        return outcome
 
 
 def begin(
@@ -147,23 +182,6 @@ def _arranged(method: Method, shown: Federation, federation: Federation) -> Arra
             "what a client makes of its own data belongs in `prepare`"
         )
     return found
-
-
-def _rounds(exchange: Exchange, evaluator: Evaluator, model: str, on_round: OnRound | None) -> Selection:
-    """All rounds of all phases; a scored phase ends early where patience does."""
-    selection = Selection(exchange.config)
-    for phase in exchange.method.phases(exchange.config):
-        for number in range(1, phase.length(exchange.server) + 1):
-            exchange.round(phase, number)
-            if not phase.scored:
-                continue
-            seen = _evaluated(evaluator, exchange, model, selection.rounds + 1)
-            selection.add(seen)
-            if on_round is not None:
-                on_round(seen.number, seen.figures)
-            if selection.stops:
-                break
-    return selection
 
 
 def _scored_model(exchange: Exchange) -> str:

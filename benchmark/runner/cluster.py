@@ -117,11 +117,11 @@ class RemoteWorker:
         self.ending: Ending | None = None
         self.turn = host.listen.remote(INTERVAL)
 
-    def give(self, suite: str, cell: Cell) -> None:
-        name = cell.dataset.name
+    def give(self, suite: str, cells: Sequence[Cell]) -> None:
+        name = cells[0].dataset.name  # those of a fleet have the same
         data = None if cache_file(name).name in self.cached else self.cluster.ship(name)
         self.cached.add(cache_file(name).name)
-        self.host.give.remote(pickle.dumps((RUN, suite, cell)), *(data or ()))
+        self.host.give.remote(pickle.dumps((RUN, suite, list(cells))), *(data or ()))
 
     def poll(self) -> Iterator[tuple[Any, ...]]:
         while self.ending is None and ray.wait([self.turn], timeout=0)[0]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,10 +18,11 @@ from ...datasets.federation import Data, Federation
 from ...methods import METHODS
 from ...metrics import METRICS
 from ...registry import UserError
-from ..engine import Diverged, Outcome, Skip, train
-from ..engine.backbones import BACKBONES
+from ..engine import Diverged, Method, Outcome, Skip, TrainConfig, train
+from ..engine.backbones import BACKBONES, Backbone
 from ..engine.device import HOST
 from ..engine.evaluate import Evaluator, Models
+from ..engine.fleet import OnBestOf, OnRoundOf, train_together
 from ..engine.train import OnBest, OnRound
 from ..store.attachments import SideFiles
 from ..store.provenance import now
@@ -97,13 +98,74 @@ def execute(
         status = "oom" if _lacks_memory(error) else "failed"
         store.write_log(cell.key, traceback.format_exc())
         return cell.row(suite, status=status, error=explain(error), **begun, **about)
+    _write_side_files(cell, suite, store, federation, outcome, kept)
+    notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
+    return cell.row(suite, status="ok", notes=notes, **_peaks(device), **begun, **about, **figures)
+
+
+def execute_all(
+    cells: Sequence[Cell],
+    suite: str,
+    stores: Sequence[SideFiles],
+    federations: FederationCache,
+    stamp: dict[str, Any],
+    on_round: OnRoundOf,
+    embeddings: bool,
+    device: torch.device,
+) -> list[Row] | str:
+    """As `execute_together` of several cells, as `execute` of one."""
+    if len(cells) > 1:
+        return execute_together(cells, suite, stores, federations, stamp, on_round, embeddings, device)
+    return [execute(cells[0], suite, stores[0], federations, stamp, partial(on_round, 0), embeddings, device)]
+
+
+def execute_together(
+    cells: Sequence[Cell],
+    suite: str,
+    stores: Sequence[SideFiles],
+    federations: FederationCache,
+    stamp: dict[str, Any],
+    on_round: OnRoundOf | None = None,
+    embeddings: bool = False,
+    device: torch.device = HOST,
+) -> list[Row] | str:
+    """Run cells that differ in their seed only as one program; a row for each, or why there are none.
+
+    stores: for each cell's side files. The rest as of `execute`; on_round is told first which cell it is. Each cell
+    has its share of the time that all took, and the peak of memory is that of all; the rows' notes say so.
+    """
+    begun = {**stamp, "started": now()}
+    kept = [dict[str, np.ndarray]() for _ in cells]
+    _reset_peaks(device)
+
+    def keep(number: int, *best: Any) -> None:
+        _keep(kept[number], cells[number].seed, *best)
+
+    try:
+        worlds, spent = [federations.get(cell) for cell in cells], cpu_seconds()
+        with sealed(), ended_with():
+            outcomes = _train_together(cells, worlds, on_round, keep if embeddings else None, device)
+        figures = _shared_figures(cells, outcomes, cpu_seconds() - spent)
+    except Exception as error:
+        return explain(error)
+    seeds, peaks, rows = ", ".join(str(cell.seed) for cell in cells), _peaks(device), []
+    told = f"one program with seeds {seeds}: times are this run's share, memory is that of all"
+    for number, (cell, world, own) in enumerate(zip(cells, worlds, outcomes, strict=True)):
+        _write_side_files(cell, suite, stores[number], world, own, kept[number])
+        notes = "; ".join(dict.fromkeys([*world.notes, *own.notes, told]))
+        rows.append(cell.row(suite, status="ok", notes=notes, **peaks, **begun, **_describe(world), **figures[number]))
+    return rows
+
+
+def _write_side_files(
+    cell: Cell, suite: str, store: SideFiles, federation: Federation, outcome: Outcome, kept: dict[str, np.ndarray]
+) -> None:
+    """Curves, and embeddings where they were kept."""
     curves = {"history": _finite(outcome.history), "per_client": _finite(outcome.per_client)}
     labels = label_counts(federation.whole, parts_of(federation)).tolist()
     store.write_history(suite, cell.key, {**curves, "label_counts": labels})
-    if embeddings:
+    if kept:
         store.write_embeddings(suite, cell.key, kept)
-    notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
-    return cell.row(suite, status="ok", notes=notes, **_peaks(device), **begun, **about, **figures)
 
 
 def _reset_peaks(device: torch.device) -> None:
@@ -122,13 +184,27 @@ def _keep(kept: dict[str, np.ndarray], seed: int, evaluator: Evaluator, models: 
 def _train(
     cell: Cell, federation: Federation, on_round: OnRound | None, on_best: OnBest | None, device: torch.device
 ) -> Outcome:
+    how, seed = _prepared(cell), cell.seed
+    return train(federation, *how, seed, on_round=on_round, on_best=on_best, device=device)
+
+
+def _train_together(
+    cells: Sequence[Cell],
+    federations: Sequence[Federation],
+    on_round: OnRoundOf | None,
+    on_best: OnBestOf | None,
+    device: torch.device,
+) -> list[Outcome]:
+    runs = [(federation, cell.seed) for federation, cell in zip(federations, cells, strict=True)]
+    return train_together(runs, *_prepared(cells[0]), on_round=on_round, on_best=on_best, device=device)
+
+
+def _prepared(cell: Cell) -> tuple[Method, list[Backbone], TrainConfig]:
+    """What trains, and how; the generators that nobody should use begin from the cell's seed."""
     random.seed(cell.seed)
     np.random.seed(cell.seed % 2**32)
     torch.manual_seed(cell.seed)
-    method = cell.method.build(METHODS)
-    backbones = [choice.build(BACKBONES) for choice in cell.backbones]
-    config, seed = cell.training, cell.seed
-    return train(federation, method, backbones, config, seed, on_round=on_round, on_best=on_best, device=device)
+    return cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones], cell.training
 
 
 def _describe(federation: Federation) -> dict[str, Any]:
@@ -143,6 +219,15 @@ def _figures(outcome: Outcome) -> dict[str, Any]:
     if wild:
         raise UserError(f"training diverged: {', '.join(wild)} is not finite")
     return figures
+
+
+def _shared_figures(cells: Sequence[Cell], outcomes: Sequence[Outcome], spent: float) -> list[dict[str, Any]]:
+    """Of runs that took so many seconds of the CPU together: each has its share, as of the time on the wall."""
+    shares = [outcome.total_seconds or 0.0 for outcome in outcomes]
+    return [
+        _figures(own) | _budget(cell, own) | {"cpu_seconds": round(spent * share / sum(shares), 3)}
+        for cell, own, share in zip(cells, outcomes, shares, strict=True)
+    ]
 
 
 def _budget(cell: Cell, outcome: Outcome) -> dict[str, Any]:

@@ -78,8 +78,8 @@ class WorkerProcess:
             self.process.start()
         theirs.close()
 
-    def give(self, suite: str, cell: Cell) -> None:
-        self.hand(pickle.dumps((worker.RUN, suite, cell)))
+    def give(self, suite: str, cells: Sequence[Cell]) -> None:
+        self.hand(pickle.dumps((worker.RUN, suite, list(cells))))
 
     def hand(self, told: bytes) -> None:
         """Give what is pickled already."""

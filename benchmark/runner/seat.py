@@ -15,10 +15,9 @@ from .plan import Item
 
 @dataclass
 class Assignment:
-    """A cell that a worker has in hand."""
+    """What a worker has in hand: a cell, or several as a fleet, each with its claim. round: of the one told of last."""
 
-    item: Item
-    claim: FileLock
+    held: list[tuple[Item, FileLock]]
     started: str  # UTC
     since: float  # monotonic seconds
     round: int = 0
@@ -28,8 +27,8 @@ class Assignment:
         return time.monotonic() - self.since
 
     @property
-    def where(self) -> tuple[str, str]:
-        return self.item.suite, self.item.cell.key
+    def items(self) -> list[Item]:
+        return [item for item, _ in self.held]
 
 
 @dataclass

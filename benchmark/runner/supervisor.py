@@ -2,8 +2,9 @@
 
 The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
 eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
-node, has another try. Several runs may share a results folder: a cell is claimed before it runs, and looked up again
-once claimed, so it is not run twice. Interrupt a run as you like: what was finished is stored, the rest runs next time.
+node, has another try. The cells of a fleet that comes to nothing, in whatever way, run one by one. Several runs may
+share a results folder: a cell is claimed before it runs, and looked up again once claimed, so it is not run twice.
+Interrupt a run as you like: what was finished is stored, the rest runs next time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from filelock import FileLock
 
 from ...registry import UserError
 from ..store import Store
@@ -27,6 +30,7 @@ from .interrupts import afterwards
 from .plan import Item, Missing, Plan
 from .seat import Assignment, Seat
 from .stamp import stamped
+from .together import fellows, may, wanted
 from .worker import DONE, READY, ROUND, Options
 
 TICK = 0.2  # seconds between looks at clocks and memory
@@ -104,14 +108,19 @@ def _prepare(items: Sequence[Item], store: Store, options: Options) -> None:
         raise UserError(f"the submitter {options.submitter!r:.100} is no name: one short line of printable characters")
 
 
+def _where(item: Item) -> tuple[str, str]:
+    return item.suite, item.cell.key
+
+
 class _Run:
     def __init__(self, todo: Sequence[Item], store: Store, options: Options, observer: Observer) -> None:
         self.store, self.options, self.observer = store, options, observer
         self.queue, self.claimed_elsewhere = list(todo), list[Item]()
-        self.needs = {(item.suite, item.cell.key): needs(item.cell) for item in todo}
+        self.needs = {_where(item): needs(item.cell) for item in todo}
         self.summary = Summary()
         self.next_look = 0.0
         self.tried = set[tuple[str, str]]()  # cells whose worker was killed from outside
+        self.alone = dict[tuple[str, str], str]()  # cells whose fleet came to nothing, and why
         self.seats: list[Seat] = []
         _prepare(todo, store, options)
         self.backend = open_backend(options, store)
@@ -146,12 +155,12 @@ class _Run:
                 self.seats.append(self._open())
 
     def _needs(self, item: Item) -> Needs:
-        return self.needs[item.suite, item.cell.key]
+        return self.needs[_where(item)]
 
     def stop(self) -> None:
         for seat in self.seats:
-            if seat.task is not None:
-                seat.task.claim.release()
+            for _, claim in seat.task.held if seat.task else ():
+                claim.release()
             seat.worker.kill()
         self.backend.close()
 
@@ -168,23 +177,36 @@ class _Run:
                 seat.spent = True
                 return
             item = self.queue.pop(best)
-            claim = self.store.claim(item.suite, item.cell.key)
-            if claim is None:
-                self.claimed_elsewhere.append(item)
+            held = [(own, claim) for own in [item, *self._fellows(seat, item)] if (claim := self._claimed(own))]
+            if not held:
                 continue
-            row = self.store.find(item.suite, item.cell.method.name, item.cell.key)
-            if row is not None and row != item.row:
-                self.store.unclaim(claim)
-                self._record(item, row, elsewhere=True)
-                continue
-            seat.task, seat.last_federation = (
-                Assignment(item, claim, now(), time.monotonic()),
-                item.cell.federation_key,
-            )
+            seat.task, seat.last_federation = Assignment(held, now(), time.monotonic()), item.cell.federation_key
             seat.used = True
-            seat.worker.give(item.suite, item.cell)
-            self.observer.started(item)
+            seat.worker.give(item.suite, [own.cell for own in seat.task.items])
+            for own in seat.task.items:
+                self.observer.started(own)
             return
+
+    def _claimed(self, item: Item) -> FileLock | None:
+        """The claim of a cell that leaves the queue; None where another run has claimed or has run it."""
+        claim = self.store.claim(item.suite, item.cell.key)
+        if claim is None:
+            self.claimed_elsewhere.append(item)
+            return None
+        row = self.store.find(item.suite, item.cell.method.name, item.cell.key)
+        if row is not None and row != item.row:
+            self.store.unclaim(claim)
+            self._record(item, row, elsewhere=True)
+            return None
+        return claim
+
+    def _fellows(self, seat: Seat, item: Item) -> list[Item]:
+        """The cells of the queue, which they leave, that a worker is given with this one as a fleet."""
+        if not wanted(self.options.fleet, seat.stamp["device"]) or not may(item.cell) or _where(item) in self.alone:
+            return []
+        found = fellows(item, (own for own in self.queue if _where(own) not in self.alone))
+        self.queue = [own for own in self.queue if own not in found]
+        return found
 
     def _best(self, seat: Seat) -> int:
         """Where in the queue the best cell for a worker is, of those that it may have if there are any: one whose data
@@ -204,11 +226,14 @@ class _Run:
                 self.store.write_environment(seat.stamp["environment"], about)
                 seat.ready = True
             elif seat.task is not None and word == ROUND:
-                seat.task.round = values[0]
-                self.observer.round(seat.task.item, *values)
+                which, seat.task.round, figures = values
+                self.observer.round(seat.task.items[which], seat.task.round, figures)
             elif seat.task is not None and word == DONE:
-                item = seat.task.item
-                self._finish(seat, pickle.loads(values[0]), values[1])
+                item, made = seat.task.items[0], pickle.loads(values[0])
+                if isinstance(made, str):
+                    self._one_by_one(seat, made)
+                else:
+                    self._finish(seat, made, values[1])
                 seat.spent = values[2] or self._needs(item).alone
 
     def _ended(self, seat: Seat) -> bool:
@@ -221,12 +246,14 @@ class _Run:
             self._check_start(seat, ending)
         if ending is None:
             return False
+        if seat.task is not None and len(seat.task.held) > 1:
+            self._one_by_one(seat, ending.reason.removesuffix(", twice"))
         again = ending.outside and self._again(seat)
         seat.worker.kill()
         if seat.task is not None and not again:
-            item, values = seat.task.item, {"status": ending.status, "error": ending.reason}
+            (item,), values = seat.task.items, {"status": ending.status, "error": ending.reason}
             row = item.cell.row(item.suite, **values, started=seat.task.started, **seat.stamp)
-            self._finish(seat, row, {})
+            self._finish(seat, [row], [{}])
         return True
 
     def _check_start(self, seat: Seat, ending: Ending) -> None:
@@ -238,35 +265,48 @@ class _Run:
 
     def _again(self, seat: Seat) -> bool:
         """Put the cell of a worker that was killed from outside back into the queue, once."""
-        task = seat.task
-        if task is None or task.where in self.tried:
+        if seat.task is None or _where(seat.task.items[0]) in self.tried:
             return False
-        self.tried.add(task.where)
-        self.store.unclaim(task.claim)
-        self.queue.insert(0, task.item)
+        self.tried.add(_where(seat.task.items[0]))
+        self._give_back(seat.task)
         return True
+
+    def _one_by_one(self, seat: Seat, reason: str) -> None:
+        """Put the cells of a fleet that came to nothing back into the queue, each to be run alone."""
+        task, seat.task = seat.task, None
+        assert task is not None
+        self.alone |= dict.fromkeys(map(_where, task.items), reason)
+        self._give_back(task)
+
+    def _give_back(self, task: Assignment) -> None:
+        for _, claim in task.held:
+            self.store.unclaim(claim)
+        self.queue[:0] = task.items
 
     def _overdue(self, seat: Seat) -> Ending | None:
         """How a worker ends that is to be killed, or None."""
         task, timeout, limit = seat.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None
-        if timeout and task.seconds > timeout:
-            rounds = task.item.cell.training.rounds
+        if timeout and task.seconds > timeout * len(task.held):
+            rounds = task.items[0].cell.training.rounds
             return Ending("timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})")
         if limit is not None and seat.worker.memory() > limit * 2**30:
             return Ending("oom", f"the worker took more than the --memory-limit of {limit:g} GiB")
         return None
 
-    def _finish(self, seat: Seat, row: Row, side_files: dict[str, bytes]) -> None:
+    def _finish(self, seat: Seat, rows: Sequence[Row], side_files: Sequence[dict[str, bytes]]) -> None:
         task, seat.task = seat.task, None
         assert task is not None
         with afterwards():
-            Parcel(side_files).deliver(self.store)
-            self.store.append(row)
-            self.store.unclaim(task.claim)
-        self._record(task.item, row, elsewhere=False)
+            for (item, claim), row, files in zip(task.held, rows, side_files, strict=True):
+                if reason := self.alone.get(_where(item)):
+                    row = row.model_copy(update={"notes": "; ".join(filter(None, [row.notes, f"no fleet: {reason}"]))})
+                Parcel(files).deliver(self.store)
+                self.store.append(row)
+                self.store.unclaim(claim)
+                self._record(item, row, elsewhere=False)
 
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
-        self.summary.rows[item.suite, item.cell.key] = row
+        self.summary.rows[_where(item)] = row
         self.observer.finished(item, row, elsewhere=elsewhere)

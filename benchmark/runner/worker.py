@@ -27,7 +27,8 @@ class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
     worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
     running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved` says;
-    of a worker, its own. A worker is handed them before it has imported anything, so they are defined here."""
+    of a worker, its own. fleet: run cells that differ in their seed as one program (None: on GPUs). A worker is handed
+    them before it has imported anything, so they are defined here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -39,6 +40,7 @@ class Options:
     backend: str = "processes"
     address: str | None = None
     device: str = "cpu"
+    fleet: bool | None = None
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -58,10 +60,11 @@ class Options:
 def main(pipe: Connection, log: str, options: Options) -> None:
     """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
 
-    It is told (RUN, suite, cell), and (KEEP, ...) with what `shipping.keep` takes. It says (READY, columns,
-    description, cached), of `stamped` and `held`; then (ROUND, n, figures) and (DONE, pickled row, side files by place,
-    spent) for each cell. The row is pickled apart, so that who only passes it on need not import what it is made of.
-    spent: a thread of the cell lives on. What the cell prints goes to the file `log`, as does the stack of a crash.
+    It is told (RUN, suite, cells), one or those of a fleet, and (KEEP, ...) with what `shipping.keep` takes. It says
+    (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, which cell, n, figures), and at last
+    (DONE, pickled rows, side files by place of each, spent). Rows are pickled apart, so that who passes them on need
+    not import what they are made of; of a fleet that failed it is the reason, and its cells are to be run one by one.
+    spent: a thread of theirs lives on. What is printed goes to the file `log`, as does the stack of a crash.
     """
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -73,7 +76,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
-    from .execute import FederationCache, execute
+    from .execute import FederationCache, execute_all
     from .gpus import opened
     from .shipping import held, keep
     from .stamp import stamped
@@ -82,18 +85,22 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     load_plugins(options.plugins)
     federations, device = FederationCache(), opened(options.device)
     columns, about = stamped(options.threads, options.submitter, str(device))
-
     pipe.send((READY, columns, about, held()))
-    ours = set(threading.enumerate())
+    ours, tell = set(threading.enumerate()), partial(_tell, pipe)
     with suppress(EOFError):
         while True:
             word, *values = pipe.recv()
             if word == KEEP:
                 keep(*values)
                 continue
-            (suite, cell), parcel = values, Parcel()
-            row = execute(cell, suite, parcel, federations, columns, partial(_tell, pipe), options.embeddings, device)
-            pipe.send((DONE, pickle.dumps(row), parcel.contents, bool(set(threading.enumerate()) - ours)))
+            suite, cells = values
+            parcels = [Parcel() for _ in cells]
+            made = execute_all(cells, suite, parcels, federations, columns, tell, options.embeddings, device)
+            _answer(pipe, made, [parcel.contents for parcel in parcels], ours)
+
+
+def _answer(pipe: Connection, made: Any, side_files: list[dict[str, bytes]], ours: set[threading.Thread]) -> None:
+    pipe.send((DONE, pickle.dumps(made), side_files, bool(set(threading.enumerate()) - ours)))
 
 
 def _tell(pipe: Connection, *of_round: Any) -> None:

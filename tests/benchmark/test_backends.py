@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import pandas as pd
 import psutil
 import pytest
 
 import fglbench
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner import shipping
 from fglbench.benchmark.runner.offspring import MARK
 from fglbench.benchmark.runner.supervisor import Observer
@@ -72,6 +74,17 @@ def command(suite, results, backend, *more):
     chosen = [f"--{name}={value}" for name, value in backend.items()]
     given = ["run", "-s", suite, "--results", str(results), "--plugin", TROUBLES, *chosen, *more]
     return [sys.executable, "-c", code, *given]
+
+
+@pytest.fixture(scope="module")
+def finished(suite, tmp_path_factory):
+    """A results folder with all rows of the suite, as from a clean checkout."""
+    results = tmp_path_factory.mktemp("finished")
+    fglbench.run(suites=[suite], results=results, jobs=1)
+    for path in (results / "tiny").glob("*.csv"):
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+        rows.assign(git_dirty="False").to_csv(path, index=False, lineterminator="\n")
+    return results
 
 
 def figures(frame):
@@ -292,6 +305,60 @@ def test_backends_that_cannot_be_had_are_one_line(suite, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "fglbench.benchmark.runner.cluster", raising=False)
     assert refused(suite, tmp_path, backend="ray") == "--backend ray needs Ray: pip install 'fglbench[ray]'"
+
+
+COMMANDS = {
+    "run": ["-s", "SUITE", "--results", "NEW"],
+    "tune": ["-s", "SUITE", "--results", "NEW", "--out", "NEW/chosen.yaml", "--trials", "1"],
+    "verify": ["FINISHED", "--sample", "1", "--no-contract"],
+    "reproduce": ["fgssl-table1", "--results", "NEW", "--only", "cora,fedavg", "-k", "5", "--seeds", "1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [
+        ("unknown backend 'rey'", ["--backend", "rey"]),
+        ("add --backend ray", ["--address", "localhost:1"]),
+        ("does not answer", ["--backend", "ray", "--address", "127.0.0.1:1"]),
+    ],
+)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_a_backend_and_says_what_is_wrong_with_it(
+    suite, finished, tmp_path, monkeypatch, capsys, name, told, options
+):
+    if "ray" in options:
+        pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
+    monkeypatch.setattr("fglbench.benchmark.runner.job.with_data", lambda plan: (plan, []))
+    places = {"SUITE": suite, "NEW": str(tmp_path), "FINISHED": str(finished)}
+    arguments = [places.get(word, word).replace("NEW", str(tmp_path)) for word in COMMANDS[name]]
+    assert main([name, *arguments, *options]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert told in said and said.count("fglbench:") == 1
+    assert Store(tmp_path).rows() == []
+
+
+@pytest.mark.slow
+def test_a_study_and_a_verification_run_on_a_cluster(suite, finished, cluster, mark, tmp_path, capfd):
+    """The figures are those of this machine's processes; several rungs share the one connection."""
+    ray = ["--backend", "ray", "--address", cluster.address]
+    for where, backend in (("here", []), ("there", ray)):
+        place = tmp_path / where
+        out = ["--results", str(place), "--out", str(place / "chosen.yaml")]
+        assert main(["tune", "-s", suite, "-m", "fedavg", "--trials", "3", "-j", "1", *out, *backend]) == 0
+    rows = [
+        sorted((row.key, row.val) for row in Store(tmp_path / where / "tuning").rows()) for where in ("here", "there")
+    ]
+    assert rows[0] == rows[1] and rows[0]
+    capfd.readouterr()
+    assert main(["verify", str(finished), "--sample", "1", "--seed", "0", "--no-contract", "-j", "1", *ray]) == 0
+    assert "2 of 2 scores are equal to rounding" in capfd.readouterr().out
+
+
+def test_a_verdict_of_a_cluster_is_not_recorded(finished, capsys):
+    for more in (["--record", str(finished), "--by", "me"], ["--device", "cuda"]):
+        assert main(["verify", str(finished), "--backend", "ray", *more]) == 2
+        assert "a verdict names this machine" in capsys.readouterr().err
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch):

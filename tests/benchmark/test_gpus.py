@@ -70,7 +70,8 @@ def test_on_ray_the_nodes_have_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "command", [["run", "--quick"], ["reproduce", "fgssl-table1"], ["profile", "--case", "cora:10"]]
+    "command",
+    [["run", "--quick"], ["reproduce", "fgssl-table1"], ["tune", "-s", "quick"], ["profile", "--case", "cora:10"]],
 )
 def test_a_mistake_is_one_line_and_loses_nothing(
     command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

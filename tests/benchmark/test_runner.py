@@ -217,7 +217,8 @@ def test_a_run_that_stops_leaves_no_worker_and_no_claim():
     run = object.__new__(supervisor._Run)
     run.backend = SimpleNamespace(close=lambda: ended.append("backend"))
     claim = SimpleNamespace(release=lambda: ended.append("claim"))
-    busy = SimpleNamespace(task=SimpleNamespace(claim=claim), worker=SimpleNamespace(kill=lambda: ended.append("busy")))
+    task = SimpleNamespace(held=[(None, claim)])
+    busy = SimpleNamespace(task=task, worker=SimpleNamespace(kill=lambda: ended.append("busy")))
     idle = SimpleNamespace(task=None, worker=SimpleNamespace(kill=lambda: ended.append("idle")))
     run.seats = [busy, idle]
     run.stop()
