@@ -66,9 +66,9 @@ class SuiteRows:
         self._numbers: dict[str, np.ndarray] = {}
         self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
 
-    def select(self, where: Filter) -> pd.DataFrame:
-        """The rows that a filter admits, by seed and start."""
-        return self.rows[self._admitted(where)]
+    def select(self, where: Filter, columns: list[str]) -> pd.DataFrame:
+        """Columns of the rows that a filter admits, by seed and start."""
+        return self.rows[columns][self._admitted(where)]
 
     def _admitted(self, where: Filter) -> np.ndarray:
         keep = np.ones(len(self.rows), dtype=bool)
