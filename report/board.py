@@ -39,8 +39,7 @@ Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
     """Rows as `Board.build` takes them: their columns, and what follows from them."""
     told = [row.model_dump() | {"over_budget": row.over_budget, "rising": row.rising} for row in rows]
-    with pd.option_context("future.infer_string", False):  # texts as objects are cut together, not column by column
-        return pd.DataFrame(told, columns=[*COLUMNS, "over_budget", "rising"])
+    return pd.DataFrame(told, columns=[*COLUMNS, "over_budget", "rising"])
 
 
 @dataclass(frozen=True, eq=False)
