@@ -27,8 +27,6 @@ from typing import ClassVar
 
 import filelock
 import platformdirs
-import pooch
-import requests
 
 from ..files import sweep
 from ..registry import UserError
@@ -156,6 +154,9 @@ class Download(Route):
     kind: ClassVar[str] = "upstream"
 
     def fetch(self, work: Path) -> Files:
+        import pooch  # a tenth of a second of every command that asks what datasets there are
+        import requests
+
         pooch.get_logger().setLevel(logging.WARNING)
         for name, url in self.files.items():
             fetch = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)

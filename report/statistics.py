@@ -10,6 +10,7 @@ several different population variances are involved, Biometrika 34 (1947).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -91,7 +92,12 @@ class Difference(NamedTuple):
 
 def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
     """First - second over paired seeds (n,)."""
-    d = np.round(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), DECIMALS)
+    return _of_pairs(np.round(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), DECIMALS).tobytes())
+
+
+@lru_cache(maxsize=10_000)  # tables, tiers and claims ask for the same pairs
+def _of_pairs(differences: bytes) -> Difference:
+    d = np.frombuffer(differences)
     mean = float(d.mean()) if len(d) else np.nan
     if len(d) < 2:
         return Difference(mean, np.nan, np.nan, np.nan)

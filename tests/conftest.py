@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dgl
@@ -15,6 +16,18 @@ import torch
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
 
 torch.set_num_threads(1)
+
+
+class Anywhere:
+    """The checkout may have any name, `fglbench-0.1.0` too: as a folder of tests it is no package."""
+
+    @staticmethod
+    def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector:
+        return pytest.Dir.from_parent(parent, path=path)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Anywhere())  # not a hook of this file, which would hold below tests/ only
 
 
 def build(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import configparser
 import importlib.metadata
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,18 @@ def test_data_files_are_listed(setup):
     assert set((ROOT / "benchmark" / "suites").glob("*.yaml")) <= shipped
     tables = [path for room in ("benchmark", "datasets", "report") for path in (ROOT / room).rglob("*.csv")]
     assert [path.name for path in tables if path not in shipped and "tuned" not in path.parts] == []
+
+
+def test_tests_are_found_in_a_folder_of_any_name(tmp_path):
+    """As of an unpacked source distribution: its name has dots, and its folder is the package."""
+    folder = tmp_path / "fglbench-0.1.0"
+    (folder / "tests").mkdir(parents=True)
+    for name in ("__init__.py", "setup.cfg", "tests/conftest.py"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / "tests" / "test_one.py").write_text("def test_one(federation):\n    assert federation().clients\n")
+    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
 
 
 def test_the_version_is_said_once(setup):

@@ -32,7 +32,10 @@ def now() -> str:
 
 def canonical(value: Any) -> str:
     """Canonical JSON: sorted keys, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 @functools.cache

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import warnings
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from ...registry import UserError
 from .schema import COLUMNS, SCHEMA_VERSION, WIDTHS, Row
 
 READ = {str(version): width for version, width in WIDTHS.items()}  # by a line's first field
+_VALUES = {version: attrgetter(*COLUMNS[:width]) for version, width in WIDTHS.items()}  # of a row, by its schema
+BREAKS = re.compile(r"[\n\r]")
 HEADERS = {tuple(COLUMNS[:width]): version for version, width in WIDTHS.items()}
 
 
@@ -40,13 +44,15 @@ def header() -> bytes:
 
 def line(row: Row) -> bytes:
     """A row as it stands in a file, in the columns of its schema, with the line break at its end."""
-    return record(getattr(row, name) for name in COLUMNS[: WIDTHS[row.schema_version]])
+    return record(_VALUES[row.schema_version](row))
 
 
 def record(values: Iterable[Any]) -> bytes:
     """A line of values: None is an empty field, and none holds a line break."""
     buffer = io.StringIO()
-    texts = ("" if value is None else str(value).replace("\n", " ").replace("\r", " ") for value in values)
+    texts = ["" if value is None else str(value) for value in values]
+    if BREAKS.search("".join(texts)):
+        texts = [BREAKS.sub(" ", text) for text in texts]
     csv.writer(buffer, lineterminator="\n").writerow(texts)
     return buffer.getvalue().encode()
 

@@ -7,6 +7,7 @@ read within limits, and nothing in it is imported, unpickled or run.
     limits       how large anything may be
     archive      zip files
     inbox        which files a folder holds, its rows line by line, and what is wrong with it
+    kin          what rows that differ in the seed alone have in common
     cells        a row by itself: what its columns ask for, and the registries: key, names, parameters
     claims       rows against their suite: protocol, seeds, duplicates
     federations  fingerprints and partition hashes

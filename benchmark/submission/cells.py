@@ -6,19 +6,21 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from operator import attrgetter
 
 from ...datasets import DATASETS
 from ...datasets.owndata import OWN
 from ...methods import METHODS
 from ...metrics import Column
 from ...registry import UserError
-from ..engine.config import TrainConfig
 from ..engine.exchange import TASKS
 from ..store.provenance import canonical, code_version, known_commits, origin
 from ..store.schema import FORMULA, RULES, Row
 from ..store.versions import Versions
-from ..suites.cell import Cell, settled
+from ..suites.cell import Cell
 from .inbox import RERUN
+from .kin import Kin
 from .limits import LARGE
 
 EARLIEST = datetime(2023, 1, 1, tzinfo=timezone.utc)  # before there was an fglbench
@@ -31,25 +33,26 @@ FIXES = {"git_sha": COMMIT}  # of columns that another run alone does not mend
 Problem = tuple[str, str]  # what is wrong, and the fix
 
 
-def problems(row: Row) -> Iterator[Problem]:
-    """All that is wrong with a row by itself."""
+def problems(row: Row, kin: Kin | None = None) -> Iterator[Problem]:
+    """All that is wrong with a row by itself. kin: what it has in common with others, where these are at hand."""
     yield from _columns(row)
     yield from _date(row)
     yield from _figures(row)
     yield from _checkout(row)
     try:
-        cell = Cell.of(row)
+        kin = kin or Kin(row)
+        cell = kin.at(row.seed)
     except ValueError as error:
         yield f"its columns name no cell: {str(error).splitlines()[0]}", RERUN
         return
     if cell.key != row.key:
         yield f"key {row.key} is not that of its cell, which is {cell.key}", RERUN
         return
-    wrong = list(_names(row, cell))
+    wrong = list(_names(row, cell, kin))
     yield from wrong
     if row.status == "ok" and not wrong:
         yield from _matrix(row, cell)
-        yield from _budget(row, cell)
+        yield from _budget(row, cell, kin)
         yield from _privacy(row, cell)
 
 
@@ -95,15 +98,22 @@ def stale(row: Row, versions: Versions) -> bool:
 
 def _columns(row: Row) -> Iterator[Problem]:
     """Every value has the form, the length and the range that its column asks for."""
-    for name, rule in RULES.items():
-        value = getattr(row, name)
+    for (name, rule), value in zip(RULES.items(), _values(row), strict=True):
         if isinstance(value, str):
-            yield from _text(name, value, rule)
-        elif isinstance(value, int | float) and not rule.least <= value < LARGE:
+            yield from _text(name, value)
+        elif value is not None and not rule.least <= value < LARGE:
             yield f"column {name!r}: {value!r} is out of range", RERUN
 
 
-def _text(name: str, value: str, rule: Column) -> Iterator[Problem]:
+_values = attrgetter(*RULES)
+
+
+@lru_cache(maxsize=100_000)  # most texts stand in many rows
+def _text(name: str, value: str) -> tuple[Problem, ...]:
+    return tuple(_wrong(name, value, RULES[name]))
+
+
+def _wrong(name: str, value: str, rule: Column) -> Iterator[Problem]:
     if len(value) > rule.longest:
         yield f"column {name!r} has {len(value)} characters; at most {rule.longest} are read", "shorten it"
     if value.startswith(FORMULA):
@@ -190,18 +200,13 @@ def _matrix(row: Row, cell: Cell) -> Iterator[Problem]:
         yield "personal_on_global without personal_on_local", RERUN
 
 
-def effective(cell: Cell) -> TrainConfig:
-    """The training that a cell's method makes of what it is given. UserError where the method is unknown."""
-    return cell.method.build(METHODS).protocol(cell.training)
-
-
-def _budget(row: Row, cell: Cell) -> Iterator[Problem]:
+def _budget(row: Row, cell: Cell, kin: Kin) -> Iterator[Problem]:
     """What the row says that it was given, and took, is what the method and the cell say."""
     if not row.has("effective_training"):
         return
-    ran = cell.model_copy(update={"training": effective(cell)}).training_json
-    if row.effective_training != ("" if ran == cell.training_json else ran):
-        yield f"effective_training is {row.effective_training!r:.80}; by the method's protocol it is {ran!r:.80}", RERUN
+    if row.effective_training != ("" if kin.ran == kin.given else kin.ran):
+        told = f"effective_training is {row.effective_training!r:.80}"
+        yield f"{told}; by the method's protocol it is {kin.ran!r:.80}", RERUN
     given, config = row.budget_steps or 0, cell.training
     epochs = config.rounds * config.local_epochs
     if given % epochs or given < epochs or (row.task == "node" and given != epochs):
@@ -243,19 +248,19 @@ def unknown_commits(rows: Iterable[Row]) -> set[str] | None:
     return None if known is None else wanted - known
 
 
-def _names(row: Row, cell: Cell) -> Iterator[Problem]:
+def _names(row: Row, cell: Cell, kin: Kin) -> Iterator[Problem]:
     """Every name is known, every parameter is there with a value that it may have."""
     if row.dataset.startswith(OWN):
         yield f"{row.dataset} is the user's own data, no registered dataset", "leave its rows out: nobody else has it"
         return
     try:
-        made = settled(cell)
+        made = kin.settled
     except UserError as error:
         yield str(error), "give --plugin FILE for a method or dataset outside the package, or run the cell again"
         return
-    if made.key != cell.key:
+    if made.seedless != cell.seedless:
         ours, theirs = made.identity, cell.identity
-        parts = [name for name in ours if ours[name] != theirs[name]]
+        parts = [name for name in ours if name != "seed" and ours[name] != theirs[name]]
         yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run the cell again"
     cls = DATASETS.cls(row.dataset)
     if row.task != cell.task:

@@ -89,7 +89,7 @@ def validate(
 def _rows(lines: list[Line], fresh: set[Line], findings: Findings) -> None:
     """Every row by itself: what is wrong with it, and what is odd about a new one."""
     for line in lines:
-        for what, fix in cells.problems(line.row):
+        for what, fix in cells.problems(line.row, line.kin):
             findings.add(line.place, what, fix, warning=line not in fresh)
     for line in lines:
         for what, fix in cells.oddities(line.row) if line in fresh else ():

@@ -10,42 +10,45 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
-from operator import is_not
+from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from ...methods import METHODS
 from ...metrics import METRICS
 from ...registry import UserError
 from ..store import Store
+from ..store.attachments import Curves
 from ..store.schema import Row
 from ..suites.cell import Cell
-from .cells import effective
 from .inbox import Line
+from .kin import Kin
 from .limits import LARGE
 
 PARTS = {"history", "per_client", "label_counts"}
-CURVES = {*(rule.curve for rule in METRICS.values() if rule.curve), "round", "seconds", "val_loss", "train_loss"}
+NAMES = {*(rule.curve for rule in METRICS.values() if rule.curve), "round", "seconds", "val_loss", "train_loss"}
 ROUNDING = 1e-6  # of float32, in a mean over clients
 NEAR = 1e-7  # of float32, in a share
 Stored = dict[str, Any]
 
 
-def load(store: Store, row: Row) -> tuple[Stored | None, str | None]:
+def read(store: Store, row: Row) -> tuple[Curves | None, str | None]:
     """(side file of a row, what is wrong with its form); no side file where something is."""
     try:
-        found: Any = store.history(row.suite, row.key)
+        packed = store.curves(row.suite, row.key)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         return None, f"cannot be read: {str(error).splitlines()[0]:.120}"
-    wrong = _misshapen(found, row)
-    return (None, wrong) if wrong else (found, None)
+    wrong = _misshapen(packed.found, row)
+    return (None, wrong) if wrong else (packed, None)
+
+
+def load(store: Store, row: Row) -> Stored | None:
+    """What the side file of a row holds; None where something is wrong with its form."""
+    packed, _ = read(store, row)
+    return packed.found if packed else None
 
 
 def of(store: Store, lines: Iterable[Line]) -> dict[Line, Stored]:
     """The side files of rows that have a sound one."""
-    loaded = ((line, load(store, line.row)[0]) for line in lines if line.row.status == "ok")
+    loaded = ((line, load(store, line.row)) for line in lines if line.row.status == "ok")
     return {line: found for line, found in loaded if found is not None}
 
 
@@ -57,7 +60,7 @@ def _misshapen(found: Any, row: Row) -> str | None:
     if not all(map(_numbers, found.values())):
         return "holds something else than lists of numbers"
     curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
-    if strange := sorted(set(history) - CURVES):
+    if strange := sorted(set(history) - NAMES):
         return f"has a curve that no run has: {strange[0]!r:.40}"
     if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
         return f"has not one value of {', '.join(curves)} for each of {row.rounds} rounds"
@@ -67,7 +70,9 @@ def _misshapen(found: Any, row: Row) -> str | None:
 def _numbers(part: Any) -> bool:
     """Whether a part of a side file is lists of numbers, with names or without."""
     lists = list(part.values()) if isinstance(part, dict) else part
-    return isinstance(lists, list) and all(isinstance(each, list) and _bounded(each) for each in lists)
+    if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
+        return False
+    return _bounded(list(chain.from_iterable(lists)))
 
 
 def _bounded(values: list[Any]) -> bool:
@@ -75,8 +80,13 @@ def _bounded(values: list[Any]) -> bool:
     kinds = set(map(type, values))
     if not kinds <= {int, float, type(None)}:
         return False
-    numbers = filter(partial(is_not, None), values) if type(None) in kinds else values
-    return all(map(float(LARGE).__gt__, map(abs, numbers)))
+    numbers = _known(values) if type(None) in kinds else values
+    within = -LARGE < min(numbers, default=0) <= max(numbers, default=0) < LARGE
+    return within and math.isfinite(sum(numbers))  # otherwise a NaN, which may hide what is least and greatest
+
+
+def _known(values: list[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
 
 
 def disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
@@ -89,12 +99,12 @@ def disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
                 yield f"{name} is {there!r} in the row and {here!r} in its curves"
 
 
-def impossible(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
-    """What no run of the cell can have left behind."""
+def impossible(stored: Stored, row: Row, kin: Kin) -> Iterator[str]:
+    """What no run of the row's cell can have left behind. ValueError where its columns name none."""
     history = stored["history"]
     yield from _courses(history, row)
-    yield from _rounds(history, row, cell)
-    yield from _clients(stored, row, cell)
+    yield from _rounds(history, row, kin)
+    yield from _clients(stored, row, kin.cell)
 
 
 def _courses(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
@@ -105,24 +115,30 @@ def _courses(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
         if None in history[name] or sorted(history[name]) != history[name] or history[name][0] < 0:
             yield f"{name} goes down from one round to the next"
     for name in ("score", "val"):
-        if not all(value is None or 0 <= value <= 1 for value in history[name]):
+        if not _shares(history[name]):
             yield f"{name} leaves [0, 1]"
     end = history["seconds"][-1]
     if end is not None and row.train_seconds and not math.isclose(end, row.train_seconds, rel_tol=1e-6):
         yield f"train_seconds is {row.train_seconds:g} in the row and {end:g} in its curves"
 
 
-def _rounds(history: dict[str, list[Any]], row: Row, cell: Cell) -> Iterator[str]:
+def _shares(values: list[Any]) -> bool:
+    """Whether all that are known are in [0, 1]; of a side file that is `_bounded`."""
+    known = _known(values) if None in values else values
+    return not known or 0 <= min(known) <= max(known) <= 1
+
+
+def _rounds(history: dict[str, list[Any]], row: Row, kin: Kin) -> Iterator[str]:
     """The best round is that of the rule; only patience ends a run early."""
-    training, rounds, best = cell.training, row.rounds or 0, row.best_round or 0
+    training, rounds, best = kin.cell.training, row.rounds or 0, row.best_round or 0
     with suppress(UserError):
-        training = effective(cell)
+        training = kin.effective
     found = best_round(history, training.select_by)
     if found is None:
         yield f"there is no curve of {training.select_by}, by which the best round is chosen"
     elif found != best:
         yield f"best round {best}, but by {training.select_by} it is {found}"
-    full = scheduled(cell)
+    full = kin.scheduled
     if full is None:
         return
     if training.patience is None and rounds != full:
@@ -141,17 +157,9 @@ def best_round(history: dict[str, list[Any]], select_by: str) -> int | None:
         return None
     curve = history["val"] if select_by == "val_accuracy" else history["val_loss"]
     sign = 1 if select_by == "val_accuracy" else -1
-    values = [number if value is None else sign * value for number, value in enumerate(curve, start=1)]
-    return values.index(max(values)) + 1
-
-
-def scheduled(cell: Cell) -> int | None:
-    """How many rounds of a method are scored if none is cut short; None where it is unknown or the data decide."""
-    with suppress(UserError):
-        phases = cell.method.build(METHODS).phases(effective(cell))
-        lengths = [phase.rounds for phase in phases if phase.scored]
-        return None if any(map(callable, lengths)) else sum(lengths)
-    return None
+    if None in curve:
+        curve = [sign * number if value is None else value for number, value in enumerate(curve, start=1)]
+    return curve.index(max(curve) if sign > 0 else min(curve)) + 1
 
 
 def _clients(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
@@ -168,9 +176,9 @@ def _clients(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
         one = not local and not name.endswith("_on_local")
         if len(values) != row.clients and not (one and len(values) == 1):
             yield f"{name} of {len(values)} clients; there are {row.clients}"
-        known = [value for value in values if value is not None]
+        known = _known(values)
         mean, told = sum(known) / len(known) if known else None, getattr(row, name)
-        if not all(0 <= value <= 1 for value in known):
+        if not _shares(known):
             yield f"{name} of a client leaves [0, 1]"
         elif (mean is None) != (told is None) or (mean is not None and abs(mean - told) > ROUNDING):
             yield f"{name} is {told} in the row; the mean of its clients is {mean}"
@@ -185,7 +193,7 @@ def _clients(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
 
 def _bounds(clients: dict[str, list[float | None]], row: Row) -> Iterator[str]:
     """What the clients' scores leave to the weighted mean, and to macro-F1: 1 is right everywhere, 0 nowhere."""
-    scores = [value for value in clients["score"] if value is not None]
+    scores = _known(clients["score"])
     if not scores:
         return
     if row.score_weighted is not None and not min(scores) - ROUNDING <= row.score_weighted <= max(scores) + ROUNDING:
@@ -198,11 +206,21 @@ def _bounds(clients: dict[str, list[float | None]], row: Row) -> Iterator[str]:
 
 def _fractions(stored: Stored, row: Row) -> Iterator[str]:
     """A client's accuracy is a number of its own nodes by another: right ones by tested ones."""
-    counts = [sum(own) for own in stored.get("label_counts") or ()]
+    counts = map(sum, stored.get("label_counts") or ())
     for held, score in zip(counts, stored["per_client"]["score"], strict=False):
-        tested = np.arange(1, max(held, 1) + 1)
-        if score is not None and row.task == "node" and np.abs(np.round(score * tested) / tested - score).min() > NEAR:
+        if score is not None and row.task == "node" and not _fraction(score, held):
             yield f"a client's score is {score!r}, which of {held} nodes no number is"
+
+
+def _fraction(score: float, held: int) -> bool:
+    """Whether a number of nodes by another, `held` at most, is the score as float32 has it."""
+    before, tested, rest = 0, 1, score
+    while tested <= held:  # the convergents of its continued fraction: of few nodes, a fraction that is near is one
+        if abs(round(score * tested) / tested - score) <= NEAR:
+            return True
+        rest = 1 / max(rest % 1, 1 / LARGE)
+        before, tested = tested, int(rest) * tested + before
+    return any(abs(round(score * tested) / tested - score) <= NEAR for tested in range(1, max(held, 1) + 1))
 
 
 def _labels(stored: Stored, row: Row) -> Iterator[str]:
@@ -211,7 +229,7 @@ def _labels(stored: Stored, row: Row) -> Iterator[str]:
     if counts is None:
         if row.schema_version > 1 or len(stored["per_client"]) > 2:  # the first rows had neither
             yield "has no label_counts"
-    elif len(counts) != row.clients or len({len(own) for own in counts}) != 1:
+    elif len(counts) != row.clients or len(set(map(len, counts))) != 1:
         yield f"label_counts are not those of {row.clients} clients"
-    elif not all(isinstance(value, int) and value >= 0 for own in counts for value in own):
+    elif set(map(type, each := list(chain.from_iterable(counts)))) - {int} or min(each, default=0) < 0:
         yield "label_counts are no counts"

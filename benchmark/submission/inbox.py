@@ -16,6 +16,7 @@ from ..store.places import APART, LOCKS, LOGS, NAME, ROWS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import limits, metadata
+from .kin import Kin, Kindred
 
 SLUG = r"[a-z0-9][a-z0-9._-]*"
 Kinds = dict[str, tuple[str, int]]  # kind -> pattern of the path, most bytes; the first that fits
@@ -101,19 +102,24 @@ class Folder:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A row and where it stands. text: the line as read, ending in a line break."""
+    """A row and where it stands. text: the line as read, ending in a line break. kindred: of lines read with it."""
 
     file: str
     number: int
     place: str
     text: bytes
     row: Row
+    kindred: Kindred = field(default_factory=Kindred, repr=False)
+
+    @cached_property
+    def kin(self) -> Kin:
+        return self.kindred.of(self.row)
 
     @cached_property
     def cell(self) -> Cell | None:
         """The cell that the row's columns name; None where they name none, which the row's own check tells."""
         try:
-            return Cell.of(self.row)
+            return self.kin.at(self.row.seed)
         except ValueError:
             return None
 
@@ -130,9 +136,9 @@ def look(root: Path, name: str, findings: Findings, *, archive: bool = False) ->
     submission = archive or (root / metadata.FILE).is_file()
     kinds = KINDS if submission else KINDS | MORE | (TRIALS if holds_trials(root) else {})
     files: dict[str, list[str]] = {}
-    total = 0
+    total, start = 0, len(os.path.join(root, ""))
     for number, entry in enumerate(_walk(root, apart=None if submission else root / APART), start=1):
-        path = Path(entry.path).relative_to(root).as_posix()
+        path = entry.path[start:].replace(os.sep, "/")
         place, size = f"{name}/{path}", entry.stat(follow_symlinks=False).st_size
         kind, most = _kind(kinds, path)
         if number > limits.FILES:
@@ -174,7 +180,7 @@ def _walk(root: Path, apart: Path | None) -> Iterator[os.DirEntry[str]]:
 
 def read(folder: Folder, findings: Findings) -> list[Line]:
     """Every sound row of a folder, file by file; damaged and foreign lines are findings."""
-    found: list[Line] = []
+    found, kindred = list[Line](), Kindred()
     for file in folder.files.get("rows", ()):
         try:
             lines = list(rowfile.split(folder.root / file))
@@ -188,13 +194,14 @@ def read(folder: Folder, findings: Findings) -> list[Line]:
             findings.add(folder.place(file), f"{len(lines)} rows; at most {limits.ROWS} are read", "submit fewer")
             continue
         for number, text, fields in lines:
-            row = _row(folder, file, number, text.replace(b"\r\n", b"\n"), fields, findings)
+            text = text.replace(b"\r\n", b"\n")
+            row = _row(folder, file, number, text, fields, findings)
             if row is not None:
-                found.append(row)
+                found.append(Line(file, number, folder.place(file, number), text, row, kindred))
     return found
 
 
-def _row(folder: Folder, file: str, at: int, text: bytes, fields: list[str] | None, findings: Findings) -> Line | None:
+def _row(folder: Folder, file: str, at: int, text: bytes, fields: list[str] | None, findings: Findings) -> Row | None:
     place = folder.place(file, at)
     if fields is None:
         findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
@@ -210,7 +217,7 @@ def _row(folder: Folder, file: str, at: int, text: bytes, fields: list[str] | No
     elif file != expected:
         findings.add(place, f"a row of suite {row.suite!r} and method {row.method!r}", f"it belongs in {expected}")
     else:
-        return Line(file, at, place, text, row)
+        return row
     return None
 
 

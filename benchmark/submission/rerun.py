@@ -106,14 +106,14 @@ def run_again(
     with tempfile.TemporaryDirectory() as folder:
         job = Job([(row.suite, Cell.of(row)) for row in drawn], Store(folder), options)
         made = job.run(job.load(job.plan(), tell), observer).rows
-        ours = {_identity(row): Run(row, load(Store(folder), row)[0]) for row in made.values()}
+        ours = {_identity(row): Run(row, load(Store(folder), row)) for row in made.values()}
     others = [*store.rows(latest_only=True), *(base.rows(latest_only=True) if base else ())]
     known, versions, found = spreads(others), store.versions(), []
     for row in drawn:
         cell = [run.row for run in ours.values() if run.row.suite == row.suite and place(run.row) == place(row)]
         spread = smaller(deviations(cell), usual(known, task(row), row.method))
         version = versions.of(row.method, row.method_version, row.git_sha)
-        theirs = Run(row, load(store, row)[0] if row.status == "ok" else None)
+        theirs = Run(row, load(store, row) if row.status == "ok" else None)
         found.append(compare(theirs, ours.get(_identity(row)), spread, version))
     return Verification(found, together(found), environment)
 

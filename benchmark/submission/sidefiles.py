@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from ...registry import UserError
-from ..store.attachments import HISTORY_BYTES, environment_text, history_text
+from ..store.attachments import environment_text
 from ..store.folder import Store
 from ..store.places import safe_name
 from ..store.provenance import canonical
@@ -21,7 +20,6 @@ ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "thr
 GPU = {"gpu", "gpu_memory_gib", "cuda", "driver"}  # where one computes
 COMPUTING = ("torch", "dgl", "numpy", "scipy")  # packages without which nothing runs
 TEXT = 200  # characters of a value
-GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
 
 
 def check(folder: Folder, lines: Sequence[Line], fresh: set[Line], findings: Findings) -> dict[Line, curves.Stored]:
@@ -58,26 +56,22 @@ def _embeddings(folder: Folder, counting: dict[tuple[str, str], Line], findings:
 
 def _curves(folder: Folder, line: Line, name: str, fresh: set[Line], findings: Findings) -> curves.Stored | None:
     """Findings about the curves of a row; what they hold, where they have the form of curves."""
-    row, place, cell = line.row, folder.place(name), line.cell
-    stored, wrong = curves.load(Store(folder.root), row)
+    row, place = line.row, folder.place(name)
+    packed, wrong = curves.read(Store(folder.root), row)
     if wrong:
         findings.add(place, wrong, RERUN)
-    if stored is None or row.status != "ok" or not row.in_time:
+    if packed is None:
+        return None
+    stored: curves.Stored = packed.found
+    if row.status != "ok" or not row.in_time:
         return stored
-    if line in fresh and not _plain(folder.root / name, stored):
+    if line in fresh and not packed.as_written:
         findings.add(place, "is not as fglbench writes it", RERUN)
     for what in curves.disagreeing(stored["history"], row):
         findings.add(place, what, RERUN)
-    for what in curves.impossible(stored, row, cell) if cell else ():
+    for what in curves.impossible(stored, row, line.kin) if line.cell else ():
         findings.add(place, what, RERUN, warning=line not in fresh)
     return stored
-
-
-def _plain(path: Path, stored: curves.Stored) -> bool:
-    """Whether a packed file holds these curves in the form in which they are written, and nothing besides."""
-    data, member = path.read_bytes(), zlib.decompressobj(GZIP)
-    text = member.decompress(data, HISTORY_BYTES + 1)
-    return data[3:8] == bytes(5) and member.eof and not member.unused_data and text == history_text(stored)
 
 
 def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ from .identity import TRAINING, identity
 from .plugins import REGISTRIES
 
 SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each; backbones may be several
+NAMING = (*REGISTRIES, *(f"{kind}_params" for kind in REGISTRIES), "clients", "training", "tuning")  # a cell, seedless
 FEDERATION = ("dataset", "partition", "clients", "split", "seed")  # what decides a federation
 
 
@@ -44,6 +46,11 @@ class Choice(Part):
     def filled(self, registry: Registry[Any]) -> Choice:
         """With all defaults filled in. UserError as `build`."""
         return Choice(name=self.name, params=self.build(registry).params())
+
+
+def _joined(texts: Mapping[str, str]) -> str:
+    """Canonical JSON of a mapping whose values are already."""
+    return "{" + ",".join(f'"{name}":{texts[name]}' for name in sorted(texts)) + "}"
 
 
 def _identity(kind: str, choice: Choice) -> dict[str, Any]:
@@ -88,19 +95,35 @@ class Cell(Part):
         return [*((kind, getattr(self, kind)) for kind in SINGLE), *(("backbone", own) for own in self.backbones)]
 
     @cached_property
+    def texts(self) -> dict[str, str]:
+        """The parts of the identity, each as canonical JSON."""
+        return {name: canonical(value) for name, value in self.identity.items()}
+
+    @cached_property
     def key(self) -> str:
         """First 16 hex digits of the sha256 of the canonical JSON of the cell's identity."""
-        return hashlib.sha256(canonical(self.identity).encode()).hexdigest()[:16]
+        return hashlib.sha256(_joined(self.texts).encode()).hexdigest()[:16]
 
     @cached_property
     def federation_key(self) -> str:
         """What the data of two cells have in common: equal keys, equal federations."""
-        return canonical({name: self.identity[name] for name in FEDERATION})
+        return _joined({name: self.texts[name] for name in FEDERATION})
 
     @cached_property
     def seedless(self) -> str:
         """Everything of the cell's identity but its seed."""
-        return canonical({name: value for name, value in self.identity.items() if name != "seed"})
+        return _joined({name: text for name, text in self.texts.items() if name != "seed"})
+
+    def at(self, seed: int) -> Cell:
+        """The same with another seed. What is known of its identity is not worked out again."""
+        if seed == self.seed:
+            return self
+        known = {"identity": {**self.identity, "seed": seed}, "texts": {**self.texts, "seed": str(seed)}}
+        other = self.model_copy(update={"seed": seed})
+        vars(other).update(known, seedless=self.seedless)
+        for name in ("key", "federation_key"):
+            vars(other).pop(name, None)
+        return other
 
     @classmethod
     def of(cls, row: Row) -> Cell:

@@ -77,7 +77,8 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         narrowed, departs = narrow(suite, request)
         untuned += untuned_of(narrowed)
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
-        reasons = [_impossible(cell) for cell in cells]
+        because = {cut: _impossible(cell) for cut, cell in {_cut(cell): cell for cell in cells}.items()}
+        reasons = [because[_cut(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
         found += [(CUSTOM if departs or settings else suite.name, cell) for cell in possible]
@@ -126,6 +127,11 @@ def untuned_of(suite: Suite) -> list[str]:
     )
     told = f"suite {suite.name!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
     return [f"{told}; `fglbench tune -s {suite.name}{narrow}` makes them"]
+
+
+def _cut(cell: Cell) -> tuple[str, ...]:
+    """All that `_impossible` looks at."""
+    return cell.dataset.name, cell.texts["partition"], cell.texts["split"]
 
 
 def _impossible(cell: Cell) -> str:

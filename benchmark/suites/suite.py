@@ -35,7 +35,7 @@ from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.backbones import BACKBONES
 from .cell import Cell, Choice, Part, settled, train_config
-from .tuned import Table, read_tuned, tuned_file
+from .tuned import Table, Tuned, read_tuned, tuned_file
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Part)
@@ -149,19 +149,28 @@ class Block(Part):
                 "partition": _first(dataset.partitions, self.partitions),
                 "clients": _first(dataset.clients, self.clients),
                 "split": _first(dataset.splits, self.splits),
-                "seed": self.seeds,
-                "method": self.methods,
             }
             for values in product(*axes.values()):
-                own = dict(zip(axes, values, strict=True), dataset=dataset)
-                method = own["method"]
-                merged = {**training, **self.training, **dataset.training, **method.training}
-                for backbones in _first(method.backbones, dataset.backbones, self.backbones):
-                    cell = settled(Cell(**own, backbones=tuple(backbones), training=train_config(merged)))
-                    if not method.tuned:
-                        yield cell
-                    elif (chosen := table.get(method.name, {}).get(dataset.name)) is not None:
-                        yield chosen.scored(cell)
+                task = dict(zip(axes, values, strict=True), dataset=dataset, seed=self.seeds[0])
+                alike = [own for method in self.methods for own in self._of_method(method, task, training, table)]
+                for seed, (cell, chosen) in product(self.seeds, alike):
+                    own = cell.at(seed)
+                    if chosen is not None:
+                        chosen.unseen(own)
+                    yield own
+
+    def _of_method(
+        self, method: MethodEntry, task: dict[str, Any], training: dict[str, Any], table: Table
+    ) -> Iterator[tuple[Cell, Tuned | None]]:
+        """A method's cells on a task, one for each of the backbones, and what chose their setting."""
+        dataset = task["dataset"]
+        config = train_config({**training, **self.training, **dataset.training, **method.training})
+        for backbones in _first(method.backbones, dataset.backbones, self.backbones):
+            cell = settled(Cell(**task, method=method, backbones=tuple(backbones), training=config))
+            if not method.tuned:
+                yield cell, None
+            elif (chosen := table.get(method.name, {}).get(dataset.name)) is not None:
+                yield chosen.scored(cell), chosen
 
     def at_own_settings(self) -> Block:
         """See `Suite.at_own_settings`."""

@@ -75,12 +75,16 @@ class Tuned(Values):
 
     def scored(self, cell: Cell) -> Cell:
         """The cell with this setting, and saying so. UserError where the setting was chosen on the cell's seed."""
+        self.unseen(cell)
+        told = canonical({name: getattr(self, name) for name in ("study", "trials", "rounds", "seeds")})
+        return self.applied(cell).model_copy(update={"tuning": told})
+
+    def unseen(self, cell: Cell) -> None:
+        """UserError where the setting was chosen on the cell's seed."""
         if cell.seed in self.seeds:
             raise UserError(
                 f"{cell}: seed {cell.seed} chose the setting ({self.study}) and cannot be scored; take another"
             )
-        told = canonical({name: getattr(self, name) for name in ("study", "trials", "rounds", "seeds")})
-        return self.applied(cell).model_copy(update={"tuning": told})
 
 
 Table = dict[str, dict[str, Tuned]]  # method -> dataset -> setting

@@ -86,7 +86,7 @@ def _extra_table(suite: str, rows: SuiteRows) -> str:
 def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tuple[str, int], str]:
     """The scores of the rows that a reading's filters admit, by dataset and number of clients."""
     found = {}
-    admitted = pd.concat([rows.select(where)[["dataset", "clients"]] for where in options]).drop_duplicates()
+    admitted = pd.concat([rows.select(where, ["dataset", "clients"]) for where in options]).drop_duplicates()
     for dataset, clients in admitted.itertuples(index=False):
         place = str(dataset), int(clients)
         here = [where | {"dataset": place[0], "clients": place[1]} for where in options]

@@ -13,6 +13,8 @@ import pandas as pd
 from ..labels import JSON_COLUMNS, parse
 from ..papers import Filter, Paper, Printed, Reading, Table
 
+TOLD = ["seed", "status", "error", "val"]  # what `Ours` has of a row
+
 
 @dataclass(frozen=True, eq=False)
 class Ours:
@@ -56,14 +58,17 @@ class SuiteRows:
 
     def __init__(self, rows: pd.DataFrame, stored: Callable[[str], dict[str, Any]] = lambda key: {}) -> None:
         self.rows = rows.sort_values(["seed", "started", "key"], kind="stable").reset_index(drop=True)
-        self._figures = self.rows.drop(columns=sorted(JSON_COLUMNS))  # cut a thousand times: of narrower rows
+        self._told = self.rows[TOLD]  # cut a thousand times: of narrower rows
+        self._seeds, self._keys = ([*self.rows[column]] for column in ("seed", "key"))
+        self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
         self.stored = stored
         self.parsed = {column: [parse(value) or {} for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
+        self._numbers: dict[str, np.ndarray] = {}
         self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
 
-    def select(self, where: Filter) -> pd.DataFrame:
-        """The rows that a filter admits, by seed and start."""
-        return self.rows[self._admitted(where)]
+    def select(self, where: Filter, columns: list[str]) -> pd.DataFrame:
+        """Columns of the rows that a filter admits, by seed and start."""
+        return self.rows[columns][self._admitted(where)]
 
     def _admitted(self, where: Filter) -> np.ndarray:
         keep = np.ones(len(self.rows), dtype=bool)
@@ -88,15 +93,22 @@ class SuiteRows:
 
         round: "best", the row's own score; "last" or a number, that of its history (which has the column `score`).
         """
-        found = self._figures[self._admitted(where)]
-        cells = set(zip(found["seed"], found["key"], strict=True))
+        places = np.flatnonzero(self._admitted(where))
+        cells = {(self._seeds[place], self._keys[place]) for place in places}
         settings = max(Counter(seed for seed, _ in cells).values(), default=1)
-        found = found.drop_duplicates("seed", keep="last")
-        if round != "best":
-            figures = [self._at(str(key), column, round) for key in found["key"]]
-            found = found.assign(**{column: pd.Series(figures, index=found.index, dtype=float)})
-        scored = found[(found["status"] == "ok") & found[column].notna()]
-        return Ours(dict(zip(map(int, scored["seed"]), map(float, scored[column]), strict=True)), found, settings)
+        last = sorted({self._seeds[place]: place for place in places}.values())
+        if round == "best":
+            figures = self._figures(column)[last]
+        else:
+            figures = np.array([self._at(str(self._keys[place]), column, round) for place in last], dtype=float)
+        found = zip(last, map(float, figures), strict=True)
+        seeds = {int(self._seeds[place]): figure for place, figure in found if self._ok[place] and figure == figure}
+        return Ours(seeds, self._told.take(last), settings)
+
+    def _figures(self, column: str) -> np.ndarray:
+        if column not in self._numbers:
+            self._numbers[column] = pd.to_numeric(self.rows[column]).to_numpy(dtype=float)
+        return self._numbers[column]
 
     def _at(self, key: str, column: str, round: str | int) -> float:
         """A figure of the history at a round; NaN where the history has none."""

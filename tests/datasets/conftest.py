@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pooch
 import pytest
 import scipy.sparse as sp
 
@@ -29,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise OSError("no network in tests")
 
     monkeypatch.setattr(sources.subprocess, "run", unreachable)
-    monkeypatch.setattr(sources.pooch, "retrieve", unreachable)
+    monkeypatch.setattr(pooch, "retrieve", unreachable)
     return folder
 
 
