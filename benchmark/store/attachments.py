@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
 GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
-# What Python may write in another way: powers of ten, numbers below 0.0001, escapes.
-POWER, ODD = re.compile(rb"e[-0-9]"), (b"0.0000", b"\\")
+# What Python may write in another way: powers of ten, numbers below 0.0001, escapes, the one that it alone makes.
+POWER, ODD = re.compile(rb"e[-0-9]"), (b"0.0000", b"\\", b"\x7f")
 
 
 class SideFiles:

@@ -34,6 +34,14 @@ def test_curves_are_read_and_judged_as_python_would(numbers: list[str], form: st
     assert found.as_written == (attachments.history_text(json.loads(text)) == text)
 
 
+@pytest.mark.parametrize("number", NUMBERS)
+def test_what_may_be_written_in_several_ways_is_told(number: str) -> None:
+    text = f'{{"a":[{number}]}}'.encode()
+    found = attachments.unpacked(gzip.compress(text, mtime=0))
+    assert repr(found.found) == repr(json.loads(text))
+    assert found.as_written == (attachments.history_text(json.loads(text)) == text)
+
+
 def test_whatever_is_packed_besides_curves_is_noticed() -> None:
     text = b'{"history":{"round":[1,2],"val":[0.5,null]}}'
     packed = gzip.compress(text, mtime=0)
