@@ -14,6 +14,8 @@ UNTIL: dict[str, tuple[str, str]] = {
     "gcfl": ("fedavg", "no cluster was cut"),
     "gcfl+": ("fedavg", "no cluster was cut"),
 }
+LONELY = {"fedgta": ("local", "one client takes part in a round, and nobody is averaged with it")}
+DROWNED = {"fedprox": ("fedavg", "the noise of privacy is far above the proximal term")}
 BLIND = {"fedmlp", "fedprox-mlp", "scaffold-mlp"}  # methods that look at no edge
 EDGES = ("edge_noise", "dropped_edges")
 
@@ -22,18 +24,33 @@ def reason(cell: Cell, other: Cell) -> str:
     """Why runs of two cells may have the same curves; empty where they may not.
 
     The cells are equal but for the method, one of which becomes the other where nothing happens in it; or but for
-    changes of edges, at which their method does not look.
+    edges, at which their method does not look.
     """
-    ours, theirs = UNTIL.get(cell.method.name), UNTIL.get(other.method.name)
+    becomes = _becomes(cell)
+    ours, theirs = becomes.get(cell.method.name), becomes.get(other.method.name)
     plain = {(ours or (cell.method.name,))[0], (theirs or (other.method.name,))[0]}
     if (ours or theirs) and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
         return (ours or theirs or ("", ""))[1]
-    if cell.method.name in BLIND and _without(cell, *EDGES) == _without(other, *EDGES):
+    if cell.method.name in BLIND and _without_edges(cell) == _without_edges(other):
         return "the method looks at no edge"
     return ""
+
+
+def _becomes(cell: Cell) -> dict[str, tuple[str, str]]:
+    """Method -> what it is in this cell, and why."""
+    alone = round(cell.training.participation * cell.clients) <= 1
+    return UNTIL | (LONELY if alone else {}) | (DROWNED if cell.training.dp_noise else {})
 
 
 def _without(cell: Cell, *names: str) -> dict[str, object]:
     """The identity of a cell but for some of its parts, or settings of its training."""
     training = {name: value for name, value in cell.identity[TRAINING].items() if name not in names}
     return {name: value for name, value in (cell.identity | {TRAINING: training}).items() if name not in names}
+
+
+def _without_edges(cell: Cell) -> dict[str, object]:
+    """The same but for what decides which nodes are joined, and nothing else; of a generated graph its homophily."""
+    found, data = _without(cell, *EDGES), cell.identity["dataset"]
+    if data["name"] == "csbm":
+        found["dataset"] = {name: value for name, value in data["params"].items() if name != "homophily"}
+    return found

@@ -56,6 +56,25 @@ def test_what_looks_at_no_edge_is_the_plain_run_under_changes_of_edges(method: s
     assert same(plain, record(METHODS.build(method), under(trials()[0], edge_noise=1.0, dropped_edges=0.5)))
 
 
+@pytest.mark.parametrize("method", sorted(BLIND))
+def test_what_looks_at_no_edge_is_the_same_at_any_homophily(method: str) -> None:
+    found = []
+    for homophily in (0.1, 0.9):
+        data = DATASETS.build("csbm", {"nodes": 90, "homophily": homophily}).load()
+        federation = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("ratio"), 3, 0)
+        found.append(train(federation, METHODS.build(method), (BACKBONES.build("gcn"),), TrainConfig(rounds=3), 0))
+    assert found[0].history["score"] == found[1].history["score"]
+
+
+def test_fedgta_is_training_alone_where_one_client_takes_part() -> None:
+    federation, backbones = two_classes()
+    config = TrainConfig(rounds=6, participation=0.5, local_epochs=2)
+    alone, gta = (train(federation, METHODS.build(name), backbones, config, 0) for name in ("local", "fedgta"))
+    assert alone.history["score"] == gta.history["score"]
+    both = config.model_copy(update={"participation": 1.0})
+    assert train(federation, METHODS.build("fedgta"), backbones, both, 0).history["score"] != gta.history["score"]
+
+
 def two_classes() -> tuple[Any, ...]:
     data = DATASETS.build("csbm", {"nodes": 400, "classes": 2, "homophily": 0.95, "signal": 3}).load()
     federation = build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("ratio"), 2, 0)

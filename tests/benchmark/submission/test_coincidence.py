@@ -83,3 +83,27 @@ def test_changes_of_edges_excuse_what_looks_at_none(row: Row, method: str, condi
     found = told(run(row, method, 1.0), run(row, method, 2.0, training={condition: 0.5}))
     assert found.startswith("warning: ") == excused
     assert ("the method looks at no edge" in found) == excused
+
+
+@pytest.mark.parametrize(("methods", "training", "excused"), [
+    (("local", "fedgta"), {"participation": 0.1}, True),
+    (("local", "fedgta"), {"participation": 1.0}, False),
+    (("local", "fedavg"), {"participation": 0.1}, False),
+    (("fedavg", "fedprox"), {"dp_clip": 1.0, "dp_noise": 0.5}, True),
+    (("fedavg", "fedprox"), {"dp_clip": 1.0}, False),
+    (("local", "fedprox"), {"dp_clip": 1.0, "dp_noise": 0.5}, False),
+])  # fmt: skip
+def test_what_becomes_another_in_some_cells_is_excused_there(
+    row: Row, methods: tuple[str, str], training: dict[str, Any], excused: bool
+) -> None:
+    first, second = (run(row, method, 1.0 + n, training) for n, method in enumerate(methods))
+    assert told(first, second).startswith("warning: ") == excused
+
+
+@pytest.mark.parametrize(("method", "params", "excused"), [
+    ("fedmlp", {"homophily": 0.3}, True), ("fedmlp", {"signal": 0.5}, False), ("fedavg", {"homophily": 0.3}, False),
+])  # fmt: skip
+def test_homophily_excuses_what_looks_at_no_edge(row: Row, method: str, params: dict[str, Any], excused: bool) -> None:
+    given = json.dumps({**json.loads(row.dataset_params), **params}, sort_keys=True, separators=(",", ":"))
+    found = told(run(row, method, 1.0), run(row, method, 2.0, dataset_params=given))
+    assert found.startswith("warning: ") == excused
