@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -62,14 +63,14 @@ class PrivacyCost:
             line = own[own["epsilon"] > 0].droplevel([*PLACE, "clip"])
             if len(line) >= LEAST:
                 found[str(task), str(entrant), float(str(clip))] = line
-        return found
+        return {place: found[place] for place in sorted(found, key=_in_order)}
 
     @cached_property
     def shown(self) -> list[tuple[str, str, float]]:
         """The curves, and of each of their tasks those who train alone, under no clip."""
         tasks = {task for task, _, _ in self.curves}
         alone = [(task, ALONE, 0.0) for task in tasks if (task, ALONE, 0.0, 0.0) in self.points.index]
-        return sorted({*self.curves, *alone})
+        return sorted({*self.curves, *alone}, key=_in_order)
 
     def level(self, task: str, entrant: str, clip: float = 0.0) -> tuple[float, float]:
         """Mean and deviation without noise, and without a clip or under it; NaN where that was not run."""
@@ -104,7 +105,16 @@ def _noisy(cost: PrivacyCost, noise: float, place: tuple[str, str, float]) -> Sh
 def _scored(mean: float = np.nan, std: float = np.nan, epsilon: float = np.nan) -> SheetCell:
     if not finite(mean):
         return SheetCell(ABSENT)
-    return SheetCell(mean_std(mean, std) + (f" (ε {epsilon:.3g})" if finite(epsilon) else ""), mean)
+    return SheetCell(mean_std(mean, std) + (f" (ε {_short(epsilon)})" if finite(epsilon) else ""), mean)
+
+
+def _short(epsilon: float) -> str:
+    return f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"
+
+
+def _in_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str, str, float]]:
+    """Tasks by name, of 50 clients before those of 100."""
+    return re.sub(r"\d+", lambda found: found.group().zfill(6), place[0]).split(), place
 
 
 def _number(value: object) -> float:

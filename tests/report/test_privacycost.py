@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fglbench.report import build
+from fglbench.report import build, privacycost
 from fglbench.report.figures import found_figures, privacy_curves as figure, sensitivity
 from fglbench.report.markdown import markdown
 from fglbench.report.privacycost import privacy_sheet
@@ -92,3 +92,11 @@ def test_two_noises_are_no_curve_and_most_boards_have_none(made: SimpleNamespace
     folder = made.write(tmp_path / "results", rows(made))
     text = build.make(folder, None).texts[folder / "LEADERBOARD.md"]
     assert "### What privacy costs" in text
+
+
+def test_tasks_of_fewer_clients_come_first() -> None:
+    places = [(f"cora ({n} clients)", "fedavg", 1.0) for n in (100, 50, 10)] + [("cora (50 clients)", "moon", 1.0)]
+    assert [place[0] for place in sorted(places, key=privacycost._in_order)] == [
+        f"cora ({n} clients)" for n in (10, 50, 50, 100)
+    ]  # fmt: skip
+    assert [privacycost._short(value) for value in (1211.8, 354.9, 81.12, 4.162)] == ["1,212", "355", "81.1", "4.16"]
