@@ -41,6 +41,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "sweep-fgssl": "bce4c4450d77c7a7",  # fgssl, cora, seed 2
     "node": "35b0ecf12351d21b",
     "stress": "d8832bfe6b2dbab7",  # fedavg, cora, seed 1, label noise 0.4
+    "stress-cut": "a5ad9958b68920dc",  # fedavg, cora
     "stress-homophily": "8785df0c2e7fc006",  # fedavg, csbm
     "privacy": "612332fdc24cf1be",  # fedavg, cora
     "graph-tuned": "4e9187917183a13d",  # fedavg, mutag
