@@ -35,7 +35,7 @@ def found(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
     (own,) = (each for each in paper.readings_of(table) if each.id == reading)
     words = [paper.where(table, part) for f in paper.rows(table, printed()) for part in paper.components(table, f)]
     filters = {json.dumps(where): where for word in words for where in paper.cells(table, own, word)}
-    rows = {text: suite_rows(name).select(where) for text, where in filters.items()}
+    rows = {text: suite_rows(name).select(where, ["seed", "key"]) for text, where in filters.items()}
     return {text: list(zip(map(int, each["seed"]), each["key"], strict=True)) for text, each in rows.items()}
 
 
@@ -53,7 +53,7 @@ def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
         assert min(counts if reading == base else counts - {0}, default=3) >= 3, reading.id
         for extra in table.extra:
             for where in paper.cells(table, reading, extra.where):
-                used |= set(suite_rows(name).select(where)["key"])
+                used |= set(suite_rows(name).select(where, ["key"])["key"])
     assert used == {cell.key for cell in cells(name)}
 
 

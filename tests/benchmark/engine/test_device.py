@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,6 @@ from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.kernelsets import kernels, kernels_of
 from fglbench.methods import METHODS
 
-_spec = importlib.util.spec_from_file_location("pretend", Path(__file__).with_name("pretend.py"))
-assert _spec is not None
-assert _spec.loader is not None
-pretend = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(pretend)
-
 SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
 EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
 
@@ -37,8 +29,8 @@ def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def far() -> Iterator[torch.device]:
-    with pretend.at_hand() as device:
+def far(at_hand: Any) -> Iterator[torch.device]:
+    with at_hand() as device:
         yield device
 
 
@@ -63,7 +55,7 @@ def apart(first: Outcome, second: Outcome) -> float:
 
 
 @pytest.mark.parametrize("name", METHODS.names())
-def test_every_method_runs_on_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing meets on two devices, and figures are those of the CPU. Only where weights that are off by the rounding
     of a float32 give other figures on the CPU itself may they differ."""
     ran = 0
@@ -72,7 +64,7 @@ def test_every_method_runs_on_a_device(name: str, monkeypatch: pytest.MonkeyPatc
             mine = run(trial, name)
         except Skip:
             continue
-        with pretend.at_hand() as device:
+        with at_hand() as device:
             found = run(trial, name, device)
         ran += 1
         assert (found.upload_bytes, found.download_bytes) == (mine.upload_bytes, mine.download_bytes)
@@ -89,13 +81,15 @@ def test_every_method_runs_on_a_device(name: str, monkeypatch: pytest.MonkeyPatc
      ("gcn", {"input_dropout": 0.3})],
 )  # fmt: skip
 @pytest.mark.parametrize("which", ["one architecture", "overlapping clients"])
-def test_every_backbone_and_option_of_training(which: str, backbone: str, params: dict[str, object]) -> None:
+def test_every_backbone_and_option_of_training(
+    which: str, backbone: str, params: dict[str, object], at_hand: Any
+) -> None:
     """With half of the clients in each round, clipped gradients, and every model on every data."""
     trial = next(one for one in trials() if one.name == which)
     config = trial.config.model_copy(update={"participation": 0.5, "grad_clip": 1.0, "keep_optimiser": True})
     backbones = (BACKBONES.build(backbone, {"hidden": 8, **params}),)
     mine = train(trial.federation, METHODS.build("fedprox"), backbones, config, 0)
-    with pretend.at_hand() as device:
+    with at_hand() as device:
         found = train(trial.federation, METHODS.build("fedprox"), backbones, config, 0, device=device)
     assert apart(mine, found) <= EQUAL
     assert found.matrix == pytest.approx(mine.matrix, abs=EQUAL)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +23,6 @@ from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphClient, NodeData
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
-
-_spec = importlib.util.spec_from_file_location("pretend", Path(__file__).with_name("pretend.py"))
-assert _spec is not None
-assert _spec.loader is not None
-pretend = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(pretend)
 
 EQUAL = 1e-5
 SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
@@ -162,13 +154,13 @@ def test_every_method_trains_in_a_fleet_as_alone(name: str, joined: list[int]) -
     "name", ["fedavg", "fedprox", "scaffold", "feddc", "moon", "fedproto", "local", "fedadam", "fgssl", "fml"]
 )
 @pytest.mark.parametrize("which", ["one architecture", "overlapping clients"])
-def test_on_a_device(name: str, which: str, monkeypatch: pytest.MonkeyPatch, joined: list[int]) -> None:
+def test_on_a_device(name: str, which: str, at_hand: Any, monkeypatch: pytest.MonkeyPatch, joined: list[int]) -> None:
     for module in (evaluate, clustering):
         monkeypatch.setattr(module, "demanded", lambda method, found, *_: found)
     trial, runs = next(kind for kind in kinds() if kind[0].name == which)
     method = METHODS.build(name)
     wanted = singly(method, trial, runs)
-    with pretend.at_hand() as device:
+    with at_hand() as device:
         found = together(method, trial, runs, device)
     check_equal(found, wanted)
     assert set(joined) == {3}
