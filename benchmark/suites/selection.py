@@ -77,7 +77,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         narrowed, departs = narrow(suite, request)
         untuned += untuned_of(narrowed)
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
-        because = {cut: _impossible(cell) for cut, cell in {_cut(cell): cell for cell in cells}.items()}
+        because = {cut: impossible(cell) for cut, cell in {_cut(cell): cell for cell in cells}.items()}
         reasons = [because[_cut(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
@@ -130,11 +130,11 @@ def untuned_of(suite: Suite) -> list[str]:
 
 
 def _cut(cell: Cell) -> tuple[str, ...]:
-    """All that `_impossible` looks at."""
+    """All that `impossible` looks at."""
     return cell.dataset.name, cell.texts["partition"], cell.texts["split"]
 
 
-def _impossible(cell: Cell) -> str:
+def impossible(cell: Cell) -> str:
     """Why no data can be cut as a cell wants it; empty where they can."""
     dataset = DATASETS.cls(cell.dataset.name)
     for verb, choice, registry in (("cuts", cell.partition, PARTITIONS), ("is for", cell.split, SPLITS)):

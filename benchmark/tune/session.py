@@ -12,14 +12,16 @@ import optuna
 from filelock import FileLock
 from optuna.storages.journal import JournalFileBackend
 
+from ...methods import METHODS
 from ...registry import UserError
+from ..engine.method import WHAT
 from ..runner.job import Job, Options, Store
 from ..runner.supervisor import Observer
 from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.cell import Cell
-from ..suites.selection import Request, narrow
+from ..suites.selection import Request, impossible, narrow
 from ..suites.suite import Suite
 from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
@@ -48,8 +50,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     base, _ = narrow(suite.base(), Request(methods=wanted.methods, datasets=wanted.datasets, seeds=wanted.seeds[:1]))
     cells: dict[tuple[str, str], Cell] = {}
     for cell in base.cells():
-        if cell.task == "graph":
-            raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
+        _check_cell(cell)
         if wanted.rounds is not None:
             cell = Values(training={"rounds": wanted.rounds}).applied(cell)
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
@@ -59,6 +60,15 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     for (dataset, _), cell in cells.items():
         found.setdefault(dataset, []).append(Study(suite.name, cell, wanted.trials, wanted.seeds))
     return found
+
+
+def _check_cell(cell: Cell) -> None:
+    if why := impossible(cell):
+        raise UserError(why)
+    if cell.task == "graph":
+        raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
+    if cell.task not in METHODS.cls(cell.method.name).tasks():
+        raise UserError(f"{cell.method.name} is not defined for {WHAT[cell.task]}: there is nothing to tune")
 
 
 def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:

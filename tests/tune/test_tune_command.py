@@ -105,6 +105,7 @@ def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
         (["--seeds", "0"], "suite 'tiny' scores it"),
         (["--seeds", "50"], "seeds below 100 are for scores"),
         (["-m", "fedavgg"], "did you mean 'fedavg'"),
+        (["-d", "tu:ENZYMES", "-m", "fclg"], "fclg is not defined for graph classification"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(suite, odd, tmp_path, capsys, more, told) -> None:
