@@ -1,4 +1,4 @@
-"""A device that is pretended, made known to torch once in a process."""
+"""A device that is pretended, made known to torch once in a process; every method under settings of training."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from fglbench.benchmark.contract.verdicts import fitting
+from fglbench.benchmark.engine import Outcome, train
+from fglbench.methods import METHODS
 
 AtHand = Callable[[], AbstractContextManager[torch.device]]
 
@@ -23,3 +27,17 @@ def at_hand() -> AtHand:
     spec.loader.exec_module(pretend)
     found: AtHand = pretend.at_hand
     return found
+
+
+@pytest.fixture(params=[name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
+def trained(request: pytest.FixtureRequest) -> Callable[..., Outcome]:
+    """A run of each method of the package that trains, on what fits it, under other settings of training."""
+    method = METHODS.build(request.param)
+    if not method.trains:
+        pytest.skip("nothing is trained")
+    own = fitting(method)[0]
+
+    def run(**values: object) -> Outcome:
+        return train(own.federation, method, own.backbones, own.config.model_copy(update=values), 3)
+
+    return run

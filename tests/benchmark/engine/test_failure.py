@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,7 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.contract.verdicts import fitting
-from fglbench.benchmark.engine import METHODS, TrainConfig, stream, train
+from fglbench.benchmark.engine import METHODS, Outcome, TrainConfig, stream, train
 
 CLIENTS, ROUNDS, FAILURE = 4, 5, 0.5
 
@@ -83,13 +83,7 @@ def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
     assert len(set(outcome.history["score"])) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
-def test_every_method_goes_on(name: str) -> None:
-    method = METHODS.build(name)
-    if not method.trains:
-        pytest.skip("nothing is trained")
-    own = fitting(method)[0]
-    config = own.config.model_copy(update={"failure": 0.4, "rounds": 4, "local_epochs": 1})
-    outcome = train(own.federation, method, own.backbones, config, 3)
+def test_every_method_goes_on(trained: Callable[..., Outcome]) -> None:
+    outcome = trained(failure=0.4, rounds=4, local_epochs=1)
     assert outcome.rounds
     assert outcome.score is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,7 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.contract.verdicts import fitting
-from fglbench.benchmark.engine import METHODS, Cohort, Skip, Tree, stream, train
+from fglbench.benchmark.engine import METHODS, Cohort, Outcome, Skip, Tree, stream, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import begin
 from fglbench.benchmark.suites.cell import Cell
@@ -177,14 +177,8 @@ def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
         record(OwnLoop(), trial(straggle=0.5))
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
-def test_every_method_goes_on(name: str) -> None:
-    method = METHODS.build(name)
-    if not method.trains:
-        pytest.skip("nothing is trained")
-    own = fitting(method)[0]
-    config = own.config.model_copy(update={"straggle": 0.5, "rounds": 3, "local_epochs": 2})
-    outcome = train(own.federation, method, own.backbones, config, 3)
+def test_every_method_goes_on(trained: Callable[..., Outcome]) -> None:
+    outcome = trained(straggle=0.5, rounds=3, local_epochs=2)
     assert outcome.score is not None
 
 
