@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 TableName = Annotated[
     str | None,
     typer.Argument(
-        help="a table's name, as fgssl-table1; without it all are listed", autocompletion=completes("table")
+        help="a table's name, as fgssl-table1; without it all are listed, with --dry-run what each still costs",
+        autocompletion=completes("table"),
     ),
 ]
 
@@ -48,7 +49,7 @@ def reproduce(
     Cells that another suite has run already are taken over from there, with their rows.
     """
     if table is None:
-        _list_tables()
+        _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables()
         return 0
     announce()
     from ..runner.gpus import resolved
@@ -74,6 +75,27 @@ def _list_tables() -> None:
     for name, (paper, spec) in tables().items():
         listing.add_row(name, f"{paper.name} {spec.table}", spec.shows)
     plain_console().print(listing)
+
+
+def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
+    """For each table: printed figures that have ours beside them, cells that are left to run, and what they cost."""
+    announce()
+    from ...report.papers import tables
+    from ...report.reproduction import coverage
+    from ..runner.expense import Costs
+    from ..runner.job import Job, Options, Request, Store
+
+    store = Store(results)
+    costs = Costs(store.rows())
+    listing = plain_table("table", "figures", "of", "cells to run", "core-hours", "more cells", numeric=True)
+    for name in tables():
+        plan = Job(Request(suites=(name,), seeds=seeds), store, Options()).plan()
+        found = costs.of((item.cell, 1) for item in plan.todo)
+        unknown = sum(found.unknown.values())
+        ran, printed = coverage(name, store.rows(name))
+        listing.add_row(name, *map(str, (ran, printed, len(plan.todo) - unknown)), f"{found.hours:.1f}", str(unknown))
+    plain_console().print(listing)
+    plain_console().print("core-hours are judged by the rows here; for more cells there are no rows to judge by")
 
 
 def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from ...benchmark.store.schema import Row
 from .. import origins as provenance
 from ..board import Board
 from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
@@ -22,7 +23,7 @@ from .match import SuiteRows, chosen
 from .view import View, csv
 from .wording import signed
 
-__all__ = ["INDEX", "files", "texts", "views"]
+__all__ = ["INDEX", "coverage", "files", "texts", "views"]
 
 INDEX = "REPRODUCTION.md"
 VERDICTS = ("holds", "does not hold", "cannot be told")
@@ -61,6 +62,14 @@ def views(suite: str, rows: SuiteRows) -> list[View]:
     paper, spec = tables()[suite]
     base = View.base(paper, spec, list(paper.rows(spec, printed())), rows)
     return [base, *(base.under(reading, rows) for reading in paper.readings_of(spec)[1:])]
+
+
+def coverage(suite: str, rows: Sequence[Row]) -> tuple[int, int]:
+    """How many printed figures have ours beside them under the base reading, and how many there are."""
+    frame = pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields))
+    paper, spec = tables()[suite]
+    cells = View.base(paper, spec, list(paper.rows(spec, printed())), SuiteRows(frame)).cells
+    return sum(ours.n > 0 for ours in cells), len(cells)
 
 
 def _extra_table(suite: str, rows: SuiteRows) -> str:
