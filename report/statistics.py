@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+from scipy.optimize import brentq
 
 ALPHA = 0.05
 LEVEL = 0.95
+POWER = 0.8  # with which a difference is called detectable
 DRAWS = 10_000
 MIN_SEEDS = 3  # of a pair; below, nothing is said of a difference on one task
 Name = TypeVar("Name", bound=Hashable)
@@ -75,6 +77,17 @@ def datasets_needed(comparisons: int) -> int:
     return next(n for n in range(1, 64) if wilcoxon_reach(n) * comparisons <= ALPHA)
 
 
+def contrary(datasets: int, comparisons: int) -> int:
+    """On how many datasets two methods may lie the other way and still be told apart by the signed-rank test.
+
+    At the first and strictest of Holm's levels, and if these are the datasets with the smallest differences.
+    """
+    ranked = np.arange(1.0, datasets + 1)
+    signed = (np.where(ranked <= other, -ranked, ranked) for other in range(datasets // 2 + 1))
+    told = [wilcoxon_p(own) * comparisons <= ALPHA for own in signed]
+    return told.index(False) - 1
+
+
 def signed_ranks(differences: ArrayLike) -> float:
     """The sum of the signed ranks of differences (n,): its sign is the side that Wilcoxon's test is for."""
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
@@ -115,15 +128,34 @@ def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Di
     Satterthwaite's degrees of freedom: tasks may have their own spread and number of seeds.
     """
     samples = [np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata]
-    factors, sizes = np.asarray(weights, dtype=float), np.array([len(own) for own in samples])
-    mean = float(np.sum(factors * [own.mean() for own in samples]))
-    parts = factors**2 * [own.var(ddof=1) for own in samples] / sizes
-    error = float(np.sqrt(parts.sum()))
-    if error <= 10.0**-DECIMALS:  # no spread: Student's t is not defined, and the answer is plain
+    mean = float(np.sum(np.asarray(weights, dtype=float) * [own.mean() for own in samples]))
+    error, freedom = _error(samples, weights)
+    if error == 0:  # no spread: Student's t is not defined, and the answer is plain
         return Difference(mean, mean, mean, 1.0 if round(mean, DECIMALS) == 0 else 0.0)
-    freedom = float(parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1)))
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
     return Difference(mean, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, freedom)))
+
+
+def detectable(strata: Sequence[ArrayLike], weights: ArrayLike, alpha: float) -> float:
+    """The true difference that `stratified_difference` would tell from zero at level alpha in four of five repetitions.
+
+    Of the spread that these tasks show: the shift at which a noncentral t is beyond the test's bound so often.
+    """
+    error, freedom = _error([np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata], weights)
+    if error == 0:
+        return 0.0
+    bound = float(stats.t.ppf(1 - alpha / 2, freedom))
+    return error * float(brentq(lambda shift: stats.nct.sf(bound, freedom, shift) - POWER, 0.0, 2 * bound + 10))
+
+
+def _error(samples: Sequence[NDArray[np.float64]], weights: ArrayLike) -> tuple[float, float]:
+    """Standard error of a weighted sum of means, and Satterthwaite's degrees of freedom; (0, nan) without spread."""
+    sizes = np.array([len(own) for own in samples])
+    parts = np.asarray(weights, dtype=float) ** 2 * [own.var(ddof=1) for own in samples] / sizes
+    error = float(np.sqrt(parts.sum()))
+    if error <= 10.0**-DECIMALS:
+        return 0.0, np.nan
+    return error, float(parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1)))
 
 
 def adjusted(found: Mapping[Name, Difference]) -> dict[Name, Difference]:

@@ -32,6 +32,7 @@ def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
     assert "hold for these tasks" in contest.text.replace("holds", "hold")
     assert "would need 8 datasets, and there are 3" in contest.text  # 6 * 2/2^8 = 0.047
     assert "Tier 1 has 1 method of 4." in contest.text
+    assert "from fedavg would be told in four of five repetitions from " in contest.text
     told = {(one, name): each.p <= 0.05 for one, own in contest.against.items() for name, each in own.items()}
     assert {pair for pair, apart in told.items() if not apart} == {("fedavg", "level")}
     assert contest.against["fedavg"]["high"].mean == pytest.approx(0.05)
@@ -51,6 +52,7 @@ def test_enough_datasets_are_the_unit(made: SimpleNamespace) -> None:
     assert contest.difference("high", "fedavg").p == pytest.approx(2 / 2**8)
     assert contest.tiers["high"] == 1
     assert "expected of other datasets" in contest.text
+    assert "the other way on at most 0 of them" in contest.text  # 2 * 2/2^8 * 6 = 0.09
 
 
 def test_an_outlier_against_the_ranks_tells_nothing(made: SimpleNamespace) -> None:

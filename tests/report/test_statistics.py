@@ -146,3 +146,25 @@ def test_indistinguishable_is_paired() -> None:
 def test_pareto_front_by_definition() -> None:
     assert st.pareto_front([1, 2, 2, 3, 0], [5, 5, 7, 6, 1]).tolist() == [True, False, True, False, True]
     assert st.pareto_front([1, 1], [3, 3]).tolist() == [True, True]
+
+
+def test_a_detectable_difference_is_told_four_times_of_five() -> None:
+    """Simulated: three tasks of other spread and number of seeds, the test itself counted."""
+    rng = np.random.default_rng(3)
+    sizes, spreads, weights = (5, 5, 8), (0.01, 0.03, 0.02), [0.5, 0.25, 0.25]
+    exact = [np.resize([s, -s], 2000) for s in spreads]  # samples that show the true spread
+    error = np.sqrt(sum((w * s) ** 2 / n for w, s, n in zip(weights, spreads, sizes, strict=True)))
+    shown = [own[:n] / own[:n].std(ddof=1) * s for own, n, s in zip(exact, sizes, spreads, strict=True)]
+    delta = st.detectable(shown, weights, 0.01)
+    assert 2.0 * error < delta < 6.0 * error
+    drawn = ([rng.normal(delta, s, n) for n, s in zip(sizes, spreads, strict=True)] for _ in range(2000))
+    told = np.mean([st.stratified_difference(own, weights).p <= 0.01 for own in drawn])
+    assert told == pytest.approx(0.8, abs=0.05)
+    assert st.detectable([[0.1, 0.1], [0.2, 0.2]], [0.5, 0.5], 0.05) == 0.0
+
+
+def test_contrary_datasets_by_hand() -> None:
+    # p of the signed-rank test with n = 10 and contrary rank sum W: (1, 2, 3, 5, 7, 10, 14, ...) * 2 / 1024
+    assert st.contrary(10, 1) == 3  # 1 + 2 + 3 = 6: 14 * 2 / 1024 = 0.027; with 4, 10: 43 * 2 / 1024
+    assert st.contrary(10, 18) == 0  # 2 / 1024 * 18 = 0.035, 4 / 1024 * 18 = 0.07
+    assert st.contrary(5, 1) == -1  # 2 / 32 = 0.06: not even all agreeing
