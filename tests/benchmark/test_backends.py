@@ -22,6 +22,7 @@ import pytest
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner import shipping
+from fglbench.benchmark.runner.node import shipped_plugin
 from fglbench.benchmark.runner.offspring import MARK
 from fglbench.benchmark.runner.supervisor import Observer
 from fglbench.benchmark.store import Store, load_results
@@ -286,6 +287,12 @@ def test_a_host_on_a_node_does_not_import_what_its_worker_does():
         "import sys, fglbench.benchmark.runner.node; print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_a_plugin_that_did_not_reach_the_node_is_named():
+    with pytest.raises(ImportError, match=r"'far/gone_plugin\.py' did not reach the node"):
+        shipped_plugin("far/gone_plugin.py")
+    assert shipped_plugin("a.module") == "a.module"
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------

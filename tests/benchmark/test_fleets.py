@@ -205,7 +205,15 @@ def test_who_may(three: str) -> None:
     assert not together.may(unknown)
     seeds = [Item("tiny", cell.model_copy(update={"seed": seed}), "todo") for seed in range(20)]
     elsewhere = Item("other", seeds[1].cell, "todo")
-    assert together.fellows(seeds[0], [elsewhere, *seeds[1:]]) == seeds[1 : together.MOST]
+    assert together.fellows(seeds[0], [elsewhere, *seeds[1:]]) == seeds[1:10]  # ten in all
+
+
+def test_a_parcel_is_delivered_to_the_folder_that_was_prepared(tmp_path: Path) -> None:
+    store, parcel = Store(tmp_path / "results"), Parcel()
+    store.prepare(["tiny"])
+    parcel.put(Path("tiny/history/a.json"), b"{}")
+    parcel.deliver(store)
+    assert (store.root / "tiny" / "history" / "a.json").read_bytes() == b"{}"
 
 
 @pytest.mark.parametrize("command", [["run"], ["reproduce", "fgssl-table1"], ["tune", "-s", "quick"]])

@@ -135,6 +135,7 @@ def test_a_method_may_set_its_own_training():
         ("seeds: 2", "seeds: [-1]", "made.yaml:14: cross.seeds: input should be greater than or equal to 0, got -1"),
         ("[gcn, sage]]", "[gcn, sagee]]", "made.yaml:10: cross.backbones: unknown backbone 'sagee'; did you"),
         ("rounds: 7", "round: 7", "made.yaml:2: training: training: unknown parameter 'round'; did you mean 'rounds'?"),
+        ("[gcn, [gcn, sage]]", "[gcn, []]", "made.yaml:10: cross.backbones: value should have at least 1 item"),
         ("rounds: 7", "rounds: 0", "made.yaml:2: training: training: rounds: input should be greater"),
         ("{rounds: 7}", "{rounds: 7", "made.yaml:3: not valid YAML"),
         ("description: a suite\n", "", "made.yaml:1: description: Field required"),

@@ -19,13 +19,13 @@ from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.messages import Tree, leaves
 from fglbench.benchmark.engine.method import Phase
-from fglbench.benchmark.engine.random import stream
+from fglbench.benchmark.engine.random import Streams, stream
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedsage import fedsageplus
 from fglbench.methods.fedsage.answer import Answer, random_neighbours
 from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
-from fglbench.methods.fedsage.mending import Mending
+from fglbench.methods.fedsage.mending import MendedFeatures, Mending
 from fglbench.methods.fedsage.neighgen import NeighGen, impair, match
 from fglbench.methods.fedsage.turn import Turn, reach
 
@@ -56,6 +56,32 @@ def slow_match(made: torch.Tensor, targets: torch.Tensor, held: int) -> torch.Te
     if held == 0:
         return made.sum() * 0
     return torch.stack([((made - targets[q]) ** 2).sum() for q in range(held)]).min()
+
+
+def test_memory_that_is_asked_for_by_hand(federation: Make) -> None:
+    """Weights of fGen as it is, once a client and five times more; features of the nodes that hiding may take away."""
+    world = federation((13, 30, 10))
+    method = FedSagePlus(**SMALL | {"hidden_share": 1.0})
+    own = method.generator
+    params = own.init(stream(0, "test"), D)
+    fgen = sum(params[name].numel() for name in own.shown if name.endswith("weight"))
+    made = 0.0
+    for client in world.clients:
+        assert isinstance(client, NodeClient)
+        share = float(client.graph.ndata["val_mask"].float().mean())
+        made += sum(min(P, share * int(degree)) for degree in client.graph.in_degrees())
+    assert method._bytes(world) == pytest.approx(4 * (fgen * (3 + 5) + made * D))
+
+
+def test_dropout_of_generated_features_keeps_their_mean(federation: Make) -> None:
+    batch = collate(list(federation((13, 30)).clients))
+    mending = Mending(batch, torch.ones(len(batch.label), dtype=torch.long))
+    feat = mending.fill(torch.full((len(batch.label), D), 3.0)).x
+    assert isinstance(feat, MendedFeatures)
+    thinned = feat.dropout(0.25, Streams(0, (0, 1), {}))
+    assert isinstance(thinned, MendedFeatures)
+    assert set(thinned.generated.unique().tolist()) == {0.0, 4.0}
+    assert feat.dropout(0.0, Streams(0, (0, 1), {})) is feat
 
 
 def test_matching_and_its_gradient() -> None:
