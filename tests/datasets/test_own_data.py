@@ -107,6 +107,18 @@ def test_clients_split_labels_and_edges_are_those_of_the_tables(villages: Path) 
     assert [client.graph.num_edges() for client in federation.clients] == [2 * 4, 2 * 4]  # eve-fay and hal-bob are lost
 
 
+def test_words_that_elsewhere_mean_nothing_are_names_and_labels(villages: Path) -> None:
+    for path, swaps in (("nodes.csv", {"ann,": "NA,", "farmer": "null"}), ("edges.csv", {"ann": "NA"})):
+        text = (villages / path).read_text()
+        for before, after in swaps.items():
+            assert before in text
+            text = text.replace(before, after)
+        (villages / path).write_text(text)
+    data = DATASETS.build(announce(villages)).load()
+    assert data.label.tolist() == [1, 0, 1, 0, 1, 1, 0, 0, 1, 0]  # fisher, null
+    assert data.graph.num_edges() == 2 * 10
+
+
 def test_an_archive_says_the_same_as_tables(villages: Path) -> None:
     tables, none = read(villages)
     assert tables is not None

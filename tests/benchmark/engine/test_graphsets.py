@@ -15,9 +15,11 @@ from torch import nn
 from fglbench.benchmark.engine import Diverged, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort, cut
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
 from fglbench.benchmark.engine.optim import StackedOptimiser
+from fglbench.benchmark.engine.random import stream
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 
@@ -203,6 +205,19 @@ def test_whole_run(name: str, graph_sets: Make) -> None:
     assert 0 < first.macro_f1 <= 1
     assert first.matrix["personal_on_global"] is not None
     assert first.matrix["global_on_local"] is first.matrix["personal_on_local"] is None
+
+
+def test_the_seed_of_k_means_is_the_federations(graph_sets: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn from its stream of that purpose, 31 bits of it."""
+    seen, plain, world = list[int](), clustering.k_means, graph_sets()
+
+    def noted(rows: np.ndarray, k: int, seed: int) -> np.ndarray:
+        seen.append(seed)
+        return plain(rows, k, seed)
+
+    monkeypatch.setattr(clustering, "k_means", noted)
+    train(world, METHODS.build("intra-fedavg"), [GIN], TrainConfig(rounds=1), 3)
+    assert set(seen) == {int(stream(world.seed, "k-means").integers(2**31))}
 
 
 def test_personal_models_are_scored_on_request(graph_sets: Make) -> None:
