@@ -119,6 +119,13 @@ def test_one_gpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (backend.size(9), backend.start(plugins=False).device) == (1, "cuda:2")
 
 
+def test_on_a_cpu_one_worker_a_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)))
+    sizes = [process.Processes(Options(threads=threads), Store(tmp_path)).size(9) for threads in (1, 2)]
+    assert sizes == [6, 3]
+    assert process.Processes(Options(jobs=4), Store(tmp_path)).size(3) == 3
+
+
 def test_the_emptiest() -> None:
     assert devices("cpu") == ["cpu"]
     assert emptiest(["a", "b"], []) == "a"

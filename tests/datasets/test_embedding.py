@@ -41,6 +41,11 @@ def test_the_columns_are_those_of_a_dense_decomposition(edges: np.ndarray) -> No
         assert min(np.abs(own - score).max(), np.abs(own + score).max()) < 1e-4
 
 
+def test_columns_without_spread_are_zeros() -> None:
+    found = embedding.structural(np.zeros((0, 2), dtype=np.int64), NODES, 4, seed=0)
+    np.testing.assert_array_equal(found["feat"], np.zeros((NODES, 4)))
+
+
 def test_they_are_computed_once_a_cache(arxiv: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(NAME, dimension=4)
     monkeypatch.setattr(embedding, "structural", lambda *_: pytest.fail("computed again"))
