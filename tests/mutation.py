@@ -41,8 +41,8 @@ TESTS = (  # what may notice
     "tests/report/test_robustness.py", "tests/benchmark/submission/test_provenance.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
-        "backends", "cheats", "code_version", "embeddings", "expense", "fleets", "gpus", "offspring", "reproduce",
-        "runner", "signals", "cli",
+        "backends", "cheats", "code_version", "embeddings", "expense", "fleets", "gpus", "offspring",
+        "packed_curves", "reproduce", "runner", "signals", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced

@@ -48,6 +48,7 @@ def test_columns_without_spread_are_zeros() -> None:
 
 def test_they_are_computed_once_a_cache(arxiv: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(NAME, dimension=4)
+    assert not first.synthetic
     monkeypatch.setattr(embedding, "structural", lambda *_: pytest.fail("computed again"))
     again = load(NAME, dimension=4)
     assert isinstance(first, NodeData) and isinstance(again, NodeData)

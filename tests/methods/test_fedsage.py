@@ -73,6 +73,12 @@ def test_memory_that_is_asked_for_by_hand(federation: Make) -> None:
     assert method._bytes(world) == pytest.approx(4 * (fgen * (3 + 5) + made * D))
 
 
+def test_too_much_memory_is_a_reason_to_skip(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FedSagePlus, "_bytes", lambda self, world: 12.5 * 2**30)
+    reason = FedSagePlus(**SMALL).skip(federation(), [BACKBONES.build("sage", {"hidden": 4})])
+    assert reason == "fedsage+ needs about 12.5 GiB for generators and generated features, limit 8 GiB"
+
+
 def test_dropout_of_generated_features_keeps_their_mean(federation: Make) -> None:
     batch = collate(list(federation((13, 30)).clients))
     mending = Mending(batch, torch.ones(len(batch.label), dtype=torch.long))
