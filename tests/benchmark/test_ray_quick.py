@@ -30,13 +30,13 @@ class Clock(Observer):
     """What cells take beyond the seconds that their rows tell: to reach a worker, to come back, to be stored."""
 
     def __init__(self) -> None:
-        self.begun, self.beyond = dict[str, float](), list[float]()
+        self.given, self.beyond = dict[str, float](), list[float]()
 
     def started(self, item: Item) -> None:
-        self.begun[item.cell.key] = time.monotonic()
+        self.given[item.cell.key] = time.monotonic()
 
     def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None:
-        self.beyond.append(time.monotonic() - self.begun[item.cell.key] - (row.total_seconds or 0.0))
+        self.beyond.append(time.monotonic() - self.given[item.cell.key] - (row.total_seconds or 0.0))
 
 
 @pytest.fixture(scope="module", autouse=True)
