@@ -58,7 +58,7 @@ def troubled(suite, backend, mark, tmp_path_factory):
     methods += ",t-skips,fedavg"
     arguments = ["-m", methods, "--seeds", "1", "--timeout", "10", "--memory-limit", "1", "--jobs", "2"]
     run = command(suite, results, backend, *arguments)
-    done = subprocess.run(run, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=900)
     return done, results
 
 
