@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...registry import UserError
 from . import options as given
 from .completion import completes
 from .options import Names, names
@@ -18,7 +17,6 @@ from .output import complain, plain_console
 from .validate import PathArgument
 
 if TYPE_CHECKING:
-    from ..runner.job import Options
     from ..store.schema import Row
     from ..submission.bars import Comparison
     from ..submission.rerun import Verification
@@ -56,13 +54,14 @@ def verify(
     """
     from ..runner.gpus import resolved
     from ..runner.job import Options, Store
-    from ..store import verified
+    from ..store import provenance, verified
     from ..submission import checks, rerun
     from .progress import Display
 
     how = Options(jobs=jobs, timeout=timeout, plugins=tuple(plugin or ()), backend=backend, address=address)
     options = replace(how, device=resolved(device, backend))
-    _check_recording(record, by, options)
+    if record is not None:
+        rerun.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}
     number, origin = rerun.seed_of(path) if seed is None else (seed, "the command")
     others = Store(base) if base.is_dir() else None
@@ -75,17 +74,6 @@ def verify(
         typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
     broken = [name for name, params in _methods(drawn) if contract and not _holds(name, params)]
     return 0 if run.passed and not broken else 1
-
-
-def _check_recording(record: Path | None, by: str, options: Options) -> None:
-    """UserError unless what comes of a run with these options can be told, and recorded if that is wanted."""
-    from ..store import provenance
-    from ..submission import rerun
-
-    if options.backend == "ray" and (record or options.device != "cpu"):
-        raise UserError("a verdict names this machine: on Ray verify takes neither --record nor --device")
-    if record is not None:
-        rerun.may_record(record, by, provenance.git_state()[1])
 
 
 def _methods(rows: Sequence[Row]) -> list[tuple[str, dict[str, Any]]]:

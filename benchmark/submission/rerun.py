@@ -25,11 +25,11 @@ from .curves import load
 
 @dataclass(frozen=True)
 class Verification:
-    """Rows and their second runs. whole: what `together` says. environment: (hash, description) of this machine."""
+    """Rows and their second runs. whole: what `together` says. machines: that ran them, by the hash in our rows."""
 
     found: list[Comparison]
     whole: tuple[float, float] | None
-    environment: tuple[str, dict[str, Any]]
+    machines: dict[str, dict[str, Any]]
 
     @property
     def sound(self) -> bool:
@@ -102,11 +102,12 @@ def run_again(
 
     base: where other methods' rows stand, if not in the store itself.
     """
-    environment = provenance.environment(options.threads, options.device)
     with tempfile.TemporaryDirectory() as folder:
-        job = Job([(row.suite, Cell.of(row)) for row in drawn], Store(folder), options)
-        made = job.run(job.load(job.plan(), tell), observer).rows
-        ours = {_identity(row): Run(row, load(Store(folder), row)) for row in made.values()}
+        again = Store(folder)
+        job = Job([(row.suite, Cell.of(row)) for row in drawn], again, options)
+        made = job.run(job.load(job.plan(), tell), observer).rows.values()
+        ours = {_identity(row): Run(row, load(again, row)) for row in made}
+        machines = {row.environment: again.environment(row.environment) or {} for row in made}
     others = [*store.rows(latest_only=True), *(base.rows(latest_only=True) if base else ())]
     known, versions, found = spreads(others), store.versions(), []
     for row in drawn:
@@ -115,7 +116,7 @@ def run_again(
         version = versions.of(row.method, row.method_version, row.git_sha)
         theirs = Run(row, load(store, row) if row.status == "ok" else None)
         found.append(compare(theirs, ours.get(_identity(row)), spread, version))
-    return Verification(found, together(found), environment)
+    return Verification(found, together(found), machines)
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:
@@ -129,11 +130,15 @@ def may_record(results: Path, by: str, dirty: bool | None) -> None:
 
 
 def record(run: Verification, results: Path, by: str) -> None:
-    """Write the verdicts to the results folder's `verified.csv`, and this machine beside them."""
-    digest, about = run.environment
-    stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "environment": digest, "by": by}
-    verified.add(results, filter(None, [verdict(each, whole=run.sound, **stamp) for each in run.found]))
-    Store(results).write_environment(digest, about)
+    """Write the verdicts to the results folder's `verified.csv`, and the machines that computed beside them.
+
+    The commit is that of this checkout: nodes of a cluster that have other source are refused when they start.
+    """
+    stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "by": by}
+    verdicts = [found for each in run.found if (found := verdict(each, whole=run.sound, **stamp))]
+    for digest in sorted({each.environment for each in verdicts}):
+        Store(results).write_environment(digest, run.machines[digest])
+    verified.add(results, verdicts)
 
 
 def _identity(row: Row) -> tuple[str, str]:
@@ -148,11 +153,12 @@ def place(row: Row) -> str:
 def verdict(found: Comparison, *, whole: bool, **stamp: str) -> Verified | None:
     """What is recorded of a comparison; None where the row could not be run. `whole`: the sample as such passed.
 
-    stamp: date, git_sha, environment and by of `Verified`.
+    stamp: date, git_sha and by of `Verified`.
     """
     row, ours = found.theirs, found.ours
     if ours is None or row.score is None:
         return None
     passed = found.passed and whole
     same = row.model_dump(include={"suite", "key", "method", "method_version", "score"})
-    return Verified(**same, ours=ours.score, bar=found.bar, verdict="passed" if passed else "failed", **stamp)
+    said = {"verdict": "passed" if passed else "failed", "environment": ours.environment}
+    return Verified(**same, ours=ours.score, bar=found.bar, **said, **stamp)

@@ -1,8 +1,16 @@
-"""A suite that takes a second, for the tests of the runner."""
+"""A suite that takes a second, and where the runner runs it: processes, and two Ray nodes of this machine."""
 
 from __future__ import annotations
 
+import os
+
+import pandas as pd
+import psutil
 import pytest
+
+from fglbench.benchmark.runner.offspring import MARK
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 
 SUITE = """
 description: a tiny synthetic suite
@@ -30,3 +38,77 @@ def suite(tmp_path_factory):
     path = tmp_path_factory.mktemp("suites") / "tiny.yaml"
     path.write_text(SUITE)
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def mark(tmp_path_factory):
+    """What the environment of every process of these tests names: a file that does not exist."""
+    path = str(tmp_path_factory.mktemp("mark") / "mark.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TROUBLES_MARK", path)
+        patch.setenv("RAY_health_check_timeout_ms", "2000")
+        patch.setenv("RAY_health_check_period_ms", "500")
+        yield path
+
+
+@pytest.fixture(scope="module")
+def cluster(mark, tmp_path_factory):
+    """Two nodes of a CPU each; neither finds a dataset in the cache."""
+    utils = pytest.importorskip("ray.cluster_utils", reason="needs Ray: pip install fglbench[ray]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FGLBENCH_CACHE", str(tmp_path_factory.mktemp("cache of the nodes")))
+        found = utils.Cluster(initialize_head=True, head_node_args=NODE)
+        found.add_node(**NODE)
+    yield found
+    found.shutdown()
+
+
+@pytest.fixture
+def lose_node(cluster):
+    """Kills the node that is not the head; another takes its place when the test is over."""
+    victim = max(cluster.list_all_nodes(), key=lambda node: node is not cluster.head_node)
+    yield lambda: cluster.remove_node(victim, allow_graceful=False)
+    cluster.add_node(**NODE)
+
+
+@pytest.fixture(scope="module", params=["processes", pytest.param("ray", marks=pytest.mark.slow)])
+def backend(request, mark):
+    """Options that choose a backend."""
+    if request.param == "processes":
+        return {"backend": "processes"}
+    return {"backend": "ray", "address": request.getfixturevalue("cluster").address}
+
+
+@pytest.fixture
+def workers(mark):
+    """Tells the worker processes, but not what they start, of runs of these tests, on whichever node."""
+
+    def ours(process):
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            return False
+        return MARK in environment and environment.get("TROUBLES_MARK") == mark
+
+    return lambda: [process for process in psutil.process_iter() if process.pid != os.getpid() and ours(process)]
+
+
+@pytest.fixture(scope="session")
+def figures():
+    """Everything about the rows of a frame but times, by cell."""
+    timed = ["started", "train_seconds", "total_seconds", "cpu_seconds", "peak_memory_mb"]
+    timed += ["git_sha", "git_dirty", "environment"]
+    return lambda frame: frame.drop(columns=timed).sort_values("key").reset_index(drop=True)
+
+
+@pytest.fixture(scope="session")
+def clean():
+    """Makes the rows of a results folder those of a clean checkout."""
+
+    def cleaned(results):
+        for path in results.glob("tiny/*.csv"):
+            rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+            rows.assign(git_dirty="False").to_csv(path, index=False, lineterminator="\n")
+        return results
+
+    return cleaned

@@ -1,9 +1,12 @@
-"""Cells that differ in their seed, run as one program: the same rows, and none is lost when it comes to nothing."""
+"""Cells that differ in their seed, run as one program: the same rows, and none is lost when it comes to nothing.
+
+What runs cells is both backends' matter: processes, and in the slow tests two Ray nodes of this machine.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +21,6 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.runner import execute as executing, supervisor, together
 from fglbench.benchmark.runner.execute import FederationCache, execute_together
-from fglbench.benchmark.runner.offspring import MARK
 from fglbench.benchmark.runner.plan import Item
 from fglbench.benchmark.runner.stamp import stamped
 from fglbench.benchmark.runner.supervisor import Observer
@@ -31,6 +33,8 @@ from fglbench.benchmark.suites.suitefile import load_suite
 
 TROUBLES = str(Path(__file__).with_name("troubles.py"))
 TIMED = ["started", "train_seconds", "total_seconds", "cpu_seconds", "peak_memory_mb", "git_sha", "git_dirty", "notes"]
+SLOW = pytest.mark.slow
+GREEDY = "the worker took more than the --memory-limit of 0.001 GiB"
 NOTE = "one program with seeds 0, 1, 2: times are this run's share, memory is that of all"
 
 
@@ -50,16 +54,32 @@ def alone(three: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory, tiny: str) -> str:
+    """The same for seconds: time to hear of a round before the last, which a node tells once a second."""
+    path = tmp_path_factory.mktemp("suites") / "tiny.yaml"
+    path.write_text(tiny.replace("seeds: 2", "seeds: 3").replace("rounds: 3", "rounds: 300"))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def long_alone(long: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its rows, each of a run by itself."""
+    results = tmp_path_factory.mktemp("long")
+    ran(long, results)
+    return results
+
+
 def ran(suite: str, results: Path, **more: Any) -> pd.DataFrame:
     return fglbench.run(suites=[suite], results=results, jobs=1, **more)
 
 
-def check_equal(results: Path, others: Path, *methods: str) -> None:
-    """Rows and curves, to the last digit on a CPU, but for times."""
+def check_equal(results: Path, others: Path, *methods: str, tolerance: float = 1e-6) -> None:
+    """Rows and curves, but for times and notes."""
     frames = [fglbench.load_results(where).sort_values("key").drop(columns=TIMED) for where in (results, others)]
     frames = [frame[frame["method"].isin(methods)] for frame in frames]
     pd.testing.assert_frame_equal(
-        *(frame.reset_index(drop=True) for frame in frames), rtol=0, atol=1e-6, check_dtype=False
+        *(frame.reset_index(drop=True) for frame in frames), rtol=0, atol=tolerance, check_dtype=False
     )
     for row in Store(results).rows("tiny"):
         if row.method not in methods:
@@ -70,7 +90,7 @@ def check_equal(results: Path, others: Path, *methods: str) -> None:
             own["history"].pop("seconds")
         assert curves[0]["history"].keys() == curves[1]["history"].keys()
         for name, column in curves[0]["history"].items():
-            assert column == pytest.approx(curves[1]["history"][name], abs=1e-6), name
+            assert column == pytest.approx(curves[1]["history"][name], rel=0, abs=tolerance), name
 
 
 class Watching(Observer):
@@ -92,9 +112,11 @@ class Watching(Observer):
         self.told.append(("finished", item.cell.method.name, item.cell.seed))
 
 
-def test_the_rows_of_a_fleet_are_those_of_single_runs(three: str, alone: Path, tmp_path: Path) -> None:
+def test_the_rows_of_a_fleet_are_those_of_single_runs(
+    three: str, alone: Path, backend: dict[str, str], tmp_path: Path
+) -> None:
     watch = Watching()
-    frame = ran(three, tmp_path, fleet=True, embeddings=True, observer=watch)
+    frame = ran(three, tmp_path, fleet=True, embeddings=True, observer=watch, **backend)
     check_equal(tmp_path, alone, "fedavg", "local")
     assert set(frame["notes"]) == {NOTE}
     assert all(Store(tmp_path).embeddings_file("tiny", key).exists() for key in frame["key"])
@@ -109,11 +131,13 @@ def test_the_rows_of_a_fleet_are_those_of_single_runs(three: str, alone: Path, t
     assert not single["notes"].str.contains("one program").any()
 
 
-def test_what_is_done_stays_out_and_what_must_be_alone_is(three: str, alone: Path, tmp_path: Path) -> None:
+def test_what_is_done_stays_out_and_what_must_be_alone_is(
+    three: str, alone: Path, backend: dict[str, str], tmp_path: Path
+) -> None:
     """A finished seed is not run again; a plug-in's method and one that is told to be apart are in no fleet."""
     ran(three, tmp_path, methods=["fedavg"], seeds=[1])
-    methods = ["fedavg", "fed-pub", "t-skips"]
-    frame = ran(three, tmp_path, methods=methods, fleet=True, plugins=[TROUBLES]).set_index(["method", "seed"])
+    chosen = {"methods": ["fedavg", "fed-pub", "t-skips"], "plugins": [TROUBLES]}
+    frame = ran(three, tmp_path, fleet=True, **chosen, **backend).set_index(["method", "seed"])
     assert set(frame["status"]) == {"ok", "skipped"}
     notes = frame["notes"].to_dict()
     assert notes.pop(("fedavg", 0)) == notes.pop(("fedavg", 2)) == NOTE.replace("0, 1, 2", "0, 2")
@@ -121,32 +145,78 @@ def test_what_is_done_stays_out_and_what_must_be_alone_is(three: str, alone: Pat
     check_equal(tmp_path, alone, "fedavg")
 
 
-def kill_workers() -> None:
-    for process in psutil.Process().children(recursive=True):
-        if MARK in process.environ():
-            os.kill(process.pid, signal.SIGKILL)
+@pytest.mark.parametrize(
+    ("act", "limits", "reason"),
+    [
+        pytest.param(psutil.Process.kill, {}, "the worker was killed by SIGKILL", id="killed"),
+        pytest.param(psutil.Process.suspend, {"timeout": 1.0}, "no result after 1 s (in round ", id="hung", marks=SLOW),
+        pytest.param(lambda _: None, {"memory_limit": 0.001}, GREEDY, id="greedy", marks=SLOW),
+    ],
+)
+def test_a_fleet_that_loses_its_worker_runs_one_by_one(
+    act: Any, limits: dict[str, float], reason: str, long: str, long_alone: Path, backend: dict[str, str],
+    workers: Callable[[], list[psutil.Process]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    """limits: of fleets, so that the cells by themselves keep to theirs however slow the machine is."""
+    plain = supervisor._Run._overdue
 
+    def overdue(run: Any, seat: Any) -> Any:
+        with monkeypatch.context() as meanwhile:
+            if seat.task and len(seat.task.held) > 1:
+                meanwhile.setattr(run, "options", replace(run.options, **limits))
+            return plain(run, seat)
 
-def test_a_fleet_whose_worker_dies_runs_one_by_one(three: str, alone: Path, tmp_path: Path) -> None:
-    watch = Watching(kill_workers)
-    frame = ran(three, tmp_path, methods=["fedavg"], fleet=True, observer=watch)
-    assert set(frame["notes"]) == {"no fleet: the worker was killed by SIGKILL"}
-    check_equal(tmp_path, alone, "fedavg")
+    monkeypatch.setattr(supervisor._Run, "_overdue", overdue)
+    watch = Watching(lambda: act(*workers()))
+    frame = ran(long, tmp_path, methods=["fedavg"], fleet=True, observer=watch, **backend)
+    (note,) = set(frame["notes"])
+    assert note.startswith(f"no fleet: {reason}")
+    check_equal(tmp_path, long_alone, "fedavg")
     again = [told for told in watch.told if told[0] in ("started", "finished")]
     order = [("started", "fedavg", seed) for seed in range(3)]
     assert again == order + [(word, "fedavg", seed) for seed in range(3) for word in ("started", "finished")]
 
 
-def test_a_fleet_that_fails_runs_one_by_one(three: str, tmp_path: Path) -> None:
+def test_a_fleet_that_fails_runs_one_by_one(three: str, backend: dict[str, str], tmp_path: Path) -> None:
     """Each cell then has the row that it has alone, and says that it was to be in a fleet."""
     settings = ["training.optimiser=sgd", "training.lr=1e30"]
     rows = {}
     for fleet in (False, True):
-        frame = ran(three, tmp_path / str(fleet), methods=["fedavg"], fleet=fleet, settings=settings)
+        frame = ran(three, tmp_path / str(fleet), methods=["fedavg"], fleet=fleet, settings=settings, **backend)
         assert set(frame["status"]) == {"failed"}
         rows[fleet] = frame
     assert list(rows[True]["error"]) == list(rows[False]["error"])
     assert rows[True]["notes"].str.startswith("no fleet: Diverged: ").all()
+
+
+@SLOW
+def test_a_fleet_whose_node_is_lost_runs_one_by_one_and_no_other_does(
+    long: str, long_alone: Path, cluster: Any, lose_node: Callable[[], None], tmp_path: Path
+) -> None:
+    """A fleet on each node. The rows are those of processes to the last digit: of single runs, and of a fleet."""
+    begun = list[str]()
+
+    class Losing(Observer):
+        def started(self, item: Item) -> None:
+            begun.append(item.cell.method.name)
+
+        def round(self, item: Item, number: int, figures: dict[str, Any]) -> None:
+            if len(begun) == 6:
+                begun.append("lost")
+                lose_node()
+
+    chosen = {"suites": [long], "fleet": True, "jobs": 2}
+    fglbench.run(**chosen, results=tmp_path / "fleets")
+    there = {"backend": "ray", "address": cluster.address, "observer": Losing()}
+    frame = fglbench.run(**chosen, **there, results=tmp_path / "lost")
+    assert sorted(begun[:7]) == ["fedavg"] * 3 + ["local"] * 3 + ["lost"]
+    assert len(begun) == 10 and len(set(begun[7:])) == 1
+    lost, kept = begun[7], {"fedavg": "local", "local": "fedavg"}[begun[7]]
+    notes = {method: set(rows["notes"]) for method, rows in frame.groupby("method")}
+    assert notes.pop(lost) == {"no fleet: the worker's node was lost"}
+    assert [note.startswith("one program with seeds") for note in notes[kept]] == [True]
+    check_equal(tmp_path / "lost", long_alone, lost, tolerance=0)
+    check_equal(tmp_path / "lost", tmp_path / "fleets", kept, tolerance=0)
 
 
 def test_a_fleet_that_finds_too_little_memory_says_so(three: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fglbench
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.gpus import resolved
 from fglbench.benchmark.runner.worker import Options
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.store import Store, verified
 from fglbench.registry import UserError
 
 IMAGINED = str(Path(__file__).with_name("imagined.py"))
@@ -59,7 +60,24 @@ def test_more_gpus_than_there_are_is_one_line(cluster: Any) -> None:
         backend.close()
 
 
-def test_cells_at_the_same_time_see_a_gpu_each(cluster: Any, seen: Path, suite: str, tmp_path: Path) -> None:
+def check_verdicts(results: Path, cluster: Any, environments: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows run again there carry a verdict that names the GPU, which this machine has not."""
+    monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
+    chosen = ["--backend", "ray", "--address", cluster.address, "--device", "cuda", "--plugin", IMAGINED]
+    assert main(["verify", str(results), "--no-contract", "--record", str(results), "--by", "me", *chosen]) == 0
+    verdicts = verified.read(results)
+    assert [each.verdict for each in verdicts] == ["passed", "passed"]
+    assert {each.environment for each in verdicts} == environments
+
+
+def test_cells_at_the_same_time_see_a_gpu_each(
+    cluster: Any,
+    seen: Path,
+    suite: str,
+    clean: Callable[[Path], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each worker sees one, which is its cuda:0, and no other cell that runs meanwhile sees the same."""
     chosen = {"suites": [suite], "methods": ["t-sees"], "plugins": [IMAGINED], "results": tmp_path}
     frame = fglbench.run(**chosen, backend="ray", address=cluster.address, device="cuda")
@@ -70,5 +88,6 @@ def test_cells_at_the_same_time_see_a_gpu_each(cluster: Any, seen: Path, suite: 
     environments = {row.environment for row in Store(tmp_path).rows()}
     about = [Store(tmp_path).environment(digest) for digest in environments]
     assert [own["gpu"] for own in about] == ["imagined"]
+    check_verdicts(clean(tmp_path), cluster, environments, monkeypatch)
     alone = fglbench.run(**{**chosen, "results": tmp_path / "alone", "methods": ["fedavg"]}, jobs=1)
     assert list(frame["score"]) == list(alone["score"])

@@ -65,7 +65,7 @@ def draws(number: int, cells: int, gain: float, noise: Noise) -> Iterator[Verifi
             for row in seeds:
                 ours = shifted(row, noise(random, deviation))
                 found.append(bars.compare(Run(shifted(row, gain)), Run(ours), spread))
-        yield Verification(found, bars.together(found), ("", {}))
+        yield Verification(found, bars.together(found), {})
 
 
 def failing(number: int, cells: int, gain: float, noise: Noise) -> float:

@@ -173,7 +173,7 @@ def test_a_run_that_fails_or_cannot_be_made_does_not_pass(rows: list[Row]) -> No
     assert bought == "failed (diverged), but here it has a score of 0.5000"
     lost = against(rows[0], None)
     assert not lost.passed
-    assert verify.verdict(lost, whole=True, date="d", git_sha="s", environment="e", by="b") is None
+    assert verify.verdict(lost, whole=True, date="d", git_sha="s", by="b") is None
 
 
 def test_a_small_gain_on_every_row_is_found_by_their_mean(rows: list[Row]) -> None:
@@ -182,11 +182,11 @@ def test_a_small_gain_on_every_row_is_found_by_their_mean(rows: list[Row]) -> No
     mean, bar = bars.together(gain)
     assert mean == pytest.approx(-0.04)
     assert bar == pytest.approx(0.02 / math.sqrt(8))  # equal deviations: s / sqrt(n)
-    run = verify.Verification(gain, (mean, bar), ("", {}))
+    run = verify.Verification(gain, (mean, bar), {})
     assert not run.sound
     assert not run.passed
-    assert verify.Verification(gain, (-mean, bar), ("", {})).passed  # one side only
-    verdict = verify.verdict(gain[0], whole=False, date="d", git_sha="s", environment="e", by="b")
+    assert verify.Verification(gain, (-mean, bar), {}).passed  # one side only
+    verdict = verify.verdict(gain[0], whole=False, date="d", git_sha="s", by="b")
     assert verdict.verdict == "failed"
 
 
