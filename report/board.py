@@ -242,7 +242,7 @@ class Board:
         return max((score for name in own if (score := self._scores_of[task][name]) == score), default=-np.inf)
 
     @cached_property
-    def _scores_of(self) -> dict[str, dict[str, float]]:
+    def _scores_of(self) -> dict[Any, dict[Any, float]]:
         return self.scores.to_dict("index")
 
     def has_floor(self, methods: Sequence[str]) -> bool:

@@ -110,7 +110,7 @@ class Standings:
         found = {}
         full = self.board.full.to_dict("index")
         for task in self.board.tasks:
-            own = [name for name, whole in full[task].items() if whole and name not in self.board.references]
+            own = [str(name) for name, whole in full[task].items() if whole and name not in self.board.references]
             means = self.board.scores.loc[task, own].round(DECIMALS)
             best = list(means.index[means == means.max()])
             equal = indistinguishable(self.board.seeds_of(task)[own], best[0]) if best else set()

@@ -57,10 +57,10 @@ def _line(settings: dict[str, dict[str, Any]], parameter: str) -> dict[float, st
     """The entrants of the longest sweep of a parameter by its value; empty if there is none."""
     lines: dict[str, dict[float, str]] = {}
     told = {entrant: values.get(parameter) for entrant, values in sorted(settings.items())}
-    numbers = {name: float(own) for name, own in told.items() if type(own) in (int, float)}
-    if len(set(numbers.values())) < LEAST:
+    numeric = {k: float(v) for k, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    if len(set(numeric.values())) < LEAST:
         return {}
-    for entrant, value in numbers.items():
+    for entrant, value in numeric.items():
         rest = json.dumps({name: v for name, v in settings[entrant].items() if name != parameter}, sort_keys=True)
         lines.setdefault(rest, {})[value] = entrant
     longest = max((lines[rest] for rest in sorted(lines)), key=len, default={})
