@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -30,10 +29,12 @@ class Axis:
     def mildest(self, values: pd.Index) -> float:
         return float(values.max() if self.falling else values.min())
 
-    def of(self, row: dict[str, Any]) -> float | None:
-        """The value in a row; None where it has none."""
-        value = (parse(row[self.column]) or {}).get(self.setting) if self.setting else row[self.column]
-        return float(value) if isinstance(value, int | float) else None
+    def of(self, rows: pd.DataFrame) -> pd.Series:
+        """The value in each row that has one."""
+        told = rows[self.column].tolist()
+        values = [(parse(text) or {}).get(self.setting) for text in told] if self.setting else told
+        found = [float(value) if isinstance(value, int | float) else None for value in values]
+        return pd.Series(found, index=rows.index, dtype=float).dropna()
 
     def without(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows with this setting left out of their task."""
@@ -62,7 +63,8 @@ def along(rows: pd.DataFrame, axis: Axis) -> pd.DataFrame:
     """Those rows of a board that differ from others in this setting of their task alone, with `value`, and with the
     label of what is left of the task as `task`; at least LEAST values each. Rows under a condition are none of them."""
     plain = rows[rows["conditions"] == "{}"]
-    values = pd.Series([axis.of(row) for row in plain.to_dict("records")], index=plain.index, dtype=float).dropna()
+    values = axis.of(plain)
+    values = values if values.nunique() >= LEAST else values[:0]
     rest = axis.without(plain.loc[values.index]).assign(value=values)
     many = rest.groupby(TASK_COLUMNS)["value"].transform("nunique")
     kept = rest[many >= LEAST]

@@ -47,13 +47,15 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
 class Board:
     """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
-    the side files of a key. verdicts: on rows that the maintainers ran again."""
+    the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
+    histories, of a board and of those made of a part of it."""
 
     suite: str
     rows: pd.DataFrame
     histories: Histories = field(repr=False)
     embeddings: Embeddings = field(repr=False, default=lambda key: None)
     verdicts: Sequence[Verified] = field(repr=False, default=())
+    read: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
 
     @classmethod
     def build(
@@ -162,8 +164,8 @@ class Board:
         return "train_seconds" if self.scored["cpu_seconds"].isna().any() else "cpu_seconds"
 
     def measures(self, task: str, entrant: str) -> dict[str, float]:
-        """The line of `summary` for a task and an entrant with a score."""
-        return self._measures[task, entrant]
+        """The line of `summary` for a task and an entrant; empty without a score."""
+        return self._measures.get((task, entrant), {})
 
     @cached_property
     def _measures(self) -> dict[tuple[str, str], dict[str, float]]:
@@ -237,26 +239,48 @@ class Board:
     def floor(self, task: str, methods: Sequence[str]) -> float:
         """The highest mean score that an entrant of one of `methods` has on a task; minus infinity without one."""
         own = [name for name in self.entrants if self.method_of[name] in methods]
-        return float(self.scores.loc[task, own].max(skipna=True)) if own else -np.inf
+        return max((score for name in own if (score := self._scores_of[task][name]) == score), default=-np.inf)
+
+    @cached_property
+    def _scores_of(self) -> dict[Any, dict[Any, float]]:
+        return self.scores.to_dict("index")
 
     def has_floor(self, methods: Sequence[str]) -> bool:
         return any(self.floor(task, methods) > -np.inf for task in self.tasks)
 
     def rows_of(self, task: str) -> pd.DataFrame:
-        return self.rows[self.rows["task_label"] == task]
+        return self._rows_of[task]
+
+    @cached_property
+    def _rows_of(self) -> dict[str, pd.DataFrame]:
+        return {str(task): own for task, own in self.rows.groupby("task_label")}
 
     def seeds_of(self, task: str) -> pd.DataFrame:
         """Scores of one task, seeds x entrants."""
-        own = self.scored[self.scored["task_label"] == task]
-        return own.pivot(index="seed", columns="entrant", values="score").sort_index()
+        return self._seeds_of[task]
+
+    @cached_property
+    def _seeds_of(self) -> dict[str, pd.DataFrame]:
+        scores = self.scored[["task_label", "seed", "entrant", "score"]].groupby("task_label")
+        grids = {str(task): own.pivot(index="seed", columns="entrant", values="score") for task, own in scores}
+        return {task: grid.sort_index() for task, grid in grids.items()}
 
     def task_row(self, task: str) -> pd.Series:
         """The settings of a task."""
         return self.rows_of(task)[TASK_COLUMNS].iloc[0]
 
     def stored(self, key: str) -> dict[str, Any]:
-        """The side file of a row; empty where there is none. What is in it was not checked."""
-        return (self.histories(key) if KEY.fullmatch(key) else None) or {}
+        """The side file of a row but for its history; empty where there is none. What is in it was not checked."""
+        if key not in self.read:
+            self.history(key)
+        return self.read[key]
+
+    def history(self, key: str) -> dict[str, Any]:
+        """The history in the side file of a row, as `stored`. It is too large to keep."""
+        found = (self.histories(key) if KEY.fullmatch(key) else None) or {}
+        self.read[key] = {name: part for name, part in found.items() if name != "history"}
+        history = found.get("history")
+        return history if isinstance(history, dict) else {}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """The embeddings of a row; empty where there are none."""
@@ -271,8 +295,8 @@ class Board:
         place = ["task_label", "entrant", "seed"]
         owners, lengths, every = list[dict[str, Any]](), list[int](), dict[str, list[Any]](round=[], value=[])
         for row in self.scored[[*place, "key"]].to_dict("records"):
-            history = self.stored(str(row.pop("key"))).get("history")
-            rounds, values = (history.get(c) for c in ("round", column)) if isinstance(history, dict) else (None, None)
+            history = self.history(str(row.pop("key")))
+            rounds, values = (history.get(name) for name in ("round", column))
             if isinstance(rounds, list) and isinstance(values, list) and len(rounds) == len(values) > 0:
                 owners.append(row)
                 lengths.append(len(rounds))

@@ -117,7 +117,7 @@ class Contest:
         if self.unit == "none":
             return Difference(np.nan, np.nan, np.nan, np.nan)
         if self.unit == "seed":
-            gaps = [own[first] - own[second] for own in self._strata.values()]
+            gaps = [own[first].to_numpy() - own[second].to_numpy() for own in self._strata.values()]
             return stratified_difference(gaps, self._weights)
         gap = self.board.by_dataset[first] - self.board.by_dataset[second]
         low, high = bootstrap_mean(gap.to_numpy()[:, None])[0]

@@ -42,8 +42,10 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
     both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])
     labels[both] = labels[both] + " (tuned)"
-    for method, own in rows[~tuned].groupby("method", sort=True):
-        differing = [c for c in ENTRANT_COLUMNS if own.groupby(tasks[own.index])[c].nunique().max() > 1]
+    free = rows.loc[~tuned, ["method", *ENTRANT_COLUMNS]]
+    most = free.groupby(["method", tasks[free.index]])[ENTRANT_COLUMNS].nunique().groupby("method").max()
+    for method, own in free.groupby("method", sort=True):
+        differing = [column for column in ENTRANT_COLUMNS if most.at[method, column] > 1]
         if not differing:
             continue
         variants = own[differing].drop_duplicates().sort_values(differing)

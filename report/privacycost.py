@@ -58,6 +58,8 @@ class PrivacyCost:
     @cached_property
     def curves(self) -> dict[tuple[str, str, float], pd.DataFrame]:
         """(task, entrant, clip) -> noise: score, std, epsilon, of at least LEAST amounts of noise."""
+        if self.board.scored["dp_epsilon"].isna().all():
+            return {}
         found = {}
         for (task, entrant, clip), own in self.points.groupby([*PLACE, "clip"], sort=True):
             line = own[own["epsilon"] > 0].droplevel([*PLACE, "clip"])

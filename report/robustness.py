@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from scipy.integrate import trapezoid
 
 from ..benchmark.store.conditions import strength
 from .axes import AXES, along, axis
@@ -47,6 +46,8 @@ class Robustness:
         """The runs under at most one condition. A plain run is strength 0 of all conditions that its task is tried
         under."""
         rows = self.board.scored
+        if (rows["conditions"] == "{}").all():
+            return pd.DataFrame(columns=[*POINT, "score"])
         tasks = task_labels(rows.assign(conditions="{}"))
         places = rows.assign(task=tasks)[["task", "entrant", "seed", "score", "conditions"]].to_dict("records")
         runs = [(place, parse(place.pop("conditions")) or {}) for place in places]
@@ -123,8 +124,9 @@ def area(grid: pd.DataFrame, ratios: bool = False) -> pd.Series:
     width."""
     strengths = grid.columns.to_numpy(dtype=float)
     strengths = np.log(strengths) if ratios else strengths
-    under = trapezoid(grid.to_numpy(dtype=float), strengths, axis=1)
-    return pd.Series(under / (strengths[-1] - strengths[0]), index=grid.index)
+    scores = grid.to_numpy(dtype=float)
+    under = np.diff(strengths) * (scores[:, 1:] + scores[:, :-1]) / 2
+    return pd.Series(under.sum(axis=1) / (strengths[-1] - strengths[0]), index=grid.index)
 
 
 def _mean(values: pd.Series) -> pd.Series:

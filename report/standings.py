@@ -108,10 +108,11 @@ class Standings:
         Only entrants with every seed of the task take part, and references do not.
         """
         found = {}
+        full = self.board.full.to_dict("index")
         for task in self.board.tasks:
-            own = [n for n in self.board.entrants if self.board.full.loc[task, n] and n not in self.board.references]
+            own = [str(name) for name, whole in full[task].items() if whole and name not in self.board.references]
             means = self.board.scores.loc[task, own].round(DECIMALS)
-            best = [name for name in own if means[name] == means.max()]
+            best = list(means.index[means == means.max()])
             equal = indistinguishable(self.board.seeds_of(task)[own], best[0]) if best else set()
             found[task] = frozenset(best), frozenset(equal - set(best))
         return found

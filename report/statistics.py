@@ -16,8 +16,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-from scipy.optimize import brentq
+from scipy import special
 
 ALPHA = 0.05
 LEVEL = 0.95
@@ -48,9 +47,14 @@ def bootstrap_mean(values: ArrayLike, draws: int = DRAWS) -> NDArray[np.float64]
     n, k = array.shape
     if n < 2:
         return np.full((k, 2), np.nan)
-    picked = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=draws)
     tail = (1 - LEVEL) / 2
-    return np.quantile(picked @ array / n, [tail, 1 - tail], axis=0).T
+    return np.quantile(_picked(n, draws) @ array / n, [tail, 1 - tail], axis=0).T
+
+
+@lru_cache(maxsize=4)  # of the datasets of a board: all pairs of methods have the same draws
+def _picked(n: int, draws: int) -> NDArray[np.int64]:
+    """(draws, n): how often each of n rows is in a resample of n."""
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=draws)
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
@@ -63,6 +67,8 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 def wilcoxon_p(differences: ArrayLike) -> float:
     """Two-sided p of Wilcoxon's signed-rank test on paired differences (n,); 1 when all are zero."""
+    from scipy import stats  # half a second, and few boards have datasets enough for the test
+
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     return float(stats.wilcoxon(d).pvalue) if np.any(d) else 1.0
 
@@ -90,6 +96,8 @@ def contrary(datasets: int, comparisons: int) -> int:
 
 def signed_ranks(differences: ArrayLike) -> float:
     """The sum of the signed ranks of differences (n,): its sign is the side that Wilcoxon's test is for."""
+    from scipy import stats
+
     d = np.round(np.asarray(differences, dtype=float), DECIMALS)
     return float(np.sum(np.sign(d) * stats.rankdata(np.abs(d))))
 
@@ -104,21 +112,11 @@ class Difference(NamedTuple):
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike) -> Difference:
-    """First - second over paired seeds (n,)."""
-    return _of_pairs(np.round(np.asarray(first, dtype=float) - np.asarray(second, dtype=float), DECIMALS).tobytes())
-
-
-@lru_cache(maxsize=10_000)  # tables, tiers and claims ask for the same pairs
-def _of_pairs(differences: bytes) -> Difference:
-    d = np.frombuffer(differences)
-    mean = float(d.mean()) if len(d) else np.nan
+    """First - second over paired seeds (n,): Student's paired t test, which is that of one stratum."""
+    d = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     if len(d) < 2:
-        return Difference(mean, np.nan, np.nan, np.nan)
-    if np.ptp(d) == 0:  # no spread: Student's t is not defined, and the answer is plain
-        return Difference(mean, mean, mean, 1.0 if mean == 0 else 0.0)
-    test = stats.ttest_1samp(d, 0.0)
-    interval = test.confidence_interval(LEVEL)
-    return Difference(mean, float(interval.low), float(interval.high), float(test.pvalue))
+        return Difference(float(d[0].round(DECIMALS)) if len(d) else np.nan, np.nan, np.nan, np.nan)
+    return stratified_difference([d], [1.0])
 
 
 def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Difference:
@@ -132,8 +130,8 @@ def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Di
     error, freedom = _error(samples, weights)
     if error == 0:  # no spread: Student's t is not defined, and the answer is plain
         return Difference(mean, mean, mean, 1.0 if round(mean, DECIMALS) == 0 else 0.0)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
-    return Difference(mean, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, freedom)))
+    half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    return Difference(mean, mean - half, mean + half, float(2 * special.stdtr(freedom, -abs(mean) / error)))
 
 
 def detectable(strata: Sequence[ArrayLike], weights: ArrayLike, alpha: float) -> float:
@@ -144,8 +142,8 @@ def detectable(strata: Sequence[ArrayLike], weights: ArrayLike, alpha: float) ->
     error, freedom = _error([np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata], weights)
     if error == 0:
         return 0.0
-    bound = float(stats.t.ppf(1 - alpha / 2, freedom))
-    return error * float(brentq(lambda shift: stats.nct.sf(bound, freedom, shift) - POWER, 0.0, 2 * bound + 10))
+    bound = special.stdtrit(freedom, 1 - alpha / 2)
+    return error * float(special.nctdtrinc(freedom, 1 - POWER, bound))
 
 
 def _error(samples: Sequence[NDArray[np.float64]], weights: ArrayLike) -> tuple[float, float]:
@@ -169,8 +167,9 @@ def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
 
     Pairs with fewer than three common seeds cannot be judged and are left out.
     """
-    pairs = {name: scores[[best, name]].dropna() for name in scores.columns.drop(best)}
-    found = {name: paired_difference(p[best], p[name]) for name, p in pairs.items() if len(p) >= MIN_SEEDS}
+    gaps = {name: (scores[best] - scores[name]).to_numpy(dtype=float) for name in scores.columns.drop(best)}
+    pairs = {name: gap[~np.isnan(gap)] for name, gap in gaps.items()}
+    found = {name: paired_difference(gap, 0.0) for name, gap in pairs.items() if len(gap) >= MIN_SEEDS}
     return {name for name, each in adjusted(found).items() if each.p > ALPHA}
 
 

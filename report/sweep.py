@@ -33,7 +33,8 @@ def find(rows: pd.DataFrame) -> list[Sweep]:
     """
     found = []
     place = ["task_label", "method"]
-    entrants = rows.drop_duplicates([*place, "entrant"])[[*place, "entrant", *ENTRANT_COLUMNS]]
+    entrants = rows[[*place, "entrant", *ENTRANT_COLUMNS]].drop_duplicates([*place, "entrant"])
+    entrants = entrants[entrants.groupby(place)["entrant"].transform("size") >= LEAST]
     for (task, method), own in entrants.groupby(place, sort=True):
         settings = {str(row["entrant"]): _flat(row) for row in own.to_dict("records")}
         lines = {name: line for name in sorted(set().union(*settings.values())) if (line := _line(settings, name))}
@@ -55,10 +56,12 @@ def _flat(row: dict[Any, Any]) -> dict[str, Any]:
 def _line(settings: dict[str, dict[str, Any]], parameter: str) -> dict[float, str]:
     """The entrants of the longest sweep of a parameter by its value; empty if there is none."""
     lines: dict[str, dict[float, str]] = {}
-    for entrant, values in sorted(settings.items()):
-        value = values.get(parameter)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            rest = json.dumps({name: v for name, v in values.items() if name != parameter}, sort_keys=True)
-            lines.setdefault(rest, {})[float(value)] = entrant
+    told = {entrant: values.get(parameter) for entrant, values in sorted(settings.items())}
+    numeric = {k: float(v) for k, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    if len(set(numeric.values())) < LEAST:
+        return {}
+    for entrant, value in numeric.items():
+        rest = json.dumps({name: v for name, v in settings[entrant].items() if name != parameter}, sort_keys=True)
+        lines.setdefault(rest, {})[value] = entrant
     longest = max((lines[rest] for rest in sorted(lines)), key=len, default={})
     return longest if len(longest) >= LEAST else {}

@@ -111,11 +111,11 @@ def _missing(entrant: Entrant) -> SheetCell:
 def score(task: str, entrant: Entrant) -> SheetCell:
     """The score on a task: best in bold, those not told apart from the best with a mark."""
     board, name = entrant.board, entrant.name
-    if not board.counts.loc[task, name]:
+    line = board.measures(task, name)
+    if not line:
         rows = board.rows_of(task)
         words = ", ".join(sorted(set(rows["status"][rows["entrant"] == name]) - {"ok"}))
         return SheetCell((Span(words or "not run", "em"),), None, "absent")
-    line = board.measures(task, name)
     text, value = mean_std(line["score"], line["score_std"]), line["score"]
     best, equal = entrant.standings.leaders[task]
     if name not in board.references and value < board.floor(task, LEARNS_NOTHING):
@@ -124,7 +124,7 @@ def score(task: str, entrant: Entrant) -> SheetCell:
         return SheetCell((Span(text, "strong"),), value, "best")
     if name in equal:
         return SheetCell(f"{text} {EQUAL}", value, "equal")
-    if not board.full.loc[task, name]:
+    if line["n"] < len(board.expected[task]):
         return SheetCell(f"{text} (n={int(line['n'])})", value, "partial")
     return SheetCell((Span(text, "em" if name in board.references else ""),), value)
 

@@ -39,7 +39,7 @@ class SideFiles:
     # -- places ------------------------------------------------------------------------------------------------------
 
     def history_file(self, suite: str, key: str) -> Path:
-        return self.root / suite / "history" / f"{key}.json.gz"
+        return self.root.joinpath(suite, "history", f"{key}.json.gz")
 
     def embeddings_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "embeddings" / f"{key}.npz"

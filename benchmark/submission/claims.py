@@ -84,9 +84,23 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
 def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
     """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
     found: dict[str, dict[int, Cell]] = {}
-    for _, cell in parted(Request(suites=(suite,), methods=(method,)))[0]:
+    for cell in _own(suite).get(method) or _cells(Request(suites=(suite,), methods=(method,))):
         found.setdefault(cell.seedless, {})[cell.seed] = cell
     return found
+
+
+@cache
+def _own(suite: str) -> dict[str, list[Cell]]:
+    """The cells of a suite by method; none where one of them is wrong, which is then told of that method alone."""
+    found: dict[str, list[Cell]] = {}
+    with suppress(UserError):
+        for cell in _cells(Request(suites=(suite,))):
+            found.setdefault(cell.method.name, []).append(cell)
+    return found
+
+
+def _cells(request: Request) -> list[Cell]:
+    return [cell for _, cell in parted(request)[0]]
 
 
 def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:

@@ -10,6 +10,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -81,6 +82,9 @@ def _bounded(values: list[Any]) -> bool:
     if not kinds <= {int, float, type(None)}:
         return False
     numbers = _known(values) if type(None) in kinds else values
+    with suppress(OverflowError):  # of a whole number beyond all floats
+        if sum(map(abs, numbers)) < LARGE:  # so is each, and none is a NaN: one pass over most
+            return True
     within = -LARGE < min(numbers, default=0) <= max(numbers, default=0) < LARGE
     return within and math.isfinite(sum(numbers))  # otherwise a NaN, which may hide what is least and greatest
 
@@ -212,6 +216,7 @@ def _fractions(stored: Stored, row: Row) -> Iterator[str]:
             yield f"a client's score is {score!r}, which of {held} nodes no number is"
 
 
+@lru_cache(maxsize=100_000)  # of a client's few nodes most scores come again
 def _fraction(score: float, held: int) -> bool:
     """Whether a number of nodes by another, `held` at most, is the score as float32 has it."""
     before, tested, rest = 0, 1, score

@@ -9,14 +9,14 @@ from ...methods import METHODS
 from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..store.schema import Row
-from ..suites.cell import NAMING, Cell, settled
+from ..suites.cell import NAMING, Cell, Choice, settled
 
 
 class Kin:
     """Of a row and all that name the same cell but for the seed. Names are looked up as they are known now."""
 
-    def __init__(self, row: Row) -> None:
-        self._row = row
+    def __init__(self, row: Row, choices: dict[tuple[str, str], Choice] | None = None) -> None:
+        self._row, self._choices = row, choices
         self._seeds: dict[int, Cell] = {}
 
     def at(self, seed: int) -> Cell:
@@ -28,7 +28,7 @@ class Kin:
     @cached_property
     def cell(self) -> Cell:
         """The cell of one of the seeds. ValueError where the columns name none."""
-        return Cell.of(self._row)
+        return Cell.of(self._row, self._choices)
 
     @cached_property
     def settled(self) -> Cell:
@@ -66,9 +66,13 @@ class Kindred:
 
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Kin] = {}
+        self._choices: dict[tuple[str, str], Choice] = {}
 
     def of(self, row: Row) -> Kin:
-        return self._known.setdefault(_columns(row), Kin(row))
+        columns = _columns(row)
+        if columns not in self._known:
+            self._known[columns] = Kin(row, self._choices)
+        return self._known[columns]
 
 
 _columns = attrgetter(*NAMING)

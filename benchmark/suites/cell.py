@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -44,8 +44,38 @@ class Choice(Part):
         return registry.build(self.name, self.params)
 
     def filled(self, registry: Registry[Any]) -> Choice:
-        """With all defaults filled in. UserError as `build`."""
-        return Choice(name=self.name, params=self.build(registry).params())
+        """With all defaults filled in: itself where they are. UserError as `build`."""
+        params = self.build(registry).params()
+        told, own = (repr(sorted(each.items())) for each in (params, self.params))  # for 1 == 1.0, of another key
+        return self if type(self) is Choice and told == own else Choice(name=self.name, params=params)
+
+    def part(self, kind: str) -> KnownPart:
+        """As rows and keys have it. Worked out once: many cells have the same choice of a dataset or a partition."""
+        if kind not in self.parts:
+            self.parts[kind] = KnownPart.of({"name": self.name, "params": _identity(kind, self)})
+        return self.parts[kind]
+
+    @cached_property
+    def parts(self) -> dict[str, KnownPart]:
+        """What `part` has worked out."""
+        return {}
+
+
+class KnownPart(NamedTuple):
+    """A part of a cell's identity, and its canonical JSON."""
+
+    value: Any
+    text: str
+
+    @classmethod
+    def of(cls, value: Any) -> KnownPart:
+        return cls(value, canonical(value))
+
+
+@lru_cache(maxsize=1000)
+def _trained(training: str) -> KnownPart:
+    """A training configuration (JSON, all of it) as rows and keys have it."""
+    return KnownPart.of(identity(TrainConfig, TRAINING, "", json.loads(training)))
 
 
 def _joined(texts: Mapping[str, str]) -> str:
@@ -80,15 +110,18 @@ class Cell(Part):
     tuning: str = ""
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, KnownPart]:
         """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
-        found = self.model_dump(mode="json", exclude={"tuning"})
-        for kind in SINGLE:
-            found[kind]["params"] = _identity(kind, getattr(self, kind))
-        for own, choice in zip(found["backbones"], self.backbones, strict=True):
-            own["params"] = _identity("backbone", choice)
-        found[TRAINING] = identity(TrainConfig, TRAINING, "", found[TRAINING])
-        return found
+        found = {kind: getattr(self, kind).part(kind) for kind in SINGLE}
+        found[TRAINING] = _trained(self.training.model_dump_json())
+        several = [own.part("backbone") for own in self.backbones]
+        found["backbones"] = KnownPart([own.value for own in several], f"[{','.join(own.text for own in several)}]")
+        return found | {name: KnownPart(value := getattr(self, name), str(value)) for name in ("clients", "seed")}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides the key, by name."""
+        return {name: part.value for name, part in self.parts.items()}
 
     def choices(self) -> list[tuple[str, Choice]]:
         """(kind, choice) of all that has a name."""
@@ -97,7 +130,7 @@ class Cell(Part):
     @cached_property
     def texts(self) -> dict[str, str]:
         """The parts of the identity, each as canonical JSON."""
-        return {name: canonical(value) for name, value in self.identity.items()}
+        return {name: part.text for name, part in self.parts.items()}
 
     @cached_property
     def key(self) -> str:
@@ -118,7 +151,10 @@ class Cell(Part):
         """The same with another seed. What is known of its identity is not worked out again."""
         if seed == self.seed:
             return self
-        known = {"identity": {**self.identity, "seed": seed}, "texts": {**self.texts, "seed": str(seed)}}
+        known = {
+            "parts": {**self.parts, "seed": KnownPart(seed, str(seed))},
+            "texts": {**self.texts, "seed": str(seed)},
+        }
         other = self.model_copy(update={"seed": seed})
         vars(other).update(known, seedless=self.seedless)
         for name in ("key", "federation_key"):
@@ -126,17 +162,21 @@ class Cell(Part):
         return other
 
     @classmethod
-    def of(cls, row: Row) -> Cell:
+    def of(cls, row: Row, choices: dict[tuple[str, str], Choice] | None = None) -> Cell:
         """The cell that a row's columns name, as they stand there: no name is looked up and nothing is filled in.
 
-        Raises ValueError when they name none (not JSON, parameters of training that do not exist, ...).
+        choices: those of rows read before, by name and parameters; they are shared. Raises ValueError when the columns
+        name none (not JSON, parameters of training that do not exist, ...).
         """
+        known = {} if choices is None else choices
         try:
-            values = {kind: json.loads(getattr(row, f"{kind}_params")) for kind in REGISTRIES}
-            names = row.backbone.split("+")
-            each = values["backbone"] if len(names) > 1 else [values["backbone"]]
+            for name, params in ((getattr(row, kind), getattr(row, f"{kind}_params")) for kind in SINGLE):
+                if (name, params) not in known:
+                    known[name, params] = Choice(name=name, params=json.loads(params))
+            names, found = row.backbone.split("+"), json.loads(row.backbone_params)
+            each = found if len(names) > 1 else [found]
             return cls(
-                **{kind: Choice(name=getattr(row, kind), params=values[kind]) for kind in SINGLE},
+                **{kind: known[getattr(row, kind), getattr(row, f"{kind}_params")] for kind in SINGLE},
                 backbones=tuple(Choice(name=name, params=own) for name, own in zip(names, each, strict=True)),
                 clients=row.clients,
                 training=TrainConfig(**json.loads(row.training)),
@@ -155,7 +195,7 @@ class Cell(Part):
     @property
     def training_json(self) -> str:
         """The training configuration as rows have it."""
-        return canonical(identity(TrainConfig, TRAINING, "", self.training.model_dump(mode="json")))
+        return _trained(self.training.model_dump_json()).text
 
     @property
     def backbone(self) -> str:
@@ -200,20 +240,20 @@ def train_config(values: dict[str, Any]) -> TrainConfig:
         raise first_error(error, TrainConfig, "training") from None
 
 
-def settled(cell: Cell) -> Cell:
+def settled(cell: Cell, *, filled: bool = False) -> Cell:
     """A cell checked, with its defaults filled in, and training and backbones as its method has them.
 
-    UserError for an unknown name or a wrong parameter.
+    filled: dataset, partition and split have theirs. UserError for an unknown name or a wrong parameter.
     """
     method = cell.method.build(METHODS)
     given = [entry.build(BACKBONES) for entry in cell.backbones]
     # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
     architecture = [own if own.name else other for own, other in zip(method.architecture(given), given, strict=True)]
     return Cell(
-        dataset=cell.dataset.filled(DATASETS),
-        partition=cell.partition.filled(PARTITIONS),
+        dataset=cell.dataset if filled else cell.dataset.filled(DATASETS),
+        partition=cell.partition if filled else cell.partition.filled(PARTITIONS),
         clients=cell.clients,
-        split=cell.split.filled(SPLITS),
+        split=cell.split if filled else cell.split.filled(SPLITS),
         backbones=tuple(Choice(name=backbone.name, params=backbone.params()) for backbone in architecture),
         method=Choice(name=cell.method.name, params=method.params()),
         training=method.protocol(cell.training),

@@ -146,13 +146,14 @@ class Block(Part):
         """
         for dataset in self.datasets:
             axes: dict[str, list[Any]] = {
-                "partition": _first(dataset.partitions, self.partitions),
+                "dataset": [dataset.filled(DATASETS)],
+                "partition": [own.filled(PARTITIONS) for own in _first(dataset.partitions, self.partitions)],
                 "clients": _first(dataset.clients, self.clients),
-                "split": _first(dataset.splits, self.splits),
+                "split": [own.filled(SPLITS) for own in _first(dataset.splits, self.splits)],
             }
             for values in product(*axes.values()):
-                task = dict(zip(axes, values, strict=True), dataset=dataset, seed=self.seeds[0])
-                alike = [own for method in self.methods for own in self._of_method(method, task, training, table)]
+                task = dict(zip(axes, values, strict=True), seed=self.seeds[0])
+                alike = [own for m in self.methods for own in self._of_method(m, dataset, task, training, table)]
                 for seed, (cell, chosen) in product(self.seeds, alike):
                     own = cell.at(seed)
                     if chosen is not None:
@@ -160,13 +161,12 @@ class Block(Part):
                     yield own
 
     def _of_method(
-        self, method: MethodEntry, task: dict[str, Any], training: dict[str, Any], table: Table
+        self, method: MethodEntry, dataset: DatasetEntry, task: dict[str, Any], training: dict[str, Any], table: Table
     ) -> Iterator[tuple[Cell, Tuned | None]]:
         """A method's cells on a task, one for each of the backbones, and what chose their setting."""
-        dataset = task["dataset"]
         config = train_config({**training, **self.training, **dataset.training, **method.training})
         for backbones in _first(method.backbones, dataset.backbones, self.backbones):
-            cell = settled(Cell(**task, method=method, backbones=tuple(backbones), training=config))
+            cell = settled(Cell(**task, method=method, backbones=tuple(backbones), training=config), filled=True)
             if not method.tuned:
                 yield cell, None
             elif (chosen := table.get(method.name, {}).get(dataset.name)) is not None:

@@ -57,7 +57,7 @@ class Values(Part):
         backbones = tuple(Choice(name=own.name, params=own.params | self.backbone) for own in cell.backbones)
         training = train_config(dict(cell.training) | self.training)
         changed = {"method": method, "backbones": backbones, "training": training}
-        return settled(cell.model_copy(update=changed))
+        return settled(cell.model_copy(update=changed), filled=True)
 
 
 class Tuned(Values):

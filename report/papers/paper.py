@@ -134,13 +134,17 @@ class Paper(_Frozen):
 
     def components(self, table: Table, row: Printed) -> list[Printed]:
         """The printed places over which a figure is a mean; the figure's own place where it is none."""
-        averages = self.averages | table.averages
-        choices = [averages.get(axis, {}).get(value, [value]) for axis, value in row.place.items()]
-        return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in product(*choices)]
+        places = product(*self._averaged(table, row))
+        return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in places]
 
     def is_mean(self, table: Table, row: Printed) -> bool:
         """Whether a figure is a mean over others of the table."""
-        return len(self.components(table, row)) > 1
+        return any(len(values) > 1 for values in self._averaged(table, row))
+
+    def _averaged(self, table: Table, row: Printed) -> list[list[str]]:
+        """The values of each axis over which a figure is a mean."""
+        averages = self.averages | table.averages
+        return [averages.get(axis, {}).get(value, [value]) for axis, value in row.place.items()]
 
     def label(self, table: Table, axis: str, value: str) -> str:
         """What stands in the heading for a value of an axis."""

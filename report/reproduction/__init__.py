@@ -40,7 +40,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
     for board in boards:
         if board.suite not in tables():
             continue
-        rows = SuiteRows(board.rows, board.stored)
+        rows = SuiteRows(board.rows, board.history)
         made[board.suite] = own = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))

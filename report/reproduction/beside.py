@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from ..gaps import reasons
 from ..papers import Place
 from ..templating import document
@@ -86,12 +88,11 @@ def _missing(views: Sequence[View]) -> list[str]:
                 continue
             ours = view.ours[figure]
             where = f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}{reading}"
-            bad = ours.rows[ours.rows["status"] != "ok"] if len(ours.rows) else ours.rows
-            if len(bad):
-                lines.append(f"{where}: {literal('; '.join(reasons(bad)))}")
+            if bad := [row for row in ours.rows if row.status != "ok"]:
+                lines.append(f"{where}: {literal('; '.join(reasons(pd.DataFrame(bad))))}")
             if ours.settings > 1:
                 lines.append(f"{where}: rows of {ours.settings} different settings; for each seed the latest is shown")
-        absent = sum(not len(ours.rows) for ours in view.cells)
+        absent = sum(not ours.rows for ours in view.cells)
         if absent and (view.ran or view is views[0]):
             lines.append(f"not run{reading}: {absent} of {count(len(view.cells), 'figure')}")
     return list(dict.fromkeys(lines))

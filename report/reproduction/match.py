@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,14 @@ import pandas as pd
 from ..labels import JSON_COLUMNS, parse
 from ..papers import Filter, Paper, Printed, Reading, Table
 
-TOLD = ["seed", "status", "error", "val"]  # what `Ours` has of a row
+
+class Told(NamedTuple):
+    """What `Ours` has of a row. val: NaN where there is none."""
+
+    seed: int
+    status: str
+    error: str
+    val: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +32,7 @@ class Ours:
     """
 
     seeds: dict[int, float] = field(default_factory=dict)
-    rows: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
+    rows: list[Told] = field(default_factory=list, repr=False)
     settings: int = 1
     chosen: str = ""
 
@@ -45,8 +52,8 @@ class Ours:
     @property
     def val(self) -> float:
         """The mean of what validation says of the rows that have a score; least where there is none."""
-        value = float(self.rows.loc[self.rows["seed"].isin(self.seeds), "val"].mean()) if self.n else np.nan
-        return value if np.isfinite(value) else -np.inf
+        told = [row.val for row in self.rows if row.seed in self.seeds and np.isfinite(row.val)]
+        return float(np.mean(told)) if told else -np.inf
 
     def only(self, seeds: Container[int]) -> Ours:
         """Without the scores of other seeds."""
@@ -54,14 +61,15 @@ class Ours:
 
 
 class SuiteRows:
-    """The rows of a suite, their JSON columns parsed once. stored: a key's side file, of which nothing was checked."""
+    """The rows of a suite, their JSON columns parsed once. history: that of a key's side file, unchecked."""
 
-    def __init__(self, rows: pd.DataFrame, stored: Callable[[str], dict[str, Any]] = lambda key: {}) -> None:
+    def __init__(self, rows: pd.DataFrame, history: Callable[[str], dict[str, Any]] = lambda key: {}) -> None:
         self.rows = rows.sort_values(["seed", "started", "key"], kind="stable").reset_index(drop=True)
-        self._told = self.rows[TOLD]  # cut a thousand times: of narrower rows
+        told = (pd.to_numeric(self.rows[name]) if name == "val" else self.rows[name] for name in Told._fields)
+        self._told = list(map(Told, *told))
         self._seeds, self._keys = ([*self.rows[column]] for column in ("seed", "key"))
         self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
-        self.stored = stored
+        self.history = history
         self.parsed = {column: [parse(value) or {} for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
         self._numbers: dict[str, np.ndarray] = {}
         self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
@@ -103,7 +111,7 @@ class SuiteRows:
             figures = np.array([self._at(str(self._keys[place]), column, round) for place in last], dtype=float)
         found = zip(last, map(float, figures), strict=True)
         seeds = {int(self._seeds[place]): figure for place, figure in found if self._ok[place] and figure == figure}
-        return Ours(seeds, self._told.take(last), settings)
+        return Ours(seeds, [self._told[place] for place in last], settings)
 
     def _figures(self, column: str) -> np.ndarray:
         if column not in self._numbers:
@@ -112,8 +120,7 @@ class SuiteRows:
 
     def _at(self, key: str, column: str, round: str | int) -> float:
         """A figure of the history at a round; NaN where the history has none."""
-        history = self.stored(key).get("history")
-        curve = history.get(column) if isinstance(history, dict) else None
+        curve = self.history(key).get(column)
         place = -1 if round == "last" else int(round) - 1
         value = curve[place] if isinstance(curve, list) and -len(curve) <= place < len(curve) else None
         return float(value) if isinstance(value, int | float) and 0 <= value <= 1 else np.nan
@@ -143,7 +150,7 @@ def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows:
         return parts[0]
     common = set.intersection(*(set(part.seeds) for part in parts))  # a mean over cells, seed by seed
     averages = {seed: float(np.mean([part.seeds[seed] for part in parts])) for seed in sorted(common)}
-    return Ours(averages, pd.concat([part.rows for part in parts]), max(part.settings for part in parts))
+    return Ours(averages, [row for part in parts for row in part.rows], max(part.settings for part in parts))
 
 
 def difference(figure: Printed, ours: Ours) -> float:

@@ -32,8 +32,8 @@ def compared(view: View, figure: Printed) -> str:
     """Ours: mean ± standard deviation (n), and the difference from the paper's."""
     ours, places = view.ours[figure], digits(figure)
     if not ours.n:
-        states = sorted(set(ours.rows["status"]) - {"ok"}) if len(ours.rows) else []
-        word = "incomplete" if view.paper.is_mean(view.table, figure) and len(ours.rows) else ", ".join(states)
+        states = sorted({row.status for row in ours.rows} - {"ok"})
+        word = "incomplete" if view.paper.is_mean(view.table, figure) and ours.rows else ", ".join(states)
         return f"*{word or 'not run'}*"
     mean, std = unit_values(figure, ours)
     spread = f" ± {number(std, places)}" if finite(std) else ""

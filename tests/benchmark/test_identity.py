@@ -18,7 +18,7 @@ from fglbench.benchmark.suites.cell import Cell, Choice
 from fglbench.benchmark.suites.identity import founding, identity
 from fglbench.benchmark.suites.registered import check_clients, registered_hash
 from fglbench.benchmark.suites.suitefile import load_suite
-from fglbench.datasets import DATASETS
+from fglbench.datasets import DATASETS, PARTITIONS
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
 
@@ -214,3 +214,10 @@ def test_what_is_made_on_demand_is_entered_by_its_kind(monkeypatch: pytest.Monke
     assert "dataset tu" in new and "method one-cluster" in new
     (names,) = written
     assert list(names["dataset"]) == ["tu"] and "features" in names["dataset"]["tu"]
+
+
+def test_a_whole_number_for_a_fraction_is_the_same_cell() -> None:
+    """1 == 1.0 in Python and not in a key: what is filled in has the type of its field."""
+    typed = Choice(name="label-dirichlet", params={"alpha": 1, "minimum": 20}).filled(PARTITIONS)
+    assert typed.part("partition").text == '{"name":"label-dirichlet","params":{"alpha":1.0,"minimum":20}}'
+    assert typed.filled(PARTITIONS) is typed

@@ -27,8 +27,8 @@ LAST = Reading(id="last", round="last")
 ALL = [BASE, SQUARED, WEAK, OTHER, LAST]
 
 
-def table(rows: list[Any], stored: Any = lambda key: {}) -> SuiteRows:
-    return SuiteRows(pd.DataFrame([row.model_dump() for row in rows]), stored)
+def table(rows: list[Any], history: Any = lambda key: {}) -> SuiteRows:
+    return SuiteRows(pd.DataFrame([row.model_dump() for row in rows]), history)
 
 
 def test_the_cells_of_a_reading() -> None:
@@ -80,7 +80,7 @@ def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
     curves: list[Any] = [[0.1, 0.2, 0.3], [0.4], None, [0.5, "x"], [2.0]]
     rows = [made.row("cora", "omd", seed, 0.9) for seed in range(5)]
     stored = {row.key: {"history": {"score": curve}} for row, curve in zip(rows, curves, strict=True)}
-    known = table(rows, lambda key: stored[key])
+    known = table(rows, lambda key: stored[key]["history"])
     where = {"method": "omd"}
     assert known.ours(where, "score", "last").seeds == {0: 0.3, 1: 0.4}  # nothing was checked of what the others hold
     assert known.ours(where, "score", 2).seeds == {0: 0.2}
@@ -120,7 +120,7 @@ def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str,
 
 def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNamespace) -> None:
     rows, stored = rows_of_fgssl(made)
-    found = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]))}
+    found = {view.reading.id: view for view in views("fgssl-table1", table(rows, lambda key: stored[key]["history"]))}
     said = {}
     for name in ("released-split", "last-round", "stated-split"):
         (claim,) = (
