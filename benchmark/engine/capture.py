@@ -194,6 +194,7 @@ class Graphs:
             )  # fmt: skip
             cohort.streams = Watched(streams, given)
             places = [_alike(leaf.value) for leaf in read]
+            _copy(places, [leaf.value for leaf in read])
             for leaf, place in zip(read, places, strict=True):
                 undo.append(leaf.move(place))
             with ledger.counting() as steps:
@@ -245,7 +246,8 @@ class Asked:
 class Known:
     """Fits of one form: what was seen of them, and their graph. held: keeps alive what the form knows by identity.
 
-    read: the leaves that they read, by their places in a survey, written: which they write into; constants: the rest of what they read, by its memory.
+    read: the leaves that they read, by their places in a survey; written: those that they write into; constants: the
+    rest of what they read, by its memory.
     """
 
     def __init__(self, held: Sequence[Any]) -> None:
@@ -375,7 +377,7 @@ class Given:
         sizes = [4 * asked.numbers, *(sum(counts) for _, _, counts, _ in asked.masks)]
         self._ends = np.cumsum([0, *(-(-size // ALIGNED) * ALIGNED for size in sizes)]).tolist()
         self._host = backend.pinned(self._ends[-1])
-        self._there = torch.empty(self._ends[-1], dtype=torch.uint8)
+        self._there = torch.zeros(self._ends[-1], dtype=torch.uint8)
         self._steps = self._there[: 4 * asked.numbers].view(torch.float32)
         self._next = 0
 

@@ -18,6 +18,7 @@ import torch
 
 from .lazy import Content, Lazy
 from .rowsparse import ByRows, rows_of
+from .timing import section
 
 PLAIN = (int, float, complex, str, bytes, Enum, range, np.generic, torch.device, torch.dtype, type(None))
 
@@ -69,6 +70,8 @@ class Survey:
     def _look(self, one: Any) -> None:
         if isinstance(one, PLAIN):
             self._form.append((type(one), one))
+        elif isinstance(one, section):
+            self._form.append(one.name)
         elif isinstance(one, torch.Tensor):
             self._tensor(one)
         elif isinstance(one, dict | list | tuple | FunctionType | MethodType | partial | CellType):

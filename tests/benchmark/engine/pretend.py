@@ -20,6 +20,8 @@ from torch import library
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from fglbench.benchmark.engine.lazy import Lazy  # whose operations come here as those on its parts
+
 aten = torch.ops.aten
 KERNELS = library.Library("aten", "IMPL")
 NAME = "pretend"
@@ -81,7 +83,7 @@ class Far(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _computed(func, args, kwargs or {})
+        return NotImplemented if Lazy in types else _computed(func, args, kwargs or {})
 
 
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -100,7 +102,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         there = isinstance(args[0], Far)
     if (there or far) and stream.tape is not None:
         _permit(func, given, there)
-        args, kwargs = tree_map_only(torch.Tensor, lambda one: one if isinstance(one, Far) else one.clone(), (args, kwargs))
+        args, kwargs = tree_map_only(torch.Tensor, lambda one: one if type(one) is Far else one.clone(), (args, kwargs))
     own, named = tree_map_only(Far, lambda one: one.near, (args, kwargs))
     if asked is not None:
         named["device"] = torch.device("cpu")
@@ -187,7 +189,7 @@ class _Making(TorchDispatchMode):
     """Tensors that are made on the device: torch's own way, an empty one that is resized, is not that of a wrapper."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _computed(func, args, kwargs or {})
+        return NotImplemented if Lazy in types else _computed(func, args, kwargs or {})
 
 
 @contextmanager
