@@ -22,8 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -38,7 +37,7 @@ from .lazy import Lazy, in_parts
 from .optim import StackedOptimiser
 from .random import Streams
 from .rowsparse import rows_of
-from .survey import Leaf, Survey, Unfit, storage_of
+from .survey import Found, Survey, Unfit, storage_of
 
 aten = torch.ops.aten
 MOST = 4  # forms that a fit is observed in, and rounds in which each is
@@ -46,7 +45,7 @@ ALIGNED = 16  # bytes
 Epochs = Callable[[StackedOptimiser], torch.Tensor]  # a fit with a given optimiser; its losses (K,)
 
 
-class Backend(Protocol):
+class Capturer(Protocol):
     """What captures: CUDA, or what stands for it in tests."""
 
     def warmed(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -63,14 +62,15 @@ class Cuda:
     """CUDA graphs, one after the other in the same memory: what they leave is copied before the next is replayed."""
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+        self._aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def warmed(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
-        now, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(now)
-        with torch.cuda.stream(aside):
+        now = torch.cuda.current_stream()
+        self._aside.wait_stream(now)
+        with torch.cuda.stream(self._aside):
             made = work()
-        now.wait_stream(aside)
+        now.wait_stream(self._aside)
         return made
 
     def capture(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
@@ -112,7 +112,7 @@ def capturing(device: torch.device, own: bool) -> Iterator[None]:
 
 
 @contextmanager
-def using(backend: Backend | None) -> Iterator[Graphs | None]:
+def using(backend: Capturer | None) -> Iterator[Graphs | None]:
     """Capture fits by this backend within the block. What is captured lives as long."""
     global _graphs
     before, _graphs = _graphs, None if backend is None else Graphs(backend)
@@ -131,9 +131,9 @@ def told(what: str) -> None:
 class Graphs:
     """All that is captured of a run. replays, failures: how many fits were replayed, and could not be captured."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Capturer) -> None:
         self.backend, self.replays, self.failures = backend, 0, 0
-        self._known: WeakKeyDictionary[Any, dict[str, dict[Any, Known]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Any, dict[str, dict[Any, Fits]]] = WeakKeyDictionary()
 
     def fit(self, cohort: Any, name: str, optimiser: StackedOptimiser, epochs: Epochs, functions: Any) -> torch.Tensor:
         """`epochs(optimiser)`, or what comes to the same. functions: what it calls and was given."""
@@ -147,7 +147,7 @@ class Graphs:
         if known is None:
             if len(forms) == MOST:
                 return epochs(optimiser)
-            known = forms[survey.form] = Known(survey.held)
+            known = forms[survey.form] = Fits(survey.held)
         if known.graph is None and known.ready:
             known.graph = self._captured(cohort, known, survey, optimiser, epochs, start)
         if known.graph is not None:
@@ -158,7 +158,7 @@ class Graphs:
         return self._observed(cohort, known, survey, optimiser, epochs, functions)
 
     def _observed(
-        self, cohort: Any, known: Known, survey: Survey, optimiser: StackedOptimiser, epochs: Epochs, functions: Any
+        self, cohort: Any, known: Fits, survey: Survey, optimiser: StackedOptimiser, epochs: Epochs, functions: Any
     ) -> torch.Tensor:
         """The epochs, as they run without graphs, and what they ask for."""
         global _seen
@@ -181,12 +181,13 @@ class Graphs:
         return made
 
     def _captured(
-        self, cohort: Any, known: Known, survey: Survey, optimiser: StackedOptimiser, epochs: Epochs, start: float
+        self, cohort: Any, known: Fits, survey: Survey, optimiser: StackedOptimiser, epochs: Epochs, start: float
     ) -> Graph | None:
         """A graph of the epochs; None, and the run as it was, where they cannot be captured."""
         streams, read = cohort.streams, [survey.leaves[place] for place in known.read]
         memory, undo = [storage_of(leaf.value) for leaf in read], list[Callable[[], None]]()
         try:
+            assert known.asked is not None
             given = Given(known.asked, self.backend, start)
             own = StackedOptimiser(
                 optimiser.config, {name: dict(slots) for name, slots in optimiser.state.items()},
@@ -199,6 +200,7 @@ class Graphs:
                 undo.append(leaf.move(place))
             with ledger.counting() as steps:
                 again, losses = self.backend.capture(lambda: epochs(own))
+            given.check()
             written = [at for at, place in enumerate(known.read) if place in known.written]
             if any(memory.count(memory[at]) > 1 for at in written):
                 raise Unfit("writes into memory that two tensors share")
@@ -228,22 +230,20 @@ def relative(optimiser: StackedOptimiser, start: float) -> dict[str, list[float]
     return {name: (steps - start).tolist() for name, steps in optimiser.steps.items()}
 
 
-@dataclass
-class Asked:
-    """What the host gives in the course of a fit. masks: of each its streams, purpose, entries a client, and p.
+class Asked(NamedTuple):
+    """What the host gives in the course of a fit. masks: of each its streams, purpose, entries a client, and p; numbers
+    of steps."""
 
-    numbers: how many numbers of steps.
-    """
-
-    masks: list[tuple[Streams, str, tuple[int, ...], float]] = field(default_factory=list)
-    numbers: int = 0
+    masks: list[tuple[Streams, str, tuple[int, ...], float]]
+    numbers: list[float]
 
     @property
-    def same(self) -> Any:
-        return [mask[1:] for mask in self.masks], self.numbers
+    def form(self) -> Any:
+        """All but what changes from round to round."""
+        return [mask[1:] for mask in self.masks], len(self.numbers)
 
 
-class Known:
+class Fits:
     """Fits of one form: what was seen of them, and their graph. held: keeps alive what the form knows by identity.
 
     read: the leaves that they read, by their places in a survey; written: those that they write into; constants: the
@@ -262,7 +262,7 @@ class Known:
     def give_up(self) -> None:
         self.observed, self.ready, self.asked, self.constants = MOST, False, None, {}
 
-    def add(self, seen: Seen, leaves: Sequence[Leaf]) -> None:
+    def add(self, seen: Seen, leaves: Sequence[Found]) -> None:
         """One more observation; `ready` once two in a row agree."""
         self.observed += 1
         before, constants = (self.asked, self.constants), dict(seen.outside)
@@ -277,19 +277,19 @@ class Known:
             return
         self.asked, self.constants = seen.asked, constants
         self.ready = (
-            before[0] is not None and before[0].same == seen.asked.same and before[1].keys() == constants.keys()
+            before[0] is not None and before[0].form == seen.asked.form and before[1].keys() == constants.keys()
         )
 
 
-class Seen(TorchDispatchMode):
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What a fit does, operation by operation: what from outside it reads, what it asks of the host, and what stands
     in the way of a replay, the `reason`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.outside: dict[int, torch.Tensor] = {}
         self.written = set[int]()
-        self.asked = Asked()
+        self.asked = Asked([], [])
         self.reason: str | None = None
         self._made: dict[int, StorageWeakRef] = {}  # which keeps the number of the memory its own
         self._aside = False
@@ -314,15 +314,19 @@ class Seen(TorchDispatchMode):
                     self.outside.setdefault(storage, one)
             for one in found:
                 if (storage := storage_of(one)) not in self.outside and storage not in self._made:
-                    self._made[storage] = StorageWeakRef(one.untyped_storage())
+                    self._keep(one)
         return made
+
+    def _keep(self, one: torch.Tensor) -> None:
+        """This memory is the fit's own."""
+        self._made[storage_of(one)] = StorageWeakRef(one.untyped_storage())  # type: ignore[no-untyped-call]
 
     def mask(self, streams: Streams, purpose: str, counts: Sequence[int], p: float) -> torch.Tensor:
         self.asked.masks.append((streams, purpose, tuple(counts), p))
         return self._from_host(lambda: streams.keep(purpose, counts, p))
 
     def number(self, value: float) -> torch.Tensor:
-        self.asked.numbers += 1
+        self.asked.numbers.append(value)
         return self._from_host(lambda: torch.tensor(value))
 
     def _from_host(self, make: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -332,7 +336,7 @@ class Seen(TorchDispatchMode):
             made = make()
         finally:
             self._aside = False
-        self._made[storage_of(made)] = StorageWeakRef(made.untyped_storage())
+        self._keep(made)
         return made
 
 
@@ -371,14 +375,14 @@ class Given:
     start: what `start_of` the optimiser was when it was captured; step numbers grow with it.
     """
 
-    def __init__(self, asked: Asked, backend: Backend, start: float) -> None:
+    def __init__(self, asked: Asked, backend: Capturer, start: float) -> None:
         self.asked, self.start = asked, start
         self.numbers: list[float] = []
-        sizes = [4 * asked.numbers, *(sum(counts) for _, _, counts, _ in asked.masks)]
+        sizes = [4 * len(asked.numbers), *(sum(counts) for _, _, counts, _ in asked.masks)]
         self._ends = np.cumsum([0, *(-(-size // ALIGNED) * ALIGNED for size in sizes)]).tolist()
         self._host = backend.pinned(self._ends[-1])
         self._there = torch.zeros(self._ends[-1], dtype=torch.uint8)
-        self._steps = self._there[: 4 * asked.numbers].view(torch.float32)
+        self._steps = self._there[: 4 * len(asked.numbers)].view(torch.float32)
         self._next = 0
 
     def refuse(self, reason: str) -> None:
@@ -395,10 +399,15 @@ class Given:
         self.numbers.append(value)
         return self._steps[len(self.numbers) - 1]
 
+    def check(self) -> None:
+        """Unfit if the fit asked for less than before: draws would go astray."""
+        if (self._next, len(self.numbers)) != (len(self.asked.masks), len(self.asked.numbers)):
+            raise Unfit("asks for less than before")
+
     def send(self, start: float) -> None:
         """Draw the masks of a round, and send them with its numbers of steps."""
         host = self._host
-        host[: 4 * self.asked.numbers].view(torch.float32).copy_(
+        host[: 4 * len(self.numbers)].view(torch.float32).copy_(
             torch.tensor([value + start - self.start for value in self.numbers], device=HOST)
         )
         for first, (streams, purpose, counts, p) in zip(self._ends[1:], self.asked.masks, strict=False):
@@ -432,8 +441,7 @@ class Watched(Streams):
         return self._own.kept(purpose, counts, p)
 
 
-@dataclass
-class Graph:
+class Graph(NamedTuple):
     """A captured fit. places: where it reads the leaves `read` of a survey; written: which of those it writes into.
 
     own: the optimiser as it left it. constants: what else it reads, which must not go away.
@@ -450,7 +458,7 @@ class Graph:
     constants: dict[int, torch.Tensor]
 
     @torch.no_grad()
-    def replay(self, leaves: Sequence[Leaf], optimiser: StackedOptimiser, start: float) -> torch.Tensor:
+    def replay(self, leaves: Sequence[Found], optimiser: StackedOptimiser, start: float) -> torch.Tensor:
         """A round's fit; its losses (K,)."""
         values = [leaves[place].value for place in self.read]
         self.given.send(start)

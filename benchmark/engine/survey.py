@@ -27,7 +27,7 @@ class Unfit(Exception):
     """What was asked for cannot be replayed; the message is the reason."""
 
 
-class Leaf:
+class Found:
     """A tensor that was found. content: of the lazy one that it stores the rows of."""
 
     def __init__(self, value: torch.Tensor, content: Content | None = None) -> None:
@@ -56,13 +56,11 @@ class Survey:
     """
 
     def __init__(self, *roots: Any) -> None:
-        self.leaves: list[Leaf] = []
+        self.leaves: list[Found] = []
         self.held: list[Any] = []
         self._passed: list[Any] = []  # on the way: their ids are their own until the survey is done
         self._form: list[Hashable] = []
-        self._met: dict[
-            Hashable, int
-        ] = {}  # containers, tensors and their memory, by the place where they were met first
+        self._met: dict[Hashable, int] = {}  # containers, tensors and their memory: at which place first
         for root in roots:
             self._look(root)
         self.form = tuple(self._form)
@@ -123,7 +121,7 @@ class Survey:
         places = [self._met.setdefault(own, len(self._met)) for own in (id(value), storage)]
         self._form.append((value.dtype, value.device, value.shape, value.stride(), *places))
         if not known:
-            self.leaves.append(Leaf(value, content))
+            self.leaves.append(Found(value, content))
 
 
 def storage_of(value: torch.Tensor) -> int:

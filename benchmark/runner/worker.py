@@ -76,7 +76,6 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     import torch
 
-    from ..engine.capture import allow
     from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
     from .execute import FederationCache, execute_all
@@ -85,9 +84,8 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     from .stamp import stamped
 
     torch.set_num_threads(options.threads)
-    allow(options.graphs)
     load_plugins(options.plugins)
-    federations, device = FederationCache(), opened(options.device)
+    federations, device = FederationCache(), opened(options.device, options.graphs)
     columns, about = stamped(options.threads, options.submitter, str(device))
     pipe.send((READY, columns, about, held()))
     ours, tell = set(threading.enumerate()), partial(_tell, pipe)

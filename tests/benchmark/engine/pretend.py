@@ -151,7 +151,7 @@ stream = Stream()
 
 
 class Recorder:
-    """Graphs of this device: `capture.Backend`."""
+    """Graphs of this device: `capture.Capturer`."""
 
     def warmed(self, work: Callable[[], torch.Tensor]) -> torch.Tensor:
         return work()
