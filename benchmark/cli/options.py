@@ -56,6 +56,7 @@ Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: pr
 Fleet = Annotated[
     bool | None, typer.Option("--fleet/--no-fleet", help="cells that differ in their seed as one program [on GPUs]")
 ]
+Graphs = Annotated[bool, typer.Option("--graphs/--no-graphs", help="on GPUs, local training as CUDA graphs")]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
 Rerun = Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]

@@ -38,6 +38,7 @@ def reproduce(
     seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
+    graphs: given.Graphs = True,
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None,
     dry_run: given.DryRun = False,
@@ -60,7 +61,7 @@ def reproduce(
         suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
-    where = backend, address, resolved(device, backend), fleet
+    where = backend, address, resolved(device, backend), fleet, graphs
     options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
     job = Job(request, Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere

@@ -41,7 +41,7 @@ def run(
     data: given.Data = None, set_: given.Settings = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
-    backend: given.Backends = "processes", address: given.Address = None,
+    backend: given.Backends = "processes", address: given.Address = None, graphs: given.Graphs = True,
     rerun: given.Rerun = None, missing_rows: given.MissingRows = False, embeddings: given.Embeddings = False,
     dry_run: given.DryRun = False,
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
@@ -62,7 +62,7 @@ def run(
         settings=tuple(set_ or ()), own=data,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
-    options = Options(*how, resolved(device, backend), fleet)
+    options = Options(*how, resolved(device, backend), fleet, graphs)
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json)
 
 

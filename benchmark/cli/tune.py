@@ -33,6 +33,7 @@ def tune(
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
+    graphs: given.Graphs = True,
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
     results: given.Results = Path("results"),
@@ -60,7 +61,7 @@ def tune(
     if report:
         return _report(results, suite, place)
     numbers = given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
-    where = backend, address, resolved(device, backend), fleet
+    where = backend, address, resolved(device, backend), fleet, graphs
     options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), False, *where)
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds)
     return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from .backbones import Forward, Params
 from .batch import Batch, Features, collate
+from .capture import graphs, told
 from .config import TrainConfig
 from .lazy import Lazy
 from .losses import cross_entropy
@@ -59,7 +61,8 @@ class Cohort:
         self.shared: Any = None
         self.cache: dict[str, Any] = {}
         self.epochs: tuple[int, ...] | None = None
-        self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
+        self._round = 0
+        self.selected = False  # is it a part of a cohort, made for a round?
         self._optimisers: dict[str, StackedOptimiser] = {}
         self._parts: dict[tuple[int, ...], Cohort] = {}
         self._looked_at: set[str] = set()  # parameters that training needs whole
@@ -76,6 +79,16 @@ class Cohort:
     def __len__(self) -> int:
         return len(self.clients)
 
+    @property
+    def round(self) -> int:
+        """The number of the round, 1-based, within the phase: clients of a synchronous protocol know it."""
+        told("the round's number")
+        return self._round
+
+    @round.setter
+    def round(self, number: int) -> None:
+        self._round = number
+
     # -- partial participation ------------------------------------------------------------------------------------
 
     def select(self, positions: Sequence[int]) -> Cohort:
@@ -86,7 +99,7 @@ class Cohort:
                 self._parts.pop(next(iter(self._parts)))
             self._parts[key] = self._part(key)
         part = self._parts[key]
-        part._looked_at = self._looked_at
+        part._looked_at, part.selected = self._looked_at, True
         part.params = self.network.take(self.params, key)
         part.state = self.network.take(self.state, key)
         part._optimisers = {
@@ -203,11 +216,22 @@ class Cohort:
         optimiser = self._optimiser(name)
         if not self.config.keep_optimiser:
             optimiser.reset()
+        count = self.config.local_epochs if epochs is None else epochs
+        work = partial(self._epochs, loss, trained, count, adjust, each_epoch)
+        if (own := graphs()) is None or self.selected or self.epochs is not None:
+            return work(optimiser)
+        return own.fit(self, name, optimiser, work, (loss, trained, count, adjust, each_epoch))
+
+    def _epochs(
+        self, loss: Loss, trained: Params, count: int, adjust: Adjust | None, each_epoch: Callable[[], None] | None,
+        optimiser: StackedOptimiser,
+    ) -> torch.Tensor:  # fmt: skip
+        """What `fit` does, with a given optimiser; the last losses (K,)."""
         losses = torch.zeros(len(self))
         for value in trained.values():
             value.requires_grad_(True)
         try:
-            for epoch in range(count := self.config.local_epochs if epochs is None else epochs):
+            for epoch in range(count):
                 if each_epoch is not None:
                     each_epoch()
                 losses = self._epoch(loss, trained, optimiser, adjust, self._done(epoch, count))
@@ -257,7 +281,8 @@ class Cohort:
     def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""
         owner = self.batch.owner[rows]
-        count = torch.bincount(owner, minlength=len(self)).clamp(min=1)
+        # What torch.bincount gives, without the largest entry, which CUDA would have to read back.
+        count = segment_sum(torch.ones_like(owner), owner, len(self)).clamp(min=1)
         return segment_sum(values / count[owner], owner, len(self))
 
 

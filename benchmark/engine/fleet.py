@@ -20,13 +20,14 @@ import torch
 from ...datasets.federation import Federation
 from . import ledger
 from .backbones import Backbone
+from .capture import capturing
 from .cohort import Cohort
 from .config import TrainConfig
 from .device import HOST, on, settle
 from .evaluate import Evaluator, Models
 from .exchange import Half
 from .messages import ABSENT, Tree, walk
-from .method import Method, Phase
+from .method import METHODS, Method, Phase
 from .network import Network
 from .optim import StackedOptimiser
 from .random import Streams
@@ -57,7 +58,7 @@ def train_together(
     What `train` says of its arguments and errors holds; an error of one run ends them all. on_round and on_best are
     told first which run it is, counted from 0. Seconds are shares: what runs spend together counts to equal parts.
     """
-    with on(device):
+    with on(device), capturing(device, METHODS.is_own(type(method))):
         fleet = Fleet(runs, method, backbones, config, on_round)
         for phase in method.phases(fleet.runs[0].exchange.config):
             fleet.carry_out(phase)

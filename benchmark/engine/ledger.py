@@ -62,3 +62,9 @@ def enter(clients: Sequence[int], names: Sequence[str], active: Sequence[int] | 
     if _open is not None:
         moved = tuple(clients) if active is None else tuple(clients[p] for p in active if clients)
         _open.add(moved, tuple(names))
+
+
+def again(steps: Ledger) -> None:
+    """Enter once more what is in a ledger."""
+    if _open is not None:
+        _open._entries.update(steps._entries)

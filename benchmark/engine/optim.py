@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -26,12 +26,14 @@ class StackedOptimiser:
 
     State is kept a name and a client: `steps` (K,) counts each client's own steps, because under partial participation
     they differ, and Adam's bias correction needs them. clients: whose, in order, for the run's ledger of steps.
+    number: makes the tensor () of a step's number that Adam is given.
     """
 
     config: TrainConfig
     state: dict[str, Tensors] = field(default_factory=dict)
     steps: Tensors = field(default_factory=dict)
     clients: tuple[int, ...] = ()
+    number: Callable[[float], torch.Tensor] = torch.tensor
 
     def reset(self) -> None:
         """Forget all state, as a new optimiser would."""
@@ -108,7 +110,7 @@ class StackedOptimiser:
 
     def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: list[float]) -> None:
         """What torch.optim.adam.adam(fused=True) does, without its Python, which takes longer than a small model."""
-        numbers = {count: torch.tensor(count) for count in set(counts)}
+        numbers = {count: self.number(count) for count in set(counts)}
         torch._fused_adam_(
             weights, gradients, means, squares, [], [numbers[count] for count in counts], amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,

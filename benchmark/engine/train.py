@@ -16,6 +16,7 @@ from ...registry import UserError
 from . import ledger
 from .backbones import Backbone
 from .blind import blind
+from .capture import capturing
 from .cohort import Skip
 from .config import TrainConfig
 from .device import HOST, on, on_host
@@ -77,7 +78,7 @@ def train(
     a rule (see `begin`) or predicts what is no prediction.
     """
     start = time.perf_counter()
-    with ledger.counting() as steps, on(device):
+    with ledger.counting() as steps, on(device), capturing(device, METHODS.is_own(type(method))):
         run = Underway(federation, method, backbones, config, seed, cohort_size)
         for phase in method.phases(run.exchange.config):
             for number in range(1, phase.length(run.exchange.server) + 1):

@@ -27,8 +27,9 @@ class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
     worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
     running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved` says;
-    of a worker, its own. fleet: run cells that differ in their seed as one program (None: on GPUs). A worker is handed
-    them before it has imported anything, so they are defined here."""
+    of a worker, its own. fleet: run cells that differ in their seed as one program (None: on GPUs). graphs: replay
+    local training as CUDA graphs on GPUs. A worker is handed them before it has imported anything, so they are defined
+    here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -41,6 +42,7 @@ class Options:
     address: str | None = None
     device: str = "cpu"
     fleet: bool | None = None
+    graphs: bool = True
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -83,7 +85,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     torch.set_num_threads(options.threads)
     load_plugins(options.plugins)
-    federations, device = FederationCache(), opened(options.device)
+    federations, device = FederationCache(), opened(options.device, options.graphs)
     columns, about = stamped(options.threads, options.submitter, str(device))
     pipe.send((READY, columns, about, held()))
     ours, tell = set(threading.enumerate()), partial(_tell, pipe)

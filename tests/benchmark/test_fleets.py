@@ -288,15 +288,15 @@ def test_a_parcel_is_delivered_to_the_folder_that_was_prepared(tmp_path: Path) -
 
 @pytest.mark.parametrize("command", [["run"], ["reproduce", "fgssl-table1"], ["tune", "-s", "quick"]])
 def test_the_commands_pass_the_wish_on(command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen = list[bool | None]()
+    seen = list[tuple[bool | None, bool]]()
 
     class Noted(Options):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            seen.append(self.fleet)
+            seen.append((self.fleet, self.graphs))
 
     monkeypatch.setattr("fglbench.benchmark.runner.job.Options", Noted)
     more = ["--quick"] if command == ["run"] else []
-    for wish in ([], ["--fleet"], ["--no-fleet"]):
+    for wish in ([], ["--fleet"], ["--no-fleet", "--no-graphs"]):
         assert main([*command, *more, *wish, "--results", str(tmp_path), "--dry-run"]) == 0
-    assert seen == [None, True, False]
+    assert seen == [(None, True), (True, True), (False, False)]

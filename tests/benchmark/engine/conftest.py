@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,13 +19,19 @@ AtHand = Callable[[], AbstractContextManager[torch.device]]
 
 
 @pytest.fixture(scope="session")
-def at_hand() -> AtHand:
-    """`pretend.at_hand`: within it tensors can be made on the device and moved to it."""
+def pretend() -> Any:
+    """The module of this name."""
     spec = importlib.util.spec_from_file_location("pretend", Path(__file__).with_name("pretend.py"))
     assert spec is not None
     assert spec.loader is not None
-    pretend = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pretend)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def at_hand(pretend: Any) -> AtHand:
+    """`pretend.at_hand`: within it tensors can be made on the device and moved to it."""
     found: AtHand = pretend.at_hand
     return found
 
