@@ -57,12 +57,16 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
 
 def distinguish(variants: pd.DataFrame) -> list[str]:
     """For distinct rows of settings, the values in which they differ: 'metis, 10 clients', 'mu=0.1'. '' if one row."""
-    columns = [column for name in variants.columns for column in _differing(name, list(variants[name]))]
-    return [", ".join(column[i] for column in columns) for i in range(len(variants))]
+    of = {f"{name}_params": [*own] for name, own in variants.items()}
+    columns = [column for name, own in variants.items() for column in _differing(str(name), [*own], of.get(name))]
+    return [", ".join(filter(None, said)) for said in zip(*columns, strict=True)] or [""] * len(variants)
 
 
-def _differing(name: str, values: list[Any]) -> list[list[str]]:
-    """What a column of settings says of each row, where rows differ: nothing, its values, or some of its parameters."""
+def _differing(name: str, values: list[Any], owners: list[Any] | None) -> list[list[str]]:
+    """What a column of settings says of each row, where rows differ: nothing, its values, or some of its parameters.
+
+    owners: whose parameters they are, as the partition's; one owner's do not tell it from another.
+    """
     if len(set(values)) == 1:
         return []
     if name == "conditions":
@@ -71,7 +75,15 @@ def _differing(name: str, values: list[Any]) -> list[list[str]]:
     if len(objects) < len(values):
         return [[f"{value} clients" if name == "clients" else str(value) for value in values]]
     told = [[f"{key}={_value(own, key)}" for own in objects] for key in sorted(set().union(*objects))]
-    return [column for column in told if len(set(column)) > 1]
+    return [column for own in told if any(column := _among_equals(own, owners or values[:1] * len(values)))]
+
+
+def _among_equals(told: list[str], owners: list[Any]) -> list[str]:
+    """Each where another row of the same owner says something else; "" elsewhere."""
+    said: dict[Any, set[str]] = {}
+    for owner, text in zip(owners, told, strict=True):
+        said.setdefault(owner, set()).add(text)
+    return [text if len(said[owner]) > 1 else "" for owner, text in zip(owners, told, strict=True)]
 
 
 def _unhindered(training: str) -> str:
