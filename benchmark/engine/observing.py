@@ -60,7 +60,9 @@ class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = _tensors((args, kwargs))
         made = func(*args, **(kwargs or {}))
         found = _tensors(made)
-        if not self._aside and any(one.device.type != "cpu" for one in (*given, *found)):
+        if any(one.layout != torch.strided for one in (*given, *found)):
+            self.refuse("uses a sparse tensor, which has no one memory")
+        elif not self._aside and any(one.device.type != "cpu" for one in (*given, *found)):
             reason = _hindrance(func, given, found)
             if reason:
                 self.refuse(reason)

@@ -84,13 +84,13 @@ def _against_suite(suite: str, method: str, own: Sequence[Line], fresh: set[Line
 def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
     """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
     found: dict[str, dict[int, Cell]] = {}
-    for cell in _own(suite).get(method) or _cells(Request(suites=(suite,), methods=(method,))):
+    for cell in by_method(suite).get(method) or _cells(Request(suites=(suite,), methods=(method,))):
         found.setdefault(cell.seedless, {})[cell.seed] = cell
     return found
 
 
 @cache
-def _own(suite: str) -> dict[str, list[Cell]]:
+def by_method(suite: str) -> dict[str, list[Cell]]:
     """The cells of a suite by method; none where one of them is wrong, which is then told of that method alone."""
     found: dict[str, list[Cell]] = {}
     with suppress(UserError):

@@ -128,6 +128,11 @@ def _permit(func: Any, given: list[torch.Tensor], there: bool) -> None:
         raise RuntimeError(f"{func}: operation not permitted when stream is capturing")
 
 
+def _memory(one: torch.Tensor) -> int:
+    """What views of the same share; a sparse tensor, which has several memories, is its own."""
+    return one.untyped_storage()._cdata if one.layout == torch.strided else id(one)
+
+
 class Stream:
     """What the device is given to do. launches: operations so far, views and empty results left out; a graph that is
     replayed is one. tape: what the capture that is under way has got, or None."""
@@ -137,9 +142,9 @@ class Stream:
         self.tape: list[tuple[Any, Any, Any, list[torch.Tensor | None]]] | None = None
 
     def done(self, func: Any, own: Any, named: Any, found: Any) -> None:
-        read = {one.untyped_storage()._cdata for one in tree_iter((own, named)) if isinstance(one, torch.Tensor)}
+        read = {_memory(one) for one in tree_iter((own, named)) if isinstance(one, torch.Tensor)}
         made = [one for one in tree_iter(found) if isinstance(one, torch.Tensor)]
-        fresh = [one for one in made if one.untyped_storage()._cdata not in read]
+        fresh = [one for one in made if _memory(one) not in read]
         writes = func._schema.is_mutable
         if self.tape is not None and (fresh or writes):
             new = {id(one) for one in fresh}

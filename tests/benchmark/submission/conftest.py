@@ -57,8 +57,10 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(suitefile, "FOLDER", folder)
         patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # what is checked does not depend on this machine's data
         claims.expected.cache_clear()
+        claims.by_method.cache_clear()
         yield folder
         claims.expected.cache_clear()
+        claims.by_method.cache_clear()
 
 
 COMMIT = "a" * 40  # that rows of these tests were made at

@@ -29,8 +29,10 @@ def suites() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, honest.all_commits_known():
         patch.setattr(suitefile, "FOLDER", Path(suitefile.__file__).parent)
         claims.expected.cache_clear()
+        claims.by_method.cache_clear()
         yield
         claims.expected.cache_clear()
+        claims.by_method.cache_clear()
 
 
 def some(folder: Path, *suites: str) -> Path:
