@@ -58,7 +58,7 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
 def distinguish(variants: pd.DataFrame) -> list[str]:
     """For distinct rows of settings, the values in which they differ: 'metis, 10 clients', 'mu=0.1'. '' if one row."""
     of = {f"{name}_params": [*own] for name, own in variants.items()}
-    columns = [column for name, own in variants.items() for column in _differing(str(name), [*own], of.get(name))]
+    columns = [column for name, own in variants.items() for column in _differing(str(name), [*own], of.get(str(name)))]
     return [", ".join(filter(None, said)) for said in zip(*columns, strict=True)] or [""] * len(variants)
 
 
