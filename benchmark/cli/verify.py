@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,20 +73,23 @@ def verify(
     if record is not None:
         rerun.record(run, record, by)
         typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
-    broken = [name for name, params in _methods(drawn) if contract and not _holds(name, params)]
+    broken = [each for each in _methods(drawn) if contract and not _holds(*each)]
     return 0 if run.passed and not broken else 1
 
 
-def _methods(rows: Sequence[Row]) -> list[tuple[str, dict[str, Any]]]:
-    """The methods of rows, each with its parameters."""
-    return [(name, json.loads(params)) for name, params in sorted({(row.method, row.method_params) for row in rows})]
+def _methods(rows: Sequence[Row]) -> list[tuple[str, dict[str, Any], set[str]]]:
+    """The methods of rows, each with its parameters, and the tasks that it has them for."""
+    tasks = defaultdict[tuple[str, str], set[str]](set)
+    for row in rows:
+        tasks[row.method, row.method_params].add(row.task)
+    return [(name, json.loads(params), own) for (name, params), own in sorted(tasks.items())]
 
 
-def _holds(name: str, params: dict[str, Any]) -> bool:
+def _holds(name: str, params: dict[str, Any], tasks: set[str]) -> bool:
     """Whether a method holds to the contract, on real data as well; a line for each check that it fails."""
     from ..contract import method_checks
 
-    wrong = method_checks.check_method(name, params, real=True)
+    wrong = method_checks.check_method(name, params, real=True, tasks=tasks)
     for check, reason in wrong.items():
         typer.echo(f"{name}: {check.replace('_', ' ')}: {reason}")
     typer.echo(f"{name} {'does NOT hold' if wrong else 'holds'} to the contract")

@@ -7,7 +7,7 @@ wrong. `CHECKS` has them all by name; those on who may know what also run on a r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -78,12 +78,17 @@ def skips_with_a_reason(method: Method) -> None:
     demand(None in reasons.values(), f"skips every trial: {every}")
 
 
-def learns(method: Method) -> None:
-    """Far better than guessing on an easy federation; a clustering better than that of the untrained embedding."""
+def learns(method: Method, tasks: Collection[str] | None = None) -> None:
+    """Far better than guessing on an easy federation; a clustering better than that of the untrained embedding.
+
+    tasks: only these (None: all that it is for).
+    """
     if not method.trains:
         raise Inapplicable("it is a reference without training")
     first = {trial.federation.task: trial for trial in reversed(fitting(method))}
     for task, trial in first.items():
+        if tasks is not None and task not in tasks:
+            continue
         federation = EASY[task]()
         outcome = train(federation, method, trial.backbones, LEARNING[task], 0)
         score = outcome.score if outcome.score is not None else math.nan
@@ -197,13 +202,17 @@ def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
     return {name: reason for name, verdict, reason in results(method, names) if verdict == "failed"}
 
 
-def check_method(name: str, params: Mapping[str, Any] | None = None, *, real: bool = True) -> dict[str, str]:
+def check_method(
+    name: str, params: Mapping[str, Any] | None = None, *, real: bool = True, tasks: Collection[str] | None = None
+) -> dict[str, str]:
     """What is wrong with a registered method, by check, on generated data and, with `real`, on a real dataset.
 
+    tasks: on which it has to learn (None: all), since a rate that was chosen for nodes need not suit sets of graphs.
     Empty: it holds to the contract. Raises UserError when the method is unknown, or the dataset cannot be had.
     """
     method = METHODS.build(name, params)
-    wrong = check(method)
+    checks = CHECKS | {"learns": partial(learns, tasks=tasks)}
+    wrong = {each: why for each, verdict, why in judged(checks, method) if verdict == "failed"}
     if real:
         wrong |= {each: why for each, verdict, why in results_on_real(method, real_trial()) if verdict == "failed"}
     return wrong

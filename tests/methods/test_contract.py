@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable
+from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable, learns
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import (
     Trial,
@@ -50,6 +50,13 @@ def test_contract(name: str, check: str) -> None:
         CHECKS[check](METHODS.build(name, params))
     except Inapplicable as reason:
         pytest.skip(str(reason))
+
+
+def test_a_rate_for_nodes_has_to_learn_on_nodes_alone() -> None:
+    """SCAFFOLD's published rate, as above: rows of nodes are verified with it."""
+    learns(METHODS.build("scaffold"), {"node"})
+    with pytest.raises(ContractError, match="does not learn on graphs to classify"):
+        learns(METHODS.build("scaffold"), {"graph-classification"})
 
 
 @pytest.fixture

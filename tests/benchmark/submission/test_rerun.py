@@ -253,14 +253,14 @@ def test_methods_of_rows_are_held_to_the_contract_on_real_data(
 ) -> None:
     asked = []
 
-    def check_method(name: str, params: dict[str, object], *, real: bool) -> dict[str, str]:
-        asked.append((name, params, real))
+    def check_method(name: str, params: dict[str, object], *, real: bool, tasks: set[str]) -> dict[str, str]:
+        asked.append((name, tasks, real))
         return wrong
 
     monkeypatch.setattr("fglbench.benchmark.contract.method_checks.check_method", check_method)
     arguments = ["verify", "results", "--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1"]
     assert main(arguments) == (1 if wrong else 0)
-    assert [(name, real) for name, _, real in asked] == [("fedavg", True)]
+    assert asked == [("fedavg", {"node"}, True)]
     said = capsys.readouterr().out
     assert f"fedavg {'does NOT hold' if wrong else 'holds'} to the contract" in said
     assert ("sees no hidden label: what is uploaded differs" in said) == bool(wrong)
