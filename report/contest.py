@@ -117,12 +117,15 @@ class Contest:
         if self.unit == "none":
             return Difference(np.nan, np.nan, np.nan, np.nan)
         if self.unit == "seed":
-            gaps = [own[first].to_numpy() - own[second].to_numpy() for own in self._strata.values()]
-            return stratified_difference(gaps, self._weights)
+            return stratified_difference(self._gaps(first, second), self._weights)
         gap = self.board.by_dataset[first] - self.board.by_dataset[second]
         low, high = bootstrap_mean(gap.to_numpy()[:, None])[0]
         mean = float(gap.mean())  # an outlier may turn its sign against that of the ranks: then nothing is told
         return Difference(mean, low, high, wilcoxon_p(gap) if mean * signed_ranks(gap) > 0 else 1.0)
+
+    def _gaps(self, first: str, second: str) -> list[np.ndarray]:
+        """First minus second, the seeds of each task of `_strata`."""
+        return [own[first].to_numpy() - own[second].to_numpy() for own in self._strata.values()]
 
     @property
     def _power(self) -> str:
@@ -130,8 +133,8 @@ class Contest:
         if not self.controls:
             return ""
         one = self.controls[0]
-        gaps = {name: [own[name] - own[one] for own in self._strata.values()] for name in self.order if name != one}
-        found = [detectable(own, self._weights, ALPHA / self.comparisons) for own in gaps.values()]
+        gaps = [self._gaps(name, one) for name in self.order if name != one]
+        found = [detectable(own, self._weights, ALPHA / self.comparisons) for own in gaps]
         return (
             f"A true difference from {one} would be told in four of five repetitions from {100 * np.median(found):.1f} "
             f"points on (median over methods; from {100 * max(found):.1f} for the one that varies most; strictest of "

@@ -87,13 +87,14 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     from ..runner.job import Job, Options, Request, Store
 
     store = Store(results)
-    costs = Costs(store.rows())
+    rows = store.rows()
+    costs = Costs(rows)
     listing = plain_table("table", "figures", "of", "cells to run", "core-hours", "more cells", numeric=True)
     for name in tables():
         plan = Job(Request(suites=(name,), seeds=seeds), store, Options()).plan()
         found = costs.of((item.cell, 1) for item in plan.todo)
         unknown = sum(found.unknown.values())
-        ran, printed = coverage(name, store.rows(name))
+        ran, printed = coverage(name, [row for row in rows if row.suite == name])
         listing.add_row(name, *map(str, (ran, printed, len(plan.todo) - unknown)), f"{found.hours:.1f}", str(unknown))
     plain_console().print(listing)
     plain_console().print("core-hours are judged by the rows here; for more cells there are no rows to judge by")

@@ -199,7 +199,7 @@ ON_REAL = {check.__name__: check for check in (
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
     """Run checks on a method; what is wrong, by check. Empty: the method holds to the contract."""
-    return {name: reason for name, verdict, reason in results(method, names) if verdict == "failed"}
+    return _failed(results(method, names))
 
 
 def check_method(
@@ -211,11 +211,12 @@ def check_method(
     Empty: it holds to the contract. Raises UserError when the method is unknown, or the dataset cannot be had.
     """
     method = METHODS.build(name, params)
-    checks = CHECKS | {"learns": partial(learns, tasks=tasks)}
-    wrong = {each: why for each, verdict, why in judged(checks, method) if verdict == "failed"}
-    if real:
-        wrong |= {each: why for each, verdict, why in results_on_real(method, real_trial()) if verdict == "failed"}
-    return wrong
+    wrong = _failed(judged(CHECKS | {"learns": partial(learns, tasks=tasks)}, method))
+    return wrong | _failed(results_on_real(method, real_trial())) if real else wrong
+
+
+def _failed(found: Iterable[tuple[str, Judgement, str]]) -> dict[str, str]:
+    return {name: reason for name, verdict, reason in found if verdict == "failed"}
 
 
 def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Judgement, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract.verdicts import fitting
-from fglbench.benchmark.engine import Outcome, train
+from fglbench.benchmark.engine import Outcome, evaluate, train
+from fglbench.benchmark.engine.graphs import clustering
 from fglbench.methods import METHODS
 
 AtHand = Callable[[], AbstractContextManager[torch.device]]
@@ -34,6 +35,19 @@ def at_hand(pretend: Any) -> AtHand:
     """`pretend.at_hand`: within it tensors can be made on the device and moved to it."""
     found: AtHand = pretend.at_hand
     return found
+
+
+@pytest.fixture
+def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluator takes plain tensors alone; those of the device that is pretended are of a class of their own."""
+    for module in (evaluate, clustering):
+        monkeypatch.setattr(module, "demanded", lambda method, found, *_: found)
+
+
+@pytest.fixture
+def far(at_hand: AtHand) -> Iterator[torch.device]:
+    with at_hand() as device:
+        yield device
 
 
 @pytest.fixture(params=[name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])

@@ -20,31 +20,18 @@ from fglbench.benchmark.engine import BACKBONES, Cohort, Method, Outcome, Skip, 
 from fglbench.benchmark.engine.capture import Graphs, graphs, using
 from fglbench.benchmark.engine.device import on
 from fglbench.benchmark.engine.fleet import train_together
-from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.survey import Survey, Unfit
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
+pytestmark = pytest.mark.usefixtures("wrapped_predictions")
 ROUNDS = 5
 REPLAYED = ROUNDS - 3  # the first round makes what is kept, two more are observed
 SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
 FIXED = ["fedavg", "fedprox", "scaffold", "feddc", "moon", "fedproto", "local", "fedadam", "fedgta", "lg-fedavg"]
 AGAIN = {"ditto": 2 * REPLAYED}  # two fits a round
-
-
-@pytest.fixture(autouse=True)
-def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The evaluator takes plain tensors alone; those of the device that is pretended are of a class of their own."""
-    for module in (evaluate, clustering):
-        monkeypatch.setattr(module, "demanded", lambda method, found, *_: found)
-
-
-@pytest.fixture
-def far(at_hand: Any) -> Iterator[torch.device]:
-    with at_hand() as device:
-        yield device
 
 
 def trial(which: str = "one architecture", **settings: object) -> Trial:

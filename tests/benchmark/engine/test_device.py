@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,27 +10,14 @@ import torch
 from torch.utils._device import _device_constructors
 
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import BACKBONES, Outcome, Params, Skip, device as placing, evaluate, network, train
+from fglbench.benchmark.engine import BACKBONES, Outcome, Params, Skip, device as placing, network, train
 from fglbench.benchmark.engine.device import HOST, here, on, on_host, placed
-from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.kernelsets import kernels, kernels_of
 from fglbench.methods import METHODS
 
+pytestmark = pytest.mark.usefixtures("wrapped_predictions")
 SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
 EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
-
-
-@pytest.fixture(autouse=True)
-def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The evaluator takes plain tensors alone; those of the device that is pretended are of a class of their own."""
-    for module in (evaluate, clustering):
-        monkeypatch.setattr(module, "demanded", lambda method, found, *_: found)
-
-
-@pytest.fixture
-def far(at_hand: Any) -> Iterator[torch.device]:
-    with at_hand() as device:
-        yield device
 
 
 def run(trial: Trial, name: str, device: torch.device = HOST) -> Outcome:
