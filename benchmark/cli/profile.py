@@ -37,19 +37,14 @@ the same clients and splits of Cora, 10 clients. CPU time of each one's process,
 rounds, quartiles in brackets. The ratios are what counts; the milliseconds belong to the machine.
 
 """
-FLOOR = """\
-The floor is what parameters, gradients and Adam's moments of all clients must move in a round if nothing stays in the
-cache (counted in bytes, at the copy bandwidth measured here); peak is the whole process, data and
-libraries included.
-
-"""
+PEAK = "The peak is that of the whole process, data and libraries included, while the cohort trains.\n\n"
 ALTERNATION = """\
 Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran. The total is
 that of all rounds of a phase in a whole run, by their mean; the milliseconds of a round are the median.
 
 """
 SECTION = "\n## "
-TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Memory", FLOOR))  # of measure_case
+TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Memory", PEAK))  # of measure_case
 
 
 def profile(

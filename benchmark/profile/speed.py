@@ -19,7 +19,6 @@ from ..engine import Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
 from ..engine.device import on, settle
-from ..engine.network import initial
 from ..engine.ops import SparseMatrix, to_torch_csr
 from ..engine.timing import measure
 from ..engine.train import begin
@@ -195,26 +194,6 @@ def _largest(parts: dict[str, float]) -> str:
     return ", ".join(f"{part} {value / total:.0%}" for part, value in top)
 
 
-def memory_floor(federation: Federation, backbone: Backbone, config: TrainConfig) -> tuple[float, float]:
-    """(bytes, ms): what a FedAvg/Adam round must move through memory when the stack does not fit the cache.
-
-    Counted a parameter and client: in each epoch forward reads it, backward writes its gradient, Adam reads four values
-    and writes three; the download is written and the upload read once a round. Milliseconds by this machine's own copy
-    bandwidth, measured here.
-    """
-    scalars = sum(v.numel() for v in initial(backbone, 0, federation.num_features, federation.num_classes).values())
-    moved = 4.0 * scalars * len(federation.clients) * (9 * config.local_epochs + 2)
-    source = torch.zeros(32 * 2**20)
-    target = source.clone()
-
-    def moved_once() -> None:
-        target.copy_(source)
-        settle()
-
-    copy = alternate({"copy": moved_once}, 9, warmup=0)["copy"].median
-    return moved, moved / (2 * source.numel() * 4) * copy
-
-
 def measure_case(
     dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu"
 ) -> tuple[Line, Line, Line]:
@@ -233,28 +212,21 @@ def measure_case(
 
 def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[int], dict[str, float], Line]:
     """Of every kind of round its time; of the cohort's the cohorts' sizes, milliseconds of each part, and memory."""
-    federation, (backbone,), config = given
     method, clients = METHODS.build("fedavg"), len(given.federation.clients)
     reset_peak_memory()
     cohort = RoundOf(given, method)
     for _ in range(3):
         cohort()
     peak = peak_memory()
-    cases: dict[str, Callable[[], None]] = {"cohort": cohort, "centralised": centralised(federation, config)}
+    cases: dict[str, Callable[[], None]] = {"cohort": cohort}
+    cases["centralised"] = centralised(given.federation, given.config)
     cases["ones"] = RoundOf(given, method, cohort_size=1)
     sizes = [len(c) for c in cohort.exchange.cohorts]
     if len(sizes) > 1:
         cases["uncut"] = RoundOf(given, method, cohort_size=clients)
     cases["global"] = RoundOf(given, METHODS.build("global"), evaluate=False)
     timings = alternate(cases, rounds)
-    moved, floor = memory_floor(federation, backbone, config)
-    memory = {
-        "floor, MiB a round": f"{moved / 2**20:.0f}",
-        "floor, ms": f"{floor:.1f}",
-        "round / floor": f"{timings['cohort'].median / floor:.1f}x",
-        "peak, MiB": "" if peak is None else f"{peak:.0f}",
-    }
-    return timings, sizes, shares(cohort, rounds), memory
+    return timings, sizes, shares(cohort, rounds), {"peak, MiB": "" if peak is None else f"{peak:.0f}"}
 
 
 def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
