@@ -34,7 +34,7 @@ RACE = """Made by `{command}` on {machine}, threads: {threads}, {when}; OpenFGL 
 
 A round of every method that both have, with local epochs E = {epochs} and each one's own evaluation after it: GCN-64 on
 the same clients and splits of Cora, 10 clients. CPU time of each one's process, in alternation: medians of {rounds}
-rounds, quartiles in brackets. The ratios are what counts; the milliseconds belong to the machine.
+turns of {row} rounds, quartiles in brackets. The ratios are what counts; the milliseconds belong to the machine.
 
 """
 PEAK = "The peak is that of the whole process, data and libraries included, while the cohort trains.\n\n"
@@ -49,7 +49,7 @@ TABLES = (("A round", ""), ("Where the time goes, ms a round (share)", ""), ("Me
 
 def profile(
     case: Annotated[list[str] | None, typer.Option("--case", help="DATASET:CLIENTS, as often as you like")] = None,
-    rounds: Annotated[int, typer.Option(min=2, help="measured rounds of each kind, after 3 to warm up")] = 21,
+    rounds: Annotated[int, typer.Option(min=2, help="measured rounds (of a race: turns), after some to warm up")] = 21,
     epochs: Annotated[int, typer.Option(min=1, help="local epochs E a round")] = 3,
     threads: Annotated[int, typer.Option(min=1, help="threads of the measuring process")] = os.cpu_count() or 1,
     device: given.Device = "cpu",
@@ -91,7 +91,7 @@ def profile(
 
 def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int) -> str:
     """What `--peer` prints."""
-    from ..profile.peer import race
+    from ..profile.peer import IN_A_ROW, race
 
     name, _, path = peer.partition("=")
     checkout = Path(path).resolve()
@@ -100,8 +100,9 @@ def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int
     versions, lines = _apart(race, checkout, python, "cora", 10, rounds, threads, epochs)
     told = ", ".join(f"{package} {version}" for package, version in versions.items()) or "it did not start"
     command = f"fglbench profile --peer openfgl=PATH --rounds {rounds} --epochs {epochs} --threads {threads}"
-    about = {"threads": threads, "epochs": epochs, "rounds": rounds, "peer": told, "commit": _commit(checkout)}
-    return RACE.format(command=command, machine=_machine(), when=now()[:10], **about) + _table("Rounds", "", lines, "")
+    about = {"threads": threads, "epochs": epochs, "rounds": rounds, "row": IN_A_ROW, "peer": told}
+    about |= {"commit": _commit(checkout), "machine": _machine(), "when": now()[:10]}
+    return RACE.format(command=command, **about) + _table("Rounds", "", lines, "")
 
 
 def _commit(checkout: Path) -> str:

@@ -44,6 +44,7 @@ SAME = [
     Rivals("fedgl-no-gpg", "fedgl"),  # which by default makes no pseudo-graph
     Rivals("local", "isolate"),
 ]
+IN_A_ROW = 5  # rounds a turn: in a run they follow each other; a first one finds the cache full of the other program's
 REASON = 300  # characters of what a peer complains of
 
 
@@ -107,7 +108,7 @@ def race(
     checkout: Path, python: Path | None, dataset: str, clients: int, rounds: int, threads: int, epochs: int
 ) -> tuple[dict[str, str], list[Line]]:
     """(versions of the peer's packages, a line a method): rounds of the last phase of every method that both have, with
-    each one's own evaluation, in alternation on the same clients and splits."""
+    each one's own evaluation, `IN_A_ROW` a turn, in alternation on the same clients and splits."""
     given = conditions(dataset, clients, threads, epochs)
     versions, lines = dict[str, str](), list[Line]()
     for pair in SAME:
@@ -125,7 +126,7 @@ def race(
                     "own": RoundOf(given, METHODS.build(pair.method, pair.params)),
                     "peer": peer,
                 }
-                found = alternate(cases, rounds, clock=time.process_time)
+                found = alternate(cases, rounds, warmup=1, clock=time.process_time, in_a_row=IN_A_ROW)
                 ratio = f"{found['peer'].median / found['own'].median:.1f}x"
                 lines.append({**line, "OpenFGL, ms": found["peer"], "fglbench, ms": found["own"], "ratio": ratio})
             except UserError as error:

@@ -67,10 +67,12 @@ def alternate(
     rounds: int,
     warmup: int = 3,
     clock: Callable[[], float] = time.perf_counter,
+    in_a_row: int = 1,
 ) -> dict[str, Timing]:
     """Time every case once a turn, `rounds` turns after `warmup`, so that all see the same drift of the machine.
 
-    A case that returns a float, its seconds, has measured itself, as one that works in another process.
+    in_a_row: calls of a case in a turn, whose mean is its time. A case that returns a float, its seconds, has measured
+    itself, as one that works in another process.
     """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     gc.collect()
@@ -79,9 +81,11 @@ def alternate(
         for turn in range(warmup + rounds):
             for name, work in cases.items():
                 start = clock()
-                own = work()
+                own = [work() for _ in range(in_a_row)]
+                took = clock() - start
                 if turn >= warmup:
-                    seconds[name].append(own if isinstance(own, float) else clock() - start)
+                    told = [second for second in own if isinstance(second, float)]
+                    seconds[name].append((sum(told) if told else took) / in_a_row)
     finally:
         gc.enable()
     return {name: _timing(values) for name, values in seconds.items()}

@@ -18,7 +18,8 @@ from fglbench.benchmark.profile.speed import Conditions, RoundOf, Timing, altern
 from fglbench.tests.conftest import build
 
 
-def test_cases_take_turns_and_are_timed_by_the_clock_given() -> None:
+@pytest.mark.parametrize("calls", [1, 3])
+def test_cases_take_turns_and_are_timed_by_the_clock_given(calls: int) -> None:
     now, order = [0.0], []
 
     def case(name: str, seconds: float) -> Any:
@@ -29,8 +30,8 @@ def test_cases_take_turns_and_are_timed_by_the_clock_given() -> None:
         return work
 
     cases = {"a": case("a", 0.001), "b": case("b", 0.004), "elsewhere": lambda: 0.25}
-    found = alternate(cases, rounds=3, warmup=2, clock=lambda: now[0])
-    assert order == ["a", "b"] * 5
+    found = alternate(cases, rounds=3, warmup=2, clock=lambda: now[0], in_a_row=calls)
+    assert order == (["a"] * calls + ["b"] * calls) * 5
     assert [round(found[name].median, 9) for name in cases] == [1.0, 4.0, 250.0]
 
 
