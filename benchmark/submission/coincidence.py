@@ -16,6 +16,9 @@ UNTIL: dict[str, tuple[str, str]] = {
 }
 LONELY = {"fedgta": ("local", "one client takes part in a round, and nobody is averaged with it")}
 DROWNED = {"fedprox": ("fedavg", "the noise of privacy is far above the proximal term")}
+SLIGHT = {"fedprox": ("fedavg", "in few rounds of SGD, the proximal term hardly changes a step")}
+FEW, HARDLY = 33, 0.005  # rounds, of the first rungs of a search; share of a step
+CHOOSING = {"fedgta": {"moments", "orders", "similarity"}}  # settings that say who is averaged with whom, no more
 BLIND = {"fedmlp", "fedprox-mlp", "scaffold-mlp"}  # methods that look at no edge
 EDGES = ("edge_noise", "dropped_edges")
 
@@ -24,22 +27,42 @@ def reason(cell: Cell, other: Cell) -> str:
     """Why runs of two cells may have the same curves; empty where they may not.
 
     The cells are equal but for the method, one of which becomes the other where nothing happens in it; or but for
-    edges, at which their method does not look.
+    edges, at which their method does not look; or but for settings by which clients are chosen, perhaps the same.
     """
-    becomes = _becomes(cell)
-    ours, theirs = becomes.get(cell.method.name), becomes.get(other.method.name)
+    ours, theirs = (_becomes(each).get(each.method.name) for each in (cell, other))
     plain = {(ours or (cell.method.name,))[0], (theirs or (other.method.name,))[0]}
     if (ours or theirs) and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
         return (ours or theirs or ("", ""))[1]
     if cell.method.name in BLIND and _without_edges(cell) == _without_edges(other):
         return "the method looks at no edge"
+    if cell.method.name in CHOOSING and _without_choosing(cell) == _without_choosing(other):
+        return "both settings let the same clients be averaged"
     return ""
 
 
 def _becomes(cell: Cell) -> dict[str, tuple[str, str]]:
     """Method -> what it is in this cell, and why."""
     alone = round(cell.training.participation * cell.clients) <= 1
-    return UNTIL | (LONELY if alone else {}) | (DROWNED if cell.training.dp_noise else {})
+    return (
+        UNTIL
+        | (LONELY if alone else {})
+        | (DROWNED if cell.training.dp_noise else {})
+        | (SLIGHT if _slight(cell) else {})
+    )
+
+
+def _slight(cell: Cell) -> bool:
+    """Whether FedProx's pull, mu times the way since the download, is far below the gradients that made that way."""
+    given, mu = cell.training, cell.method.params.get("mu")
+    plain = given.optimiser == "sgd" and not given.momentum and given.rounds <= FEW
+    return plain and isinstance(mu, int | float) and mu * given.lr * given.local_epochs <= HARDLY
+
+
+def _without_choosing(cell: Cell) -> dict[str, object]:
+    """The same but for the settings that choose clients."""
+    found, method = _without(cell, "method"), cell.identity["method"]
+    own = {name: value for name, value in method["params"].items() if name not in CHOOSING.get(cell.method.name, ())}
+    return found | {"method": method["name"], "params": own}
 
 
 def _without(cell: Cell, *names: str) -> dict[str, object]:

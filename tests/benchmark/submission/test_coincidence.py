@@ -107,3 +107,44 @@ def test_homophily_excuses_what_looks_at_no_edge(row: Row, method: str, params: 
     given = json.dumps({**json.loads(row.dataset_params), **params}, sort_keys=True, separators=(",", ":"))
     found = told(run(row, method, 1.0), run(row, method, 2.0, dataset_params=given))
     assert found.startswith("warning: ") == excused
+
+
+SGD = {"optimiser": "sgd", "momentum": 0.0, "lr": 0.1, "local_epochs": 3, "rounds": 11}
+
+
+@pytest.mark.parametrize(("methods", "mu", "training", "excused"), [
+    (("fedavg", "fedprox"), 0.01, {}, True),
+    (("fedprox", "fedavg"), 0.01, {}, True),  # whichever came first
+    (("fedavg", "fedprox"), 0.02, {}, False),  # 0.02 x 0.1 x 3 is 0.6% of a step
+    (("fedavg", "fedprox"), 0.01, {"optimiser": "adam"}, False),  # whose steps do not shrink with the gradient
+    (("fedavg", "fedprox"), 0.01, {"momentum": 0.9}, False),
+    (("fedavg", "fedprox"), 0.01, {"rounds": 100}, False),  # in which small differences add up
+    (("local", "fedprox"), 0.01, {}, False),
+])  # fmt: skip
+def test_a_slight_proximal_term_is_excused_in_few_rounds(
+    row: Row, methods: tuple[str, str], mu: float, training: dict[str, Any], excused: bool
+) -> None:
+    params = {"fedprox": json.dumps({"mu": mu})}
+    first, second = (
+        run(row, method, 1.0 + n, SGD | training, method_params=params.get(method, "{}"))
+        for n, method in enumerate(methods)
+    )
+    assert told(first, second).startswith("warning: ") == excused
+
+
+@pytest.mark.parametrize(("method", "params", "excused"), [
+    ("fedgta", {"similarity": 0.3}, True),
+    ("fedgta", {"similarity": 0.3, "orders": 6}, True),
+    ("fedgta", {"steps": 3}, False),
+    ("fedavg", {"similarity": 0.3}, False),
+])  # fmt: skip
+def test_settings_that_choose_clients_may_choose_the_same(
+    row: Row, method: str, params: dict[str, Any], excused: bool
+) -> None:
+    base = {"similarity": 0.5, "orders": 10, "steps": 5}
+    first, second = (
+        run(row, method, 1.0 + n, method_params=json.dumps(base | own)) for n, own in enumerate([{}, params])
+    )
+    found = told(first, second)
+    assert found.startswith("warning: ") == excused
+    assert ("both settings let the same clients be averaged" in found) == excused
