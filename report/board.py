@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ..benchmark.store.conditions import conditions
 from ..benchmark.store.schema import COLUMNS, RULES, Row
@@ -274,6 +275,15 @@ class Board:
         if key not in self.read:
             self.history(key)
         return self.read[key]
+
+    def label_counts(self, key: str) -> NDArray[np.int64] | None:
+        """Labels (clients, classes) that a row's side file tells; None where it holds no such table."""
+        try:
+            table = np.array(self.stored(key).get("label_counts"))
+        except ValueError:
+            return None
+        sound = table.ndim == 2 and table.size and table.dtype.kind == "i" and table.min() >= 0 and table.max() > 0
+        return table if sound else None
 
     def history(self, key: str) -> dict[str, Any]:
         """The history in the side file of a row, as `stored`. It is too large to keep."""

@@ -117,9 +117,9 @@ class Regimes:
         found: dict[int, dict[str, float]] = {}
         for row in self.board.rows_of(task)[["seed", "key"]].itertuples(index=False):
             if row.seed not in found:
-                counts = self.board.stored(row.key).get("label_counts")
-                if counts and np.ndim(counts) == 2:
-                    found[row.seed] = label_properties(np.asarray(counts))
+                counts = self.board.label_counts(row.key)
+                if counts is not None:
+                    found[row.seed] = label_properties(counts)
         row = self.board.rows_of(task).iloc[0]
         known = table.get(tuple(str(row[name]) for name in TASK), {})
         graph = {told: known[name] for name, told in GRAPH.items() if name in known}

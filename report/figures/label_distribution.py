@@ -28,23 +28,13 @@ def data(standings: Standings) -> dict[str, Any] | None:
     for task in board.tasks:
         rows = board.scored[board.scored["task_label"] == task].sort_values(["seed", "entrant"])
         for row in rows.to_dict("records"):
-            counts = _counts(board.stored(str(row["key"])).get("label_counts"))
+            counts = board.label_counts(str(row["key"]))
             if counts is not None:
                 panels.append({"task": task, "seed": int(row["seed"]), "counts": counts.tolist()})
                 break
         else:
             lacking.append(task)
     return {"panels": panels, "lacking": lacking} if panels else None
-
-
-def _counts(found: Any) -> NDArray[np.int64] | None:
-    """A side file's table, or None where it is not one."""
-    try:
-        table = np.array(found)
-    except ValueError:
-        return None
-    sound = table.ndim == 2 and table.size and table.dtype.kind == "i" and table.min() >= 0 and table.max() > 0
-    return table if sound else None
 
 
 def draw(found: dict[str, Any]) -> Figure:

@@ -64,11 +64,14 @@ def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleName
 
 
 @pytest.mark.parametrize(
-    "counts", [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[None]], [[1], "x"]]
+    "counts",
+    [None, [], [1, 2], [[1, 2], [3]], [[1, -1]], [[0, 0]], [["a"]], [[0.5]], {"a": 1}, [[None]], [[1], "x"], [-1, [1]]],
 )
 def test_what_is_no_table_of_counts_is_as_good_as_none(made: SimpleNamespace, counts: Any) -> None:
     row = made.row("cora", "alpha", 0, 0.5)
-    assert label_distribution.data(standings(made, [row], [{"label_counts": counts}])) is None
+    found = standings(made, [row], [{"label_counts": counts}])
+    assert label_distribution.data(found) is None
+    assert not found.regimes.sentences
 
 
 def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
