@@ -8,7 +8,7 @@ from typing import Any
 from . import csbm, domains, facts, owndata, partition_graph  # noqa: F401
 from .cut import build_federation
 from .describe import Description, describe, label_counts, parts_of, statistics
-from .federation import Data, Federation
+from .federation import Data, Federation, Task
 from .partitioning import PARTITIONS, PartitionSpec
 from .spec import DATASETS, DatasetSpec
 from .splits import SPLITS, SplitSpec
@@ -23,6 +23,7 @@ __all__ = [
     "Federation",
     "PartitionSpec",
     "SplitSpec",
+    "Task",
     "build_federation",
     "describe",
     "label_counts",

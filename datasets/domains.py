@@ -31,8 +31,12 @@ class Domains(DatasetSpec):
     sets: ClassVar[tuple[str, ...]] = ()
     features: GraphFeatures = Field("labels", description="node features of every set; see the sets")
 
+    @property
+    def parts(self) -> tuple[DatasetSpec, ...]:
+        return tuple(DATASETS.build(name, {"features": self.features}) for name in self.sets)
+
     def load(self) -> GraphSetData:
-        found = [cast(GraphSetData, DATASETS.build(name, {"features": self.features}).load()) for name in self.sets]
+        found = [cast(GraphSetData, part.load()) for part in self.parts]
         spaces = tuple((int(own.graphs[0].ndata["feat"].shape[1]), own.num_classes) for own in found)
         width, graphs = max(features for features, _ in spaces), []
         for own, (features, _) in zip(found, spaces, strict=True):

@@ -49,6 +49,11 @@ class DatasetSpec(Spec):
         """The canonical content and its source. Raises UserError when it cannot be had or is not the registered one."""
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)
 
+    @property
+    def parts(self) -> tuple[DatasetSpec, ...]:
+        """The datasets whose content it is made of: itself, where it is not put together from others."""
+        return (self,)
+
     def load(self) -> Data:
         """The dataset under these options. Raises UserError as `content` does."""
         raise NotImplementedError

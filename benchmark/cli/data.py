@@ -49,23 +49,23 @@ def fetch(
 
     if names == ["all"]:
         names = [name for name in DATASETS.names() if DATASETS.cls(name).routes]
-    specs = [DATASETS.build(name) for name in names]  # a typo shows before anything is downloaded
+    specs = [part for name in names for part in DATASETS.build(name).parts]  # a typo shows before any download
     failed = []
-    for name, spec in zip(names, specs, strict=True):
+    for spec in specs:
         try:
             content, source = spec.content()
         except UserError as error:
-            if len(names) == 1:
+            if len(specs) == 1:
                 raise
-            failed.append(name)
-            typer.echo(f"{name}: {error}", err=True)
+            failed.append(spec.name)
+            typer.echo(f"{spec.name}: {error}", err=True)
             continue
         edges, things = len(content["edges"]), len(content["label"])
         checked = "" if spec.fingerprint and not spec.unverified else f" ({_trust(spec)})"
         kind = "nodes" if spec.task == "node" else "graphs"
-        typer.echo(f"{name}: {things} {kind}, {edges} undirected edges, from {source}{checked}")
+        typer.echo(f"{spec.name}: {things} {kind}, {edges} undirected edges, from {source}{checked}")
     if failed:
-        raise UserError(f"{len(failed)} of {len(names)} datasets could not be had: {', '.join(failed)}")
+        raise UserError(f"{len(failed)} of {len(specs)} datasets could not be had: {', '.join(failed)}")
 
 
 @app.command()

@@ -112,10 +112,10 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
     """
     missing: dict[str, Missing] = {}
     for dataset in {item.cell.dataset.name: item.cell.dataset for item in plan.todo}.values():
-        spec = dataset.build(DATASETS)
         try:
-            if not spec.synthetic:
-                spec.content()
+            for part in dataset.build(DATASETS).parts:
+                if not part.synthetic:
+                    part.content()
         except UserError as error:
             own = tuple(item for item in plan.todo if item.cell.dataset.name == dataset.name)
             missing[dataset.name] = Missing(str(error), own)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import fglbench
 from fglbench.benchmark.runner import execute, supervisor
@@ -22,6 +23,7 @@ from fglbench.benchmark.store.folder import LostFolder
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.datasets import DATASETS
 from fglbench.datasets.csbm import CSBM
+from fglbench.datasets.spec import GraphSetSpec
 from fglbench.registry import UserError
 
 
@@ -49,6 +51,29 @@ def test_rows_are_complete(healthy):
     assert (fedavg["upload_bytes"] == 3 * 3 * 4 * (8 * 4 + 4 + 4 * 2 + 2)).all()  # rounds, clients, float32, GCN
     assert frame.groupby("seed")["partition_hash"].nunique().eq(1).all()  # paired: the method does not matter
     assert frame["partition_hash"].nunique() == 2
+
+
+@pytest.mark.parametrize("had", [True, False])
+def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registries):
+    asked = []
+
+    def content(spec):
+        asked.append(spec.name)
+        if not had and spec.name == "b":
+            raise UserError("dataset 'b' cannot be had")
+        return {}, "mirror"
+
+    for name in "ab":
+        DATASETS.register(name)(
+            type(name, (GraphSetSpec,), {"__doc__": "A toy.", "content": content, "__module__": __name__})
+        )
+    cell = {"datasets": "domains:a+b", "partitions": "own", "clients": 2, "splits": "ratio", "backbones": "gin"}
+    path = tmp_path / "side.yaml"
+    path.write_text(yaml.safe_dump({"description": "Two sets.", "cross": {**cell, "methods": "local", "seeds": 1}}))
+    plan, missing = with_data(make_plan(select(Request(suites=(str(path),))), Store(tmp_path / "results")))
+    assert asked == ["a", "b"]
+    assert len(plan.items) == had
+    assert [str(one) for one in missing] == ([] if had else ["dataset 'b' cannot be had (1 cell left out)"])
 
 
 def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
