@@ -38,6 +38,7 @@ from . import (
 
 MOST = 150_000  # bytes of a figure: every version of it stays in the repository
 FEWER = (40, 32, 24, 16)  # colours of the palette of one that is larger
+COARSER = (120, 90, 60)  # dots an inch of one that is still too large
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,14 @@ class Plot:
     def png(self, found: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
         with mpl.rc_context(style.RC):
-            buffer = io.BytesIO()
-            self.draw(found).savefig(buffer, format="png", metadata={"Software": None})
-        return _within(style.small(buffer))
+            figure = self.draw(found)
+            for dots in (style.RC["savefig.dpi"], *COARSER):
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format="png", metadata={"Software": None}, dpi=dots)
+                picture = _within(style.small(buffer))
+                if len(picture) <= MOST:
+                    break
+        return picture
 
     def digest(self, found: dict[str, Any]) -> str:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from fglbench.report import figures
@@ -38,3 +40,18 @@ def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
     after = np.asarray(found.convert("L")).astype(int)
     assert np.abs(after - greys).max() < 32
     assert figures._within(small) == small
+
+
+def test_a_figure_of_many_panels_gets_fewer_dots() -> None:
+    """Noise over a whole page, which no palette makes small enough."""
+    noise = np.random.default_rng(0).random((700, 700, 3))
+
+    def draw(found: dict[str, Any]) -> Figure:
+        figure = Figure(figsize=(5, 5))
+        figure.figimage(noise, resize=False)
+        return figure
+
+    picture = Image.open(io.BytesIO(made := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
+    assert len(made) <= figures.MOST
+    assert round(picture.info["dpi"][0]) in figures.COARSER
+    assert picture.size == (round(5 * round(picture.info["dpi"][0])),) * 2
