@@ -175,6 +175,8 @@ def _what(cls: type[DatasetSpec]) -> str:
 
 
 def _trust(spec: DatasetSpec) -> str:
+    if spec.parts != (spec,):
+        return "; ".join(f"{part.name}: {_trust(part)}" for part in spec.parts)
     if not spec.routes:
         return "generated, nothing to check"
     if spec.fingerprint is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fglbench.benchmark.cli.data import app
+from fglbench.benchmark.cli.data import _trust, app
 from fglbench.datasets import DATASETS, content as contents
 from fglbench.datasets.planetoid import SHA256, read_planetoid
 from fglbench.datasets.sources import cache_file
@@ -67,6 +67,11 @@ def test_info_of_a_synthetic_dataset_says_so() -> None:
     assert "not a real dataset" in shown
     assert "nothing to check" in shown
     assert "nodes=40" in shown
+
+
+def test_sets_side_by_side_are_checked_each_by_itself() -> None:
+    known = "against the registered fingerprint"
+    assert _trust(DATASETS.build("domains:mutag+dhfr")) == f"mutag: {known}; dhfr: {known}"
 
 
 def test_partition_prints_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
