@@ -17,19 +17,21 @@ UNTIL: dict[str, tuple[str, str]] = {
 LONELY = {"fedgta": ("local", "one client takes part in a round, and nobody is averaged with it")}
 DROWNED = {"fedprox": ("fedavg", "the noise of privacy is far above the proximal term")}
 SLIGHT = {"fedprox": ("fedavg", "in few rounds of SGD, the proximal term hardly changes a step")}
+SINGLE = {"fedprox": ("fedavg", "a client takes one step a round, at which the proximal term is zero")}
 FEW, HARDLY = 33, 0.005  # rounds, of the first rungs of a search; share of a step
 CHOOSING = {"fedgta": {"moments", "orders", "similarity"}}  # settings that say who is averaged with whom, no more
 BLIND = {"fedmlp", "fedprox-mlp", "scaffold-mlp"}  # methods that look at no edge
 EDGES = ("edge_noise", "dropped_edges")
 
 
-def reason(cell: Cell, other: Cell) -> str:
+def reason(cell: Cell, other: Cell, single: bool = False) -> str:
     """Why runs of two cells may have the same curves; empty where they may not.
 
+    single: both rows tell of one step a client and round.
     The cells are equal but for the method, one of which becomes the other where nothing happens in it; or but for
     edges, at which their method does not look; or but for settings by which clients are chosen, perhaps the same.
     """
-    ours, theirs = (_becomes(each).get(each.method.name) for each in (cell, other))
+    ours, theirs = ((_becomes(each) | (SINGLE if single else {})).get(each.method.name) for each in (cell, other))
     plain = {(ours or (cell.method.name,))[0], (theirs or (other.method.name,))[0]}
     if (ours or theirs) and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
         return (ours or theirs or ("", ""))[1]

@@ -41,7 +41,8 @@ def _reason(line: Line, other: Line) -> str:
     """Why two rows may have the same curves; empty where they may not."""
     if line.row.val is None:
         return "clusterings of few graphs are compared"
-    return coincidence.reason(line.cell, other.cell) if line.cell and other.cell else ""
+    single = all(own.row.optimiser_steps == own.row.rounds for own in (line, other))
+    return coincidence.reason(line.cell, other.cell, single) if line.cell and other.cell else ""
 
 
 def _courses(line: Line, history: dict[str, list[Any]]) -> Iterator[tuple[str, Hashable]]:

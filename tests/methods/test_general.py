@@ -138,3 +138,17 @@ def test_a_slight_proximal_term_moves_the_model_by_its_share_of_a_step(
     plain.round(1)
     (pulled, *_), (free, *_) = slight.holdings(), plain.holdings()
     assert 0 < (pulled - free).norm() < share * (free - begun).norm()
+
+
+def test_with_one_step_a_round_the_proximal_term_is_nothing(federation: Make, start: Callable[..., Any]) -> None:
+    """The other case that `submission/coincidence.py` excuses, whatever mu and the optimiser are."""
+    world = federation((13, 7, 10))
+    runs = [
+        start(world, name, params, kinds=["gcn"], local_epochs=1)
+        for name, params in [("fedprox", {"mu": 5.0}), ("fedavg", {})]
+    ]
+    for number in (1, 2, 3):
+        for run in runs:
+            run.round(number)
+    pulled, free = (torch.stack(run.holdings()) for run in runs)
+    assert torch.equal(pulled, free)

@@ -26,7 +26,8 @@ def row(submission: Path) -> Row:
 def run(row: Row, method: str, seconds: float, training: dict[str, Any] | None = None, **values: Any) -> Any:
     """A row like another, and what its side file says."""
     asked = json.dumps({**json.loads(row.training), **(training or {})}, sort_keys=True, separators=(",", ":"))
-    own = {"method": method, "method_params": "{}", "training": asked, **values}
+    steps = 3 * row.rounds if row.rounds else None
+    own = {"method": method, "method_params": "{}", "training": asked, "optimiser_steps": steps, **values}
     own["key"] = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
     line = Line(f"tiny/{method}.csv", 2, f"{method}/{own['key']}", b"", row.model_copy(update=own))
     return line, {"history": {"seconds": [seconds, seconds + 1], "val": COURSE, "score": COURSE}}
@@ -148,3 +149,21 @@ def test_settings_that_choose_clients_may_choose_the_same(
     found = told(first, second)
     assert found.startswith("warning: ") == excused
     assert ("both settings let the same clients be averaged" in found) == excused
+
+
+@pytest.mark.parametrize(("methods", "steps", "excused"), [
+    (("fedavg", "fedprox"), (100, 100), True),
+    (("fedprox", "fedavg"), (100, 100), True),
+    (("fedavg", "fedprox"), (100, 300), False),
+    (("fedavg", "fedprox"), (None, None), False),
+    (("local", "fedprox"), (100, 100), False),
+])  # fmt: skip
+def test_a_proximal_term_of_single_steps_is_excused(
+    row: Row, methods: tuple[str, str], steps: tuple[int | None, int | None], excused: bool
+) -> None:
+    """At the first step of a round it is zero, as is its gradient: `tests/methods` has FedProx equal FedAvg there."""
+    first, second = (
+        run(row, method, 1.0 + n, rounds=100, optimiser_steps=own)
+        for n, (method, own) in enumerate(zip(methods, steps, strict=True))
+    )
+    assert told(first, second).startswith("warning: ") == excused
