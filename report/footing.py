@@ -63,14 +63,14 @@ def _usual(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _whole(values: pd.Series) -> SheetCell:
-    middle = pd.to_numeric(values).median()
+    middle = pd.to_numeric(values).dropna().median()  # pandas 2 warns of a column without a number
     return SheetCell(f"{middle:.0f}", float(middle)) if finite(middle) else SheetCell(ABSENT)
 
 
 def _steps(rows: pd.DataFrame) -> SheetCell:
     """The median, and how many times what plain FedAvg takes in the same cell."""
     cell = _whole(rows["optimiser_steps"])
-    share = (pd.to_numeric(rows["optimiser_steps"]) / pd.to_numeric(rows["budget_steps"])).median()
+    share = (pd.to_numeric(rows["optimiser_steps"]) / pd.to_numeric(rows["budget_steps"])).dropna().median()
     return SheetCell(f"{cell.text} ({share:.1f}x)", cell.value) if finite(share) else cell
 
 

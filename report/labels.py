@@ -37,7 +37,7 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     A setting that changes from task to task only (a backbone for graphs, another for nodes) does not split a method.
     What was tuned is one entrant, whatever was chosen for it.
     """
-    labels = pd.Series(rows["method"], dtype=object)
+    labels = rows["method"].astype(object).copy()  # pandas 2 would write through to the methods
     rows = rows.assign(training=[_unhindered(text) for text in rows["training"]])
     tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
     both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])

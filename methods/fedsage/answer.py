@@ -6,9 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ...benchmark.engine import Batch, Features, Params, Parts, Tensors, in_parts, section, to_torch_csr
+from ...benchmark.engine import Batch, Features, Params, Parts, Tensors, in_parts, section
 from .dense import product
 from .neighgen import NeighGen, linear
+from .thinned import Thinned
 
 
 def random_neighbours(
@@ -50,13 +51,19 @@ class Answer:
         self.wide = torch.relu(linear(params, "grow.1", self.narrow))
         h = self.wide * self.keep
         self.users = [(counts > p).nonzero().squeeze(1) for p in range(int(counts.max()) if len(rows) else 0)]
-        self.inputs = [h[users] for users in self.users]
-        self.made = [torch.tanh(linear(params, f"slot.{p}", x)) for p, x in enumerate(self.inputs)]
+        self.inputs = [Thinned(h[users]) for users in self.users]
+        self.made = [torch.tanh(x.times(*self._slot(p))) for p, x in enumerate(self.inputs)]
         self.slope = [self.scale * (1 - made.square()) for made in self.made]
         common = [slope * made for slope, made in zip(self.slope, self.made, strict=True)]
-        self.common_weight = [product(s.T, x) for s, x in zip(common, self.inputs, strict=True)]
+        self.common_weight = [x.across(s) for s, x in zip(common, self.inputs, strict=True)]
         self.common_bias = [s.sum(0) for s in common]
-        self.common_wide = [product(s, shown[f"slot.{p}.weight"].detach()) for p, s in enumerate(common)]
+        self.common_wide = [
+            x.towards(s, self._slot(p)[0]) for p, (s, x) in enumerate(zip(common, self.inputs, strict=True))
+        ]
+
+    def _slot(self, p: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight (2048, d) and bias of slot p."""
+        return self.shown[f"slot.{p}.weight"].detach(), self.shown[f"slot.{p}.bias"].detach()
 
     @section("answers")
     def gradient(self, x: Features, targets: np.ndarray | None) -> Tensors:
@@ -76,11 +83,10 @@ class Answer:
         for p, users in enumerate(self.users):
             chosen = _nearest(self.made[p], x, targets[users.numpy()])
             towards = _masked(x, chosen, self.slope[p])
-            weight = self.shown[f"slot.{p}.weight"].detach()
-            held = to_torch_csr(towards) if isinstance(towards, sp.csr_matrix) else towards
             found[f"slot.{p}.weight"] = in_parts(Reached(self.common_weight[p], towards, self.inputs[p]))
             found[f"slot.{p}.bias"] = self.common_bias[p] - torch.as_tensor(np.asarray(towards.sum(0)).ravel())
-            wide.index_add_(0, users, torch.addmm(self.common_wide[p], held, weight, alpha=-1))
+            back = self.inputs[p].towards(towards, self._slot(p)[0])
+            wide.index_add_(0, users, self.common_wide[p] - back)
         wide *= self.keep * (self.wide > 0)
         narrow = product(wide, self.shown["grow.1.weight"].detach()) * (self.narrow > 0)
         found |= {"grow.1.weight": product(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
@@ -89,14 +95,14 @@ class Answer:
 
 
 class Reached(Parts):
-    """Gradients of one map's weights, `answers` of them added up: answers * common - towards^T @ inputs, (d, 2048).
+    """Gradients of one map's weights, `answers` of them added up: answers * common - inputs^T @ towards, (2048, d).
 
     What differs from client to client is `towards` (n, d), sparse where features are: so a sum of answers costs one
     pass over the large matrix, and not one each.
     """
 
     def __init__(
-        self, common: torch.Tensor, towards: torch.Tensor | sp.csr_matrix, inputs: torch.Tensor, answers: int = 1
+        self, common: torch.Tensor, towards: torch.Tensor | sp.csr_matrix, inputs: Thinned, answers: int = 1
     ) -> None:
         self.common, self.towards, self.inputs, self.answers = common, towards, inputs, answers
         self.shape = tuple(common.shape)
@@ -105,9 +111,12 @@ class Reached(Parts):
         return [self.common]
 
     def assemble(self) -> torch.Tensor:
-        turned = self.towards.T
-        left = turned if isinstance(turned, torch.Tensor) else to_torch_csr(turned.tocsr())
-        return torch.addmm(self.common, left, self.inputs, beta=self.answers, alpha=-1)
+        found, apart = self.answers * self.common, self.inputs.across(self.towards)
+        if isinstance(apart, torch.Tensor):
+            return found.sub_(apart)
+        apart = apart.tocoo()
+        found.numpy()[apart.row, apart.col] -= apart.data
+        return found
 
     def plus(self, other: Parts) -> Reached | None:
         if not isinstance(other, Reached) or other.common is not self.common:

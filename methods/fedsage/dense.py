@@ -20,8 +20,9 @@ def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) 
     return found
 
 
-def _multiply(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    if ONEDNN and a.numel() and b.numel():  # oneDNN refuses empty matrices
+def multiply(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """`product` without gradients."""
+    if ONEDNN and a.is_cpu and a.numel() and b.numel():  # oneDNN refuses empty matrices
         found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
         return found
     return a @ b if bias is None else torch.addmm(bias, a, b)
@@ -31,14 +32,14 @@ class _Product(Function):
     @staticmethod
     def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(a, b)
-        return _multiply(a, b, bias)
+        return multiply(a, b, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (grad,), (a, b) = grads, ctx.saved_tensors
         for_a, for_b, for_bias = ctx.needs_input_grad
         return (
-            _multiply(grad, b.T) if for_a else None,
-            _multiply(grad.T, a).T if for_b else None,  # with m far below k, four times as fast as a.T @ grad
+            multiply(grad, b.T) if for_a else None,
+            multiply(grad.T, a).T if for_b else None,  # with m far below k, four times as fast as a.T @ grad
             grad.sum(0) if for_bias else None,
         )

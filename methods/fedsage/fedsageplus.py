@@ -12,6 +12,7 @@ from pydantic import Field
 from ...benchmark.engine import (
     METHODS,
     Backbone,
+    Batch,
     Cohort,
     Common,
     Download,
@@ -30,7 +31,7 @@ from .answer import Answer, random_neighbours
 from .fedsage import FedSage
 from .mending import Mending
 from .neighgen import WIDTHS
-from .turn import Generation, Turn
+from .turn import Generation, Turn, reach
 
 LIMIT = 8 * 2**30  # bytes that a run may take
 
@@ -172,12 +173,18 @@ class FedSagePlus(FedSage, Generation):
         if self.neighbours == 0:
             return cohort.network.forward(params, cohort.data, streams).logits
         if "mended" not in cohort.cache:
-            mending = Mending(cohort.batch, torch.cat(cohort.state["missing"]))
-            mending.fill(torch.cat(cohort.state["generated"]))
-            cohort.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
-            cohort.cache["mended"] = mending
-        mending = cohort.cache["mended"]
-        return cohort.network.forward(params, (mending.batch,), streams).logits[mending.own]
+            cohort.cache["mended"] = self._mended(cohort)
+        own, whole, training = cohort.cache["mended"]
+        return cohort.network.forward(params, (whole if streams is None else training,), streams).logits[own]
+
+    def _mended(self, cohort: Cohort) -> tuple[torch.Tensor, Batch, Batch]:
+        """Where the clients' own nodes are, the mended graphs, and what training reads of them: the hidden layers of
+        new nodes only where a training node's score comes near."""
+        mending = Mending(cohort.batch, torch.cat(cohort.state["missing"]))
+        mending.fill(torch.cat(cohort.state["generated"]))
+        cohort.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
+        near = reach(cohort.batch, cohort.batch.rows["train"], cohort.network.backbones[0].layers - 2)
+        return mending.own, *mending.pooled(near.bool())
 
     @torch.no_grad()
     def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:

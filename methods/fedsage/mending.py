@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -50,11 +53,52 @@ class MendedFeatures(Features):
         return dropped
 
 
+class PooledFeatures(MendedFeatures):
+    """Mended features in less time, for GraphSAGE's first layer alone, weights [W_self, W_neigh].
+
+    Of generated rows the mean over neighbours takes no more than their sum. So W_neigh meets one row a parent, the sum
+    of its new nodes' features, which stands in the first one's place; the others' are zero. W_self meets only `needed`
+    new nodes: elsewhere the result lacks that half, where nobody reads it.
+    """
+
+    def __init__(self, mended: MendedFeatures, parent: torch.Tensor) -> None:
+        """parent: (G,) the node that each generated row is a neighbour of, ascending. All rows are needed at first."""
+        super().__init__(mended.own, mended.extra, mended.order)
+        self.generated = mended.generated
+        parents, place = torch.unique_consecutive(parent, return_inverse=True)
+        self.first = torch.searchsorted(place, torch.arange(len(parents)))
+        self.sums = self.generated.new_zeros(len(parents), self.width).index_add_(0, place, self.generated)
+        self.rows, self.needed = torch.arange(len(parent)), self.generated
+
+    def where(self, needed: torch.Tensor) -> PooledFeatures:
+        """The same where only these generated rows are needed. needed: bool (G,)."""
+        found = copy(self)
+        found.rows = needed.nonzero().squeeze(1)
+        found.needed = self.generated[found.rows]
+        return found
+
+    @section("dense")
+    def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
+        halves = zip((self.needed, self.sums), (self.rows, self.first), weight.chunk(2, dim=2), strict=True)
+        made = [self._at(places, self._client_by_client(rows, places, half)) for rows, places, half in halves]
+        return torch.cat([self.own @ weight, torch.cat(made, 1)])[self.order]
+
+    def _client_by_client(self, rows: torch.Tensor, places: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Rows of each client, generated rows `places` of all, times its weights (K, d, h)."""
+        ends = torch.searchsorted(places, torch.tensor(self.extra).cumsum(0)).tolist()
+        parts = rows.split([end - start for start, end in zip([0, *ends], ends, strict=False)])
+        weight = weight.contiguous()  # oneDNN takes minutes for columns cut out of wider rows
+        return torch.cat([product(x, w) for x, w in zip(parts, weight.unbind(0), strict=True)])
+
+    def _at(self, places: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return rows.new_zeros(len(self.generated), rows.shape[1]).index_copy(0, places, rows)
+
+
 class Mending:
     """A batch whose nodes get new neighbours: each new node is joined, both ways, to the node it was made for.
 
-    counts: (N,) new neighbours of each row. batch: the mended data, a client's new nodes after its own, without label
-    or mask. own: (N,) where the old rows are in it.
+    counts: (N,) new neighbours of each row. parent: (G,) the row that each new one was made for. batch: the mended
+    data, a client's new nodes after its own, without label or mask. own: (N,) where the old rows are in it.
     """
 
     def __init__(self, batch: Batch, counts: torch.Tensor) -> None:
@@ -62,7 +106,7 @@ class Mending:
         extra = tuple(int(part.sum()) for part in counts.split(batch.sizes))
         before = torch.tensor(np.cumsum([0, *extra])[:-1], dtype=torch.int64)
         total, made = len(counts), int(counts.sum())
-        parent = torch.repeat_interleave(torch.arange(total), counts)
+        self.parent = parent = torch.repeat_interleave(torch.arange(total), counts)
         self.own = torch.arange(total) + before[batch.owner]
         fresh = torch.tensor(batch.offsets)[1:][batch.owner[parent]] + torch.arange(made)
         source, target = (self.own[ends] for ends in batch.ends)
@@ -84,3 +128,9 @@ class Mending:
         """The mended data with these features (G, d) of the new nodes."""
         self.features.generated = generated
         return self.batch
+
+    def pooled(self, near: torch.Tensor) -> tuple[Batch, Batch]:
+        """The filled data for GraphSAGE: whole, and with the new neighbours of the rows `near` (bool, (N,)) alone as
+        nodes of their own."""
+        whole = PooledFeatures(self.features, self.parent)
+        return replace(self.batch, x=whole), replace(self.batch, x=whole.where(near[self.parent]))

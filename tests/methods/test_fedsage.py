@@ -171,6 +171,31 @@ def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
     torch.testing.assert_close(grads[0], torch.cat(expected_made))
 
 
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("few", [True, False])
+def test_pooled_new_nodes_change_nothing_that_is_read(layers: int, few: bool, federation: Make) -> None:
+    """All own nodes of the whole, and the training nodes with the rest left out, as in the mended graph itself."""
+    batch = collate(list(federation((13, 30, 10)).clients))  # type: ignore[arg-type]
+    counts = torch.from_numpy(np.random.default_rng(3).integers(0, P, len(batch.label)))
+    counts[: batch.sizes[0]] = 0  # the first client gets none
+    if few:  # two training nodes, so that most new nodes are far from any
+        batch = replace(batch, masks=batch.masks | {"train": torch.zeros(53, dtype=torch.bool)})
+        batch.masks["train"][[15, 50]] = True
+    mending = Mending(batch, counts)
+    plain = mending.fill(torch.randn(int(counts.sum()), D))
+    whole, training = mending.pooled(reach(batch, batch.rows["train"], layers - 2).bool())
+    assert len(training.x.needed) < len(whole.x.needed) == int(counts.sum()) or not few  # type: ignore[attr-defined]
+    backbone = BACKBONES.build("sage", {"hidden": 4, "layers": layers})
+    one = backbone.init(stream(0, "test"), D, 3)
+    params = {n: torch.stack([v, v + 0.1, v - 0.2]).requires_grad_(True) for n, v in one.items()}
+    for pooled, rows in ((whole, torch.arange(53)), (training, batch.rows["train"])):
+        expected, found = (backbone.forward(params, x).logits[mending.own][rows] for x in (plain, pooled))
+        torch.testing.assert_close(found, expected)
+        pull = torch.randn_like(found)
+        a, b = (torch.autograd.grad((y * pull).sum(), list(params.values())) for y in (found, expected))
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("sparse", [True, False])
 def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, federation: Make) -> None:
     batch = collate(list(federation(sparse=sparse).clients))  # type: ignore[arg-type]
@@ -190,7 +215,7 @@ def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, federation: 
         h = torch.relu(leaf["grow.0.weight"] @ encoding[i] + leaf["grow.0.bias"])
         h = torch.relu(leaf["grow.1.weight"] @ h + leaf["grow.1.bias"]) * keep[i]
         for p in range(int(counts[i])):
-            made = torch.tanh(leaf[f"slot.{p}.weight"] @ h + leaf[f"slot.{p}.bias"])
+            made = torch.tanh(h @ leaf[f"slot.{p}.weight"] + leaf[f"slot.{p}.bias"])
             loss = loss + 0.3 * slow_match(made, dense[torch.from_numpy(targets[row]).long()], P)
     expected = torch.autograd.grad(loss, list(leaf.values()), allow_unused=True)
     for (name, value), grad in zip(found.items(), expected, strict=True):
