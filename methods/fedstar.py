@@ -24,7 +24,7 @@ from ..benchmark.engine import (
     Tree,
     affine,
     average,
-    glorot,
+    linear_map,
     segment_add,
     segment_product,
 )
@@ -70,8 +70,10 @@ class StarModel(GraphModel):
             shapes |= {f"structure.{i}": (h, h), f"{i}.inner": (2 * h, h), f"{i}.outer": (h, h)}
         shapes |= {"mix": (2 * h, h), "post": (h, h), "head": (h, classes)}
         params: Params = {}
-        for name, (n_in, n_out) in shapes.items():
-            params |= {f"{name}.weight": glorot(n_in, n_out, source), f"{name}.bias": torch.zeros(n_out)}
+        layers = {f"structure.{i}" for i in range(self.layers)}  # GCN's, whose start is Glorot's
+        for name, shape in shapes.items():
+            start = "glorot" if name in layers else self.linear_start
+            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, start)
         return params
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]

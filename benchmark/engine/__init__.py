@@ -6,8 +6,8 @@ All that an author of a method needs is here; no other module of the engine has 
   `average`, `Arrangement`, `Skip`
 - the client's side: `Cohort`, `GraphCohort`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
 - what crosses: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
-- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `Encoder` (sets of graphs),
-  `GraphModel` and `GraphRows` (graph classification)
+- architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`,
+  `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification)
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - edge by edge, under DGL's names: `kernels()`; graphs and the clients' data are on the host whatever the device of the
   run: `as_graph`, `on_host`, `placed`
@@ -16,7 +16,7 @@ All that an author of a method needs is here; no other module of the engine has 
 A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
-from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot
+from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
 from .backbones.convolutional import GCN, MLP, SGC
 from .backbones.neighbourhood import GAT, GIN, GraphSAGE
 from .backbones.orthogonal import OrthoGCN
@@ -60,7 +60,7 @@ __all__ = [
     "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step",
     "Streams", "Tensors", "TrainConfig", "Tree",
     "affine", "as_graph", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts", "is_statistic",
-    "kernels", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section", "segment_add",
-    "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr", "to_torch_csr", "train",
-    "transform", "union_client", "whole_client",
+    "kernels", "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section",
+    "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
+    "to_torch_csr", "train", "transform", "union_client", "whole_client",
 ]  # fmt: skip

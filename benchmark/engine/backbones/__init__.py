@@ -1,11 +1,11 @@
 """Graph neural networks, each written once for a whole cohort."""
 
-from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot
+from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
 from .convolutional import GCN, MLP, SGC
 from .neighbourhood import GAT, GIN, GraphSAGE
 from .orthogonal import OrthoGCN
 
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params",
-    "affine", "glorot",
+    "affine", "glorot", "linear_map",
 ]  # fmt: skip

@@ -58,6 +58,11 @@ class Backbone(Spec):
     readout: Literal["sum", "mean"] = Field(
         "sum", description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)"
     )
+    linear_start: Literal["glorot", "torch"] = Field(
+        "glorot",
+        description="first weights and biases of GIN's linear maps, and of those around the layers where graphs are "
+        "classified: Glorot's and zero, or PyTorch's default (GCFL's and FedStar's released code)",
+    )
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         """(in, out) of each layer, the linear head excluded."""
@@ -106,6 +111,18 @@ def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:
     """(in, out) uniform in +-sqrt(6 / (in + out)) (Glorot & Bengio 2010)."""
     bound = (6 / (n_in + n_out)) ** 0.5
     return torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
+
+
+def linear_map(n_in: int, n_out: int, source: torch.Generator, start: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight (in, out) and bias (out,) of a linear map. start: "glorot", with zero bias, or "torch", both uniform in
+    +-1 / sqrt(in) (He et al. 2015 with a = sqrt(5), PyTorch's default)."""
+    if start == "glorot":
+        return glorot(n_in, n_out, source), torch.zeros(n_out)
+    bound = n_in**-0.5
+    weight, bias = (
+        torch.empty(*shape).uniform_(-bound, bound, generator=source) for shape in ((n_in, n_out), (n_out,))
+    )
+    return weight, bias
 
 
 def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRows) -> torch.Tensor:

@@ -8,7 +8,7 @@ from pydantic import Field
 from ..batch import Batch, Features
 from ..ops import dropout, propagate, segment_add
 from ..random import Streams
-from .backbone import BACKBONES, Backbone, Forward, Params, affine, product
+from .backbone import BACKBONES, Backbone, Forward, Params, affine, linear_map, product
 
 
 @BACKBONES.register("gcn")
@@ -49,9 +49,8 @@ class MLP(Backbone):
     """Linear layers on each node's own features; edges are ignored. PyTorch's own initialisation of a linear layer."""
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
-        bound = n_in**-0.5
-        weight = torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
-        return {"weight": weight, "bias": torch.empty(n_out).uniform_(-bound, bound, generator=source)}
+        weight, bias = linear_map(n_in, n_out, source, "torch")
+        return {"weight": weight, "bias": bias}
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         return affine(params, str(i), h, batch)

@@ -10,7 +10,7 @@ from ..batch import Batch, Features
 from ..kernelsets import kernels
 from ..ops import segment_add, segment_dot
 from ..timing import section
-from .backbone import BACKBONES, Backbone, Params, affine, glorot, product
+from .backbone import BACKBONES, Backbone, Params, affine, glorot, linear_map, product
 
 
 @BACKBONES.register("gat")
@@ -75,12 +75,9 @@ class GIN(Backbone):
     train_eps: bool = Field(False, description="learn one eps a layer")
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
-        params = {
-            "inner.weight": glorot(n_in, self.hidden, source),
-            "inner.bias": torch.zeros(self.hidden),
-            "outer.weight": glorot(self.hidden, n_out, source),
-            "outer.bias": torch.zeros(n_out),
-        }
+        params: Params = {}
+        for name, shape in {"inner": (n_in, self.hidden), "outer": (self.hidden, n_out)}.items():
+            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
         return params | ({"eps": torch.tensor([self.eps])} if self.train_eps else {})
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:

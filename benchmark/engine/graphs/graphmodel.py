@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..backbones import Backbone, Forward, Params, affine, glorot
+from ..backbones import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features
 from ..ops import dropout, segment_sum
 from ..random import Streams
@@ -36,8 +36,8 @@ class GraphModel(Backbone):
         params = self.encoder.init(generator, self.hidden, self.hidden)
         source = torch.Generator().manual_seed(int(generator.integers(2**63)))
         ends = {"input": (features, self.hidden), "post": (self.hidden, self.hidden), "head": (self.hidden, classes)}
-        for name, (n_in, n_out) in ends.items():
-            params |= {f"{name}.weight": glorot(n_in, n_out, source), f"{name}.bias": torch.zeros(n_out)}
+        for name, shape in ends.items():
+            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
         return params
 
     def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
