@@ -10,7 +10,9 @@ import torch
 
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.graphs.graphmodel import graph_models
 from fglbench.benchmark.engine.random import stream
+from fglbench.methods import METHODS
 from fglbench.methods.fedlit.fedlit import initial as fedlit_initial
 from fglbench.methods.fedsage.neighgen import WIDTHS, NeighGen
 
@@ -70,6 +72,34 @@ def test_an_mlp_starts_as_torchs_linear_layers() -> None:
         theirs = torch.nn.Linear(n_in, n_out)
         ours = found[f"{i}.weight"].abs().max()
         assert float(ours) == pytest.approx(float(theirs.weight.detach().abs().max()), rel=0.01)
+
+
+def linear_fans(extra: int) -> dict[str, int]:
+    """Fan in of the linear maps of a GIN that classifies graphs, with so many more inputs a layer (FedStar)."""
+    layers = {f"{i}.inner": H + extra for i in range(3)} | {f"{i}.outer": H for i in range(3)}
+    return layers | {"input": D, "post": H, "head": H}
+
+
+@pytest.mark.parametrize("around", ["graphs", "fedstar"])
+def test_classifiers_of_graphs_start_as_torchs_linear_layers_where_asked(around: str) -> None:
+    gin = BACKBONES.build("gin", {"hidden": H, "layers": 3, "linear_start": "torch"})
+    star = METHODS.build("fedstar")
+    (model,) = graph_models([gin]) if around == "graphs" else star.architecture([gin])
+    own = [model.init(stream(11, "test", k), D, C) for k in range(20)]
+    found = {key: torch.stack([one[key] for one in own]) for key in own[0]}
+    fans = linear_fans(0) if around == "graphs" else linear_fans(H) | {"structure.input": 32, "mix": 2 * H}
+    for key, fan in fans.items():
+        is_uniform(found.pop(f"{key}.weight"), 1 / sqrt(fan))
+        is_uniform(found.pop(f"{key}.bias"), 1 / sqrt(fan))
+    for i in range(3 if around == "fedstar" else 0):  # GCN layers
+        is_uniform(found.pop(f"structure.{i}.weight"), sqrt(6 / (2 * H)))
+        assert not found.pop(f"structure.{i}.bias").any()
+    assert not found
+
+
+@pytest.mark.parametrize("name", [name for name in GLOROT if name != "gin"])
+def test_layers_without_a_linear_map_start_the_same_either_way(name: str) -> None:
+    torch.testing.assert_close(made(name, linear_start="torch"), made(name), rtol=0, atol=0)
 
 
 def test_an_ortho_gcn_starts_orthogonal_then_uniform() -> None:
