@@ -6,19 +6,50 @@ its base, so that no row brings an excuse of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from ..suites.cell import Cell
 from ..suites.identity import TRAINING
 
-# method -> what it is, to the bit, until its data make it do something else
-UNTIL: dict[str, tuple[str, str]] = {
-    "gcfl": ("fedavg", "no cluster was cut"),
-    "gcfl+": ("fedavg", "no cluster was cut"),
-}
-LONELY = {"fedgta": ("local", "one client takes part in a round, and nobody is averaged with it")}
-DROWNED = {"fedprox": ("fedavg", "the noise of privacy is far above the proximal term")}
-SLIGHT = {"fedprox": ("fedavg", "in few rounds of SGD, the proximal term hardly changes a step")}
-SINGLE = {"fedprox": ("fedavg", "a client takes one step a round, at which the proximal term is zero")}
 FEW, HARDLY = 33, 0.005  # rounds, of the first rungs of a search; share of a step
+
+
+def _alone(cell: Cell) -> bool:
+    return round(cell.training.participation * cell.clients) <= 1
+
+
+def _slight(cell: Cell) -> bool:
+    """Whether FedProx's pull, mu times the way since the download, is far below the gradients that made that way."""
+    given, mu = cell.training, cell.method.params.get("mu")
+    plain = given.optimiser == "sgd" and not given.momentum and given.rounds <= FEW
+    return plain and isinstance(mu, int | float) and mu * given.lr * given.local_epochs <= HARDLY
+
+
+class Becomes(NamedTuple):
+    """A method that is another one, to the bit. when: in which cells, also those in which it may be."""
+
+    method: str
+    other: str
+    why: str
+    when: Callable[[Cell], bool]
+    single: bool = False  # only of rows that tell of one step a client and round
+
+
+BECOMES = [  # of several for one method the first that applies is said
+    Becomes("gcfl", "fedavg", "no cluster was cut", lambda cell: True),
+    Becomes("gcfl+", "fedavg", "no cluster was cut", lambda cell: True),
+    Becomes("fedgta", "local", "one client takes part in a round, and nobody is averaged with it", _alone),
+    Becomes(
+        "fedprox", "fedavg", "a client takes one step a round, at which the proximal term is zero", lambda cell: True,
+        single=True,
+    ),
+    Becomes("fedprox", "fedavg", "in few rounds of SGD, the proximal term hardly changes a step", _slight),
+    Becomes(
+        "fedprox", "fedavg", "the noise of privacy is far above the proximal term",
+        lambda cell: bool(cell.training.dp_noise),
+    ),
+]  # fmt: skip
 CHOOSING = {"fedgta": {"moments", "orders", "similarity"}}  # settings that say who is averaged with whom, no more
 BLIND = {"fedmlp", "fedprox-mlp", "scaffold-mlp"}  # methods that look at no edge
 EDGES = ("edge_noise", "dropped_edges")
@@ -31,10 +62,11 @@ def reason(cell: Cell, other: Cell, single: bool = False) -> str:
     The cells are equal but for the method, one of which becomes the other where nothing happens in it; or but for
     edges, at which their method does not look; or but for settings by which clients are chosen, perhaps the same.
     """
-    ours, theirs = ((_becomes(each) | (SINGLE if single else {})).get(each.method.name) for each in (cell, other))
-    plain = {(ours or (cell.method.name,))[0], (theirs or (other.method.name,))[0]}
-    if (ours or theirs) and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
-        return (ours or theirs or ("", ""))[1]
+    ours, theirs = (_becomes(each, single) for each in (cell, other))
+    plain = {ours.other if ours else cell.method.name, theirs.other if theirs else other.method.name}
+    known = ours or theirs
+    if known and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
+        return known.why
     if cell.method.name in BLIND and _without_edges(cell) == _without_edges(other):
         return "the method looks at no edge"
     if cell.method.name in CHOOSING and _without_choosing(cell) == _without_choosing(other):
@@ -42,22 +74,10 @@ def reason(cell: Cell, other: Cell, single: bool = False) -> str:
     return ""
 
 
-def _becomes(cell: Cell) -> dict[str, tuple[str, str]]:
-    """Method -> what it is in this cell, and why."""
-    alone = round(cell.training.participation * cell.clients) <= 1
-    return (
-        UNTIL
-        | (LONELY if alone else {})
-        | (DROWNED if cell.training.dp_noise else {})
-        | (SLIGHT if _slight(cell) else {})
-    )
-
-
-def _slight(cell: Cell) -> bool:
-    """Whether FedProx's pull, mu times the way since the download, is far below the gradients that made that way."""
-    given, mu = cell.training, cell.method.params.get("mu")
-    plain = given.optimiser == "sgd" and not given.momentum and given.rounds <= FEW
-    return plain and isinstance(mu, int | float) and mu * given.lr * given.local_epochs <= HARDLY
+def _becomes(cell: Cell, single: bool) -> Becomes | None:
+    """What the cell's method is there."""
+    own = (one for one in BECOMES if one.method == cell.method.name and one.single <= single)
+    return next((one for one in own if one.when(cell)), None)
 
 
 def _without_choosing(cell: Cell) -> dict[str, object]:
