@@ -58,11 +58,11 @@ def _turned(matrix: sp.csr_matrix) -> torch.Tensor:
 
 def thinned_product(rows: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """(n, k) @ (k, m) + (m,), gradients to all three; the rows' only as far as a ReLU or a dropout before needs it."""
-    found: torch.Tensor = _Product.apply(rows, b, bias)
+    found: torch.Tensor = _ThinnedProduct.apply(rows, b, bias)
     return found
 
 
-class _Product(Function):
+class _ThinnedProduct(Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         ctx.thinned = Thinned(rows)
