@@ -29,9 +29,11 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fedgkc-table2": "85ccaf482924950d",  # fedgkc, cora, seed 1
     "fedgkc-table5": "3b56ae731d24a149",  # fedgkc-kama, cora, seed 1
     "fedgl-table2": "c716ead5f5bcc0f7",  # fedgl-no-gpl, wiki, seed 2
+    "fedgl-table4": "6867eaf828639b72",  # fedgl, cora, seed 0
+    "fedomd-table6": "ca44f35775ce4a8e",  # fedomd-cmd, cora, seed 0
     "fedomd-table4": "275400a4cdce4417",  # fedomd, cora, seed 0
     "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
-    "gcfl-one-dataset": "dd6bf14530a59dc1",  # gcfl+, proteins, seed 1
+    "gcfl-one-dataset": "a0dbe3de20fb415f",  # gcfl+, proteins, seed 1
     "graph": "1e9185ab2b298a27",  # gcfl, mutag, seed 1
     "heterogeneous": "a703ca84f44eddbd",  # fedproto, citeseer, seed 2
     "heterogeneous-depth": "e8b9cc9cc7c2f293",  # fedproto, citeseer, seed 2
