@@ -196,15 +196,18 @@ def test_pooled_new_nodes_change_nothing_that_is_read(layers: int, few: bool, fe
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("left", [0.5, 0.02])
 @pytest.mark.parametrize("sparse", [True, False])
-def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, federation: Make) -> None:
+def test_answers_are_the_gradient_of_the_feature_loss(sparse: bool, left: float, federation: Make) -> None:
+    """left: share of entries that dropout leaves; of few the products are by entry."""
     batch = collate(list(federation(sparse=sparse).clients))  # type: ignore[arg-type]
     neighgen = generator()
     params = neighgen.init(stream(1, "test"), D)
     shown = {name: params[name][0] for name in neighgen.shown}
     counts = torch.tensor([0, 2, 1, 0, 2])  # the third slot is used by none
-    encoding, keep = torch.randn(5, LATENT), torch.randint(0, 2, (5, 2048)).float() * 2
+    encoding, keep = torch.randn(5, LATENT), (torch.rand(5, 2048) < left).float() * 2
     answer = Answer(neighgen, shown, encoding, counts, keep, 0.3)
+    assert all((inputs.entries is None) == (left == 0.5) for inputs in answer.inputs)
     targets = random_neighbours(batch, 1, 3, P, np.random.default_rng(0))
     assert targets is not None
     found = answer.gradient(batch.x, targets)
