@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -53,6 +55,15 @@ class MendedFeatures(Features):
         return dropped
 
 
+class Held(NamedTuple):
+    """Rows (R, d) that a half of the weights meets, where they stand among the generated ones (R,), ascending, and how
+    many are each client's."""
+
+    rows: torch.Tensor
+    places: torch.Tensor
+    sizes: list[int]
+
+
 class PooledFeatures(MendedFeatures):
     """Mended features in less time, for GraphSAGE's first layer alone, weights [W_self, W_neigh].
 
@@ -66,32 +77,31 @@ class PooledFeatures(MendedFeatures):
         super().__init__(mended.own, mended.extra, mended.order)
         self.generated = mended.generated
         parents, place = torch.unique_consecutive(parent, return_inverse=True)
-        self.first = torch.searchsorted(place, torch.arange(len(parents)))
-        self.sums = self.generated.new_zeros(len(parents), self.width).index_add_(0, place, self.generated)
-        self.rows, self.needed = torch.arange(len(parent)), self.generated
+        sums = self.generated.new_zeros(len(parents), self.width).index_add_(0, place, self.generated)
+        self.sums = self._held(sums, torch.searchsorted(place, torch.arange(len(parents))))
+        self.needed = Held(self.generated, torch.arange(len(parent)), list(self.extra))
 
     def where(self, needed: torch.Tensor) -> PooledFeatures:
         """The same where only these generated rows are needed. needed: bool (G,)."""
-        found = copy(self)
-        found.rows = needed.nonzero().squeeze(1)
-        found.needed = self.generated[found.rows]
+        found, places = copy(self), needed.nonzero().squeeze(1)
+        found.needed = self._held(self.generated[places], places)
         return found
+
+    def _held(self, rows: torch.Tensor, places: torch.Tensor) -> Held:
+        ends = torch.searchsorted(places, torch.tensor(self.extra).cumsum(0)).tolist()
+        return Held(rows, places, [end - start for start, end in pairwise([0, *ends])])
 
     @section("dense")
     def __matmul__(self, weight: torch.Tensor) -> torch.Tensor:
-        halves = zip((self.needed, self.sums), (self.rows, self.first), weight.chunk(2, dim=2), strict=True)
-        made = [self._at(places, self._client_by_client(rows, places, half)) for rows, places, half in halves]
+        made = [self._times(*each) for each in zip((self.needed, self.sums), weight.chunk(2, dim=2), strict=True)]
         return torch.cat([self.own @ weight, torch.cat(made, 1)])[self.order]
 
-    def _client_by_client(self, rows: torch.Tensor, places: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Rows of each client, generated rows `places` of all, times its weights (K, d, h)."""
-        ends = torch.searchsorted(places, torch.tensor(self.extra).cumsum(0)).tolist()
-        parts = rows.split([end - start for start, end in zip([0, *ends], ends, strict=False)])
+    def _times(self, held: Held, weight: torch.Tensor) -> torch.Tensor:
+        """(G, h) of each client's rows times its weights (K, d, h), zero where there is no row."""
         weight = weight.contiguous()  # oneDNN takes minutes for columns cut out of wider rows
-        return torch.cat([product(x, w) for x, w in zip(parts, weight.unbind(0), strict=True)])
-
-    def _at(self, places: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return rows.new_zeros(len(self.generated), rows.shape[1]).index_copy(0, places, rows)
+        parts = zip(held.rows.split(held.sizes), weight.unbind(0), strict=True)
+        found = torch.cat([product(x, w) for x, w in parts])
+        return found.new_zeros(len(self.generated), found.shape[1]).index_copy(0, held.places, found)
 
 
 class Mending:

@@ -119,10 +119,8 @@ def linear_map(n_in: int, n_out: int, source: torch.Generator, start: str) -> tu
     if start == "glorot":
         return glorot(n_in, n_out, source), torch.zeros(n_out)
     bound = n_in**-0.5
-    weight, bias = (
-        torch.empty(*shape).uniform_(-bound, bound, generator=source) for shape in ((n_in, n_out), (n_out,))
-    )
-    return weight, bias
+    weight = torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
+    return weight, torch.empty(n_out).uniform_(-bound, bound, generator=source)
 
 
 def product(h: torch.Tensor | Features, weight: torch.Tensor, batch: LabelledRows) -> torch.Tensor:
