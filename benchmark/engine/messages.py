@@ -119,8 +119,9 @@ def tree_bytes(tree: Tree, clients: int) -> list[int]:
     """Bytes that each of the K clients of a cohort sends or gets. ValueError when a leaf lacks one value a client."""
     totals = [0] * clients
     for leaf in leaves(tree):
-        if len(leaf) != clients:
-            raise ValueError(f"a message holds one value for each of {clients} clients, this one holds {len(leaf)}")
+        held = leaf.shape[0] if isinstance(leaf, torch.Tensor) else len(leaf)  # a tensor's `len` takes its time
+        if held != clients:
+            raise ValueError(f"a message holds one value for each of {clients} clients, this one holds {held}")
         if isinstance(leaf, torch.Tensor):
             size = leaf.numel() // clients * leaf.element_size()
             totals = [total + size for total in totals]

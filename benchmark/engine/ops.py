@@ -220,7 +220,7 @@ class _Propagate(Function):
 def propagate(matrix: SparseMatrix, rows: torch.Tensor, bias: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
     """`segment_add(matrix @ rows, bias, sizes)` in one node of the graph of gradients."""
     if is_shared(bias) and not bias.requires_grad:
-        return matrix @ rows + bias[0]
+        return (matrix @ rows).add_(bias[0])
     return _apply(_Propagate, rows, bias, matrix, sizes)
 
 

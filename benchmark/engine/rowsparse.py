@@ -18,7 +18,7 @@ from torch.autograd import Function
 
 from . import lazy
 from .kernelsets import kernels
-from .lazy import Parts, in_parts, parts_of
+from .lazy import Parts, in_parts, parts_of, version
 from .ops import SparseMatrix, csr_product
 
 WORTH = 0.9  # compact weights take more than this share of the whole ones: not worth it
@@ -38,6 +38,8 @@ class Touched:
         self.entry: np.ndarray = (np.cumsum(held) - 1)[entry].astype(np.int32)  # where each stored entry's row lies
         self.pairs = torch.from_numpy(pairs)
         self.client, self.column = self.pairs // self.width, self.pairs % self.width
+        self._ordered: tuple[torch.Tensor, int, Any] | None = None  # what `in_order` last made, of which weights
+        self._zero: torch.Tensor | None = None  # what `untouched` last gave
 
     @property
     def worthwhile(self) -> bool:
@@ -66,9 +68,20 @@ class Touched:
         return ends.int(), place.view(self.clients, self.width).T.flatten().int()
 
     def in_order(self, weights: torch.Tensor) -> Any:
-        """CSR (d, R + d) with each client's weight where its copy of a row is stored."""
-        ends, place = self._by_client
-        return kernels().csr(ends, place, weights.repeat(self.width), (self.width, len(self.pairs) + self.width))
+        """CSR (d, R + d) with each client's weight where its copy of a row is stored. Made anew for other weights than
+        last time: `Server.weights` are the same tensor while the same clients take part."""
+        if self._ordered is None or self._ordered[0] is not weights or self._ordered[1] != version(weights):
+            ends, place = self._by_client
+            shape = (self.width, len(self.pairs) + self.width)
+            matrix = kernels().csr(ends, place, weights.repeat(self.width), shape)
+            self._ordered = weights, version(weights), matrix
+        return self._ordered[2]
+
+    def untouched(self, rows: torch.Tensor) -> torch.Tensor:
+        """(d, h) zeros, to be read only: the gradient of the rows that nobody touches. rows: (R, h), of the others."""
+        if self._zero is None or self._zero.shape[1] != rows.shape[1]:
+            self._zero = rows.new_zeros(self.width, rows.shape[1])
+        return self._zero
 
     def shares(self, weights: torch.Tensor) -> tuple[Any, torch.Tensor]:
         """CSR (d, R) with each pair's client's weight, and (d,) the weight of the clients that do not touch a row."""
@@ -143,9 +156,8 @@ def stored(columns: Sequence[ByRows]) -> list[tuple[torch.Tensor, ...]]:
 
     The shared rows' gradient is zero.
     """
-    shared = [torch.zeros_like(columns[0].rows[:1]).expand(own.shape[1:]) if own.shared is None else own.shared
-              for own in columns]  # fmt: skip
-    return [tuple(own.rows for own in columns), tuple(value.contiguous() for value in shared)]
+    shared = [own.touched.untouched(own.rows) if own.shared is None else own.shared for own in columns]
+    return [tuple(own.rows for own in columns), tuple(shared)]
 
 
 def spread(start: torch.Tensor, touched: Touched) -> torch.Tensor:

@@ -62,7 +62,7 @@ def test_propagate_is_a_product_and_a_bias(alike: bool) -> None:
     torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), wanted))
 
 
-@pytest.mark.parametrize("width", [1, 3, 64])
+@pytest.mark.parametrize("width", [1, 3, 31, 32, 64, 127, 128])
 @pytest.mark.parametrize("ones", [True, False])
 def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> None:
     """Rows without an entry, a row that is full, more rows than columns; and its transpose."""

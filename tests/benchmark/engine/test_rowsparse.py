@@ -243,6 +243,35 @@ def test_sums_over_few_clients_look_at_nothing() -> None:
     assert rows_of(by_rows) is not None
 
 
+def test_sums_follow_their_weights() -> None:
+    """What is kept of one sum serves the next only if its weights are the same tensor, and as they were."""
+    by_rows, plain, _ = weights(5)
+    share, other = torch.rand(5), torch.rand(5)
+
+    def right(of: torch.Tensor) -> None:
+        expected = sum(float(w) * row for w, row in zip(of, plain, strict=True))
+        torch.testing.assert_close(average({"w": by_rows}, of)["w"], expected)
+
+    for given in (share, share, other, share):
+        right(given)
+    share[2] = 7.0
+    right(share)
+
+
+def test_the_server_weighs_who_takes_part(federation: Make) -> None:
+    """By training nodes where that is asked for; whatever anyone writes into the weights, the next to ask gets them."""
+    server = start(federation((13, 7, 10), without_train=(1,)), weighting="nodes").server
+    for participants, expected in (([0, 1, 2], [13, 0, 10]), ([0, 1, 2], [13, 0, 10]), ([1, 2], [0, 1]), ([1], [1])):
+        server.participants = participants
+        wanted = torch.tensor(expected, dtype=torch.float32) / sum(expected)
+        torch.testing.assert_close(server.weights, wanted)
+        assert server.weights is server.weights
+        server.weights.mul_(3)
+        torch.testing.assert_close(server.weights, wanted)
+    server.participants.append(2)  # the same list, with another client
+    torch.testing.assert_close(server.weights, torch.tensor([0.0, 1.0]))
+
+
 def test_uploads_of_many_clients_are_not_copied_to_be_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "LARGE", 0)
     merged = merge([{"model": weights(15)[0]}, {"model": weights(15)[1]}])
