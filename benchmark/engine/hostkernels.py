@@ -23,7 +23,7 @@ def csr(ends: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: 
     return torch.sparse_csr_tensor(ends, indices, values, size=shape)
 
 
-BAGGED = range(32, 128)  # columns for which sums of bags with weights are the faster ones, and MKL's to the last bit
+BAGGED = range(32, 128)  # columns for which sums of bags with weights are the faster ones; see docs/speed.md
 
 
 def csr_product(matrix: torch.Tensor, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
