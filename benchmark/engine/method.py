@@ -20,7 +20,7 @@ from .backbones import BACKBONES, Backbone, Params
 from .batch import Batch
 from .cohort import Cohort
 from .config import TrainConfig
-from .lazy import version, weighted_sum
+from .lazy import weighted_sum
 from .messages import Download, Leaf, Tree, transform
 from .network import Network, initial
 from .timing import section
@@ -47,19 +47,14 @@ class Server:
     round: int = 0  # 1-based, within the phase
     state: dict[str, Any] = field(default_factory=dict)
     domains: bool = False  # clients have features and classes of their own, and so the layers that meet these
-    _weighed: tuple[list[int], int, torch.Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
     def weights(self) -> torch.Tensor:
-        """(participants,) aggregation weights, summing to 1; equal ones where nobody has a weight.
-
-        The same tensor while the same clients take part and nobody writes into it.
-        """
-        if self._weighed is None or self._weighed[:2] != (self.participants, version(self._weighed[2])):
-            own = self.sizes[self.participants]
-            shares = own / own.sum() if own.sum() > 0 else torch.full((len(own),), 1 / len(own))
-            self._weighed = list(self.participants), version(shares), shares
-        return self._weighed[2]
+        """(participants,) aggregation weights, summing to 1; equal ones where nobody has a weight."""
+        everyone = self.participants == list(range(self.clients))  # spares a gather, which takes longer than the rest
+        own = self.sizes if everyone else self.sizes[self.participants]
+        total = own.sum()
+        return own / total if total > 0 else torch.full((len(own),), 1 / len(own))
 
     def initial_model(self, backbone: Backbone | None = None) -> Params:
         """The common initial parameters, without a client axis."""

@@ -18,7 +18,7 @@ from torch.autograd import Function
 
 from . import lazy
 from .kernelsets import kernels
-from .lazy import Parts, in_parts, parts_of, version
+from .lazy import Parts, in_parts, parts_of
 from .ops import SparseMatrix, csr_product
 
 WORTH = 0.9  # compact weights take more than this share of the whole ones: not worth it
@@ -38,7 +38,7 @@ class Touched:
         self.entry: np.ndarray = (np.cumsum(held) - 1)[entry].astype(np.int32)  # where each stored entry's row lies
         self.pairs = torch.from_numpy(pairs)
         self.client, self.column = self.pairs // self.width, self.pairs % self.width
-        self._ordered: tuple[torch.Tensor, int, Any] | None = None  # what `in_order` last made, of which weights
+        self._ordered: tuple[torch.Tensor, Any] | None = None  # the last weights of `in_order`, and what it made
         self._zero: torch.Tensor | None = None  # what `untouched` last gave
 
     @property
@@ -68,14 +68,13 @@ class Touched:
         return ends.int(), place.view(self.clients, self.width).T.flatten().int()
 
     def in_order(self, weights: torch.Tensor) -> Any:
-        """CSR (d, R + d) with each client's weight where its copy of a row is stored. Made anew for other weights than
-        last time: `Server.weights` are the same tensor while the same clients take part."""
-        if self._ordered is None or self._ordered[0] is not weights or self._ordered[1] != version(weights):
+        """CSR (d, R + d) with each client's weight where its copy of a row is stored. Most rounds' weights are those of
+        the round before, and so is the matrix."""
+        if self._ordered is None or not torch.equal(self._ordered[0], weights):
             ends, place = self._by_client
             shape = (self.width, len(self.pairs) + self.width)
-            matrix = kernels().csr(ends, place, weights.repeat(self.width), shape)
-            self._ordered = weights, version(weights), matrix
-        return self._ordered[2]
+            self._ordered = weights.clone(), kernels().csr(ends, place, weights.repeat(self.width), shape)
+        return self._ordered[1]
 
     def untouched(self, rows: torch.Tensor) -> torch.Tensor:
         """(d, h) zeros, to be read only: the gradient of the rows that nobody touches. rows: (R, h), of the others."""
