@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -11,12 +10,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from PIL import Image
 
+from ...report.figures.png import packed
 from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, short
 from .study import DEFAULT, Study
-
-PALETTE = 64  # colours of the PNG
 
 
 def picture(found: Sequence[Study]) -> bytes:
@@ -36,11 +33,7 @@ def picture(found: Sequence[Study]) -> bytes:
         left.set_xlabel("validation")
         right.set_xlabel("trials")
         legend_below(figure, [Line2D([], [], label=short(name), **look[name]) for name in methods])
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    small = io.BytesIO()
-    Image.open(buffer).convert("RGB").quantize(PALETTE).save(small, format="png", optimize=True)
-    return small.getvalue()
+        return packed(figure)
 
 
 def _spread(axes: Axes, found: Sequence[Study]) -> None:

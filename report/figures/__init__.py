@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import io
 import json
 import sys
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ..standings import Standings
 from . import (
@@ -35,10 +33,7 @@ from . import (
     style,
     tsne,
 )
-
-MOST = 150_000  # bytes of a figure: every version of it stays in the repository
-FEWER = (40, 32, 24, 16)  # colours of the palette of one that is larger
-COARSER = (120, 90, 60)  # dots an inch of one that is still too large
+from .png import packed
 
 
 @dataclass(frozen=True)
@@ -59,14 +54,7 @@ class Plot:
     def png(self, found: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
         with mpl.rc_context(style.RC):
-            figure = self.draw(found)
-            for dots in (style.RC["savefig.dpi"], *COARSER):
-                buffer = io.BytesIO()
-                figure.savefig(buffer, format="png", metadata={"Software": None}, dpi=dots)
-                picture = _within(style.small(buffer))
-                if len(picture) <= MOST:
-                    break
-        return picture
+            return packed(self.draw(found))
 
     def digest(self, found: dict[str, Any]) -> str:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of
@@ -106,18 +94,6 @@ def found_figures(standings: Standings) -> dict[Plot, dict[str, Any]]:
     wanted = [plot for plot in PLOTS if not (plot.contest and standings.board.is_sweep)]
     shown = {plot: plot.data(standings.plain if plot.panels else standings) for plot in wanted}
     return {plot: found for plot, found in shown.items() if found is not None}
-
-
-def _within(png: bytes) -> bytes:
-    """The same picture in at most MOST bytes: fewer colours, spread over those that it has, which keeps thin lines."""
-    for colours in FEWER:
-        if len(png) <= MOST:
-            break
-        picture, found = Image.open(io.BytesIO(png)), io.BytesIO()
-        palette = picture.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        palette.save(found, "PNG", optimize=True, dpi=picture.info["dpi"])
-        png = found.getvalue()
-    return png
 
 
 def _rounded(value: Any) -> Any:
