@@ -29,6 +29,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fedgkc-table2": "85ccaf482924950d",  # fedgkc, cora, seed 1
     "fedgkc-table5": "3b56ae731d24a149",  # fedgkc-kama, cora, seed 1
     "fedgl-table2": "c716ead5f5bcc0f7",  # fedgl-no-gpl, wiki, seed 2
+    "fedgl-table3": "8e77da2be22e6731",  # fedgl, cora, seed 0
     "fedgl-table4": "6867eaf828639b72",  # fedgl, cora, seed 0
     "fedgl-table5": "16193ce78530e2c4",  # fedgl, cora, seed 0
     "fedomd-table6": "ca44f35775ce4a8e",  # fedomd-cmd, cora, seed 0
