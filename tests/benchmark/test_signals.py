@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,15 @@ CODE = (
 STOPPED = "fglbench: stopped; the same command goes on from here\n"
 CELLS = 20
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Under nohup nothing hears that its terminal is closed, and neither would the runs that a test starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL) if os.name == "posix" else None
+    yield
+    if before is not None:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture
