@@ -18,7 +18,7 @@ class Reading(BaseModel):
 
     The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
     is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
-    for the methods that it concerns; rows of all other methods are the base's.
+    for the methods that it concerns, and `shared` for all; but for that, rows of the other methods are the base's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,6 +28,7 @@ class Reading(BaseModel):
     source: str = Field("", description="where the paper or its code says so, or whose choice it is")
     methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
     where: Filter = Field({}, description="what their rows have")
+    shared: Filter = Field({}, description="what the rows of all methods have, where `methods` names some")
     choose: dict[str, list[Any]] = Field(
         {}, description="parameters of the method, of whose values the best on validation is taken, a figure at a time"
     )
@@ -41,13 +42,16 @@ class Reading(BaseModel):
     def changes(self, base: Reading, method: str) -> bool:
         """Whether a method's figures under it may be others than under the base."""
         own = bool(self.where or self.choose) and self.concerns(method)
-        return self != base and (own or self.round != base.round)
+        return self != base and (own or bool(self.shared) or self.round != base.round)
 
-    def options(self) -> list[Filter]:
-        """What its rows may have: one filter, or one for each value that is to be chosen from."""
+    def options(self, method: str) -> list[Filter]:
+        """What a method's rows may have: one filter, or one for each value that is to be chosen from."""
+        if not self.concerns(method):
+            return [self.shared]
         values = product(*self.choose.values())
         picked: list[Filter] = [{"method_params": dict(zip(self.choose, own, strict=True))} for own in values]
-        return [merged(self.where, own) for own in picked] if self.choose else [self.where]
+        own = merged(self.shared, self.where)
+        return [merged(own, each) for each in picked] if self.choose else [own]
 
 
 def merged(*filters: Mapping[str, Any]) -> Filter:
@@ -64,11 +68,9 @@ def cells(readings: Iterable[Reading], reading: Reading, own: Filter) -> list[Fi
     """The rows of a figure, whose words mean `own`, under one of the readings: a filter for each option."""
     base, *others = readings
     method = str(own.get("method", ""))
-    concerned = [each for each in (base, *others) if each.concerns(method)]
-    absent = [_without(option) for each in concerned for option in each.options()]
-    given = merged(*absent, base.where if base in concerned else {}, own)
-    options = reading.options() if reading in others and reading in concerned else [{}]
-    return [merged(given, option) for option in options]
+    absent = [_without(option) for each in (base, *others) for option in each.options(method)]
+    given = merged(*absent, base.where if base.concerns(method) else {}, own)
+    return [merged(given, option) for option in (reading.options(method) if reading in others else [{}])]
 
 
 def _without(option: Filter) -> Filter:

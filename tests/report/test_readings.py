@@ -25,6 +25,7 @@ WEAK = Reading(id="weak", methods=["omd"], choose={"beta": [0.1, 1.0]})
 OTHER = Reading(id="other", where={"split": "fixed"})
 LAST = Reading(id="last", round="last")
 ALL = [BASE, SQUARED, WEAK, OTHER, LAST]
+BOTH = Reading(id="both", methods=["omd"], where={"method_params": {"norm": "squared"}}, shared={"split": "fixed"})
 
 
 def table(rows: list[Any], history: Any = lambda key: {}) -> SuiteRows:
@@ -44,6 +45,18 @@ def test_the_cells_of_a_reading() -> None:
     assert cells(ALL, OTHER, avg) == [{"method": "avg", "split": "fixed"}]
     assert [reading.changes(BASE, "omd") for reading in ALL] == [False, True, True, True, True]
     assert [reading.changes(BASE, "avg") for reading in ALL] == [False, False, False, True, True]
+
+
+def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
+    known = [*ALL, BOTH]
+    squared = {"method": "omd", "split": "fixed", "method_params": {"beta": 10.0, "norm": "squared"}}
+    assert cells(known, BOTH, {"method": "omd"}) == [squared]
+    assert cells(known, BOTH, {"method": "avg"}) == [{"method": "avg", "split": "fixed"}]
+    assert BOTH.changes(BASE, "omd") and BOTH.changes(BASE, "avg")
+    fine = Reading(id="fine", methods=["omd"], shared={"partition_params": {"delta": 1}})
+    for method in ("omd", "avg"):  # a parameter that it sets for all is absent from the base's rows of all
+        (base,) = cells([BASE, fine], BASE, {"method": method})
+        assert base["partition_params"] == {"delta": None}
 
 
 def test_the_later_of_two_filters_decides() -> None:

@@ -100,6 +100,7 @@ def test_cells_beside_the_table(made: SimpleNamespace, tmp_path: Path) -> None:
         place = {"suite": "fedomd-table4", "partition": "louvain", "split": "ratio", "clients": clients}
         given = {
             "dataset_params": '{"features":"raw"}',
+            "partition_params": '{"resolution":1.0}',
             "method_params": '{"beta":0.001}',
             "training": '{"patience":200}',
         }
