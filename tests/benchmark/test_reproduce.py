@@ -101,7 +101,9 @@ def test_protocols_hold_in_the_cells():
             assert (training.rounds, training.weight_decay) == (1000, 1e-4)
             assert training.patience in (200, None if cell.method.name == "fedomd" else 200)
             assert training.local_epochs == (5 if several else 1)
-            assert cell.partition.params["resolution"] == (20 if cell.dataset.name.startswith("amazon") else 1)
+            small = {100} if number == 4 else set()  # the reading of Table 4 in small communities
+            admitted = {20} if cell.dataset.name.startswith("amazon") else {1} | small
+            assert cell.partition.params["resolution"] in admitted
             assert cell.backbones[0].params["hidden"] == 64
     for number in (2, 3, 4, 5):
         for cell in cells(f"fedgkc-table{number}"):
