@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 import yaml
 from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
 
 from .registry import UserError
 
@@ -16,24 +18,13 @@ LARGEST = 100_000  # values, those of an alias counted wherever it stands
 DIGITS = 18  # of a whole number, which then has 64 bits
 
 
-if yaml.__with_libyaml__:
+class _Bounded(Composer, SafeConstructor):
+    """Plain data only; raises yaml.MarkedYAMLError for the rest, and before it costs anything."""
 
-    class _Base(Composer, yaml.CSafeLoader):
-        """Reads by libyaml, several times as fast; its nodes are composed in Python, where they can be counted."""
+    peek_event: Callable[[], Any]  # of the parser that a loader adds
 
-        def __init__(self, text: str) -> None:
-            yaml.CSafeLoader.__init__(self, text)
-            Composer.__init__(self)
-
-else:
-    _Base = yaml.SafeLoader  # type: ignore[assignment, misc]
-
-
-class _Loader(_Base):
-    """Plain data only, as SafeLoader; raises yaml.MarkedYAMLError for the rest, and before it costs anything."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
+    def __init__(self) -> None:
+        Composer.__init__(self)
         self.depth, self.sizes = 0, dict[int, int]()
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -77,8 +68,30 @@ class _Loader(_Base):
         raise yaml.MarkedYAMLError(problem=what, problem_mark=mark)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.whole_number)
-_Loader.add_constructor("tag:yaml.org,2002:str", _Loader.characters)
+class _Loader(_Bounded, yaml.SafeLoader):
+    """Reads by PyYAML itself."""
+
+    def __init__(self, text: str) -> None:
+        yaml.SafeLoader.__init__(self, text)
+        _Bounded.__init__(self)
+
+
+LOADERS: list[Any] = [_Loader]  # in the order in which they are asked
+if yaml.__with_libyaml__:
+
+    class _Fast(_Bounded, yaml.CSafeLoader):
+        """Reads by libyaml, several times as fast."""
+
+        def __init__(self, text: str) -> None:
+            yaml.CSafeLoader.__init__(self, text)
+            _Bounded.__init__(self)
+
+    LOADERS.insert(0, _Fast)
+
+for each in LOADERS:
+    each.add_constructor("tag:yaml.org,2002:int", _Bounded.whole_number)
+    each.add_constructor("tag:yaml.org,2002:str", _Bounded.characters)
+
 UNFIT = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError)  # a value for its tag
 
 
@@ -93,11 +106,11 @@ def parse(text: str, source: str) -> tuple[yaml.Node | None, Any]:
 
     UserError (source, line and what is wrong) for anything but one document of plain data within the bounds above.
     """
-    loader = None
+    for loader in LOADERS[:-1]:
+        with suppress(yaml.YAMLError, *UNFIT):  # the last says what is wrong: in the same words everywhere
+            return _read(loader, text)
     try:
-        loader = _Loader(text)
-        tree = loader.get_single_node()
-        values = None if tree is None else loader.construct_document(tree)
+        return _read(LOADERS[-1], text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{source}:{mark.line + 1}" if mark else source
@@ -105,7 +118,12 @@ def parse(text: str, source: str) -> tuple[yaml.Node | None, Any]:
         raise UserError(f"{place}: not valid YAML: {reason:.200}") from None
     except UNFIT as error:  # as a date that does not exist
         raise UserError(f"{source}: not valid YAML: a value is not of its type: {error!s:.200}") from None
+
+
+def _read(make: Any, text: str) -> tuple[yaml.Node | None, Any]:
+    loader = make(text)
+    try:
+        tree = loader.get_single_node()
+        return tree, None if tree is None else loader.construct_document(tree)
     finally:
-        if loader is not None:
-            loader.dispose()
-    return tree, values
+        loader.dispose()

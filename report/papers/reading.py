@@ -48,10 +48,10 @@ class Reading(BaseModel):
         """What a method's rows may have: one filter, or one for each value that is to be chosen from."""
         if not self.concerns(method):
             return [self.shared]
+        given = merged(self.shared, self.where)
         values = product(*self.choose.values())
         picked: list[Filter] = [{"method_params": dict(zip(self.choose, own, strict=True))} for own in values]
-        own = merged(self.shared, self.where)
-        return [merged(own, each) for each in picked] if self.choose else [own]
+        return [merged(given, own) for own in picked] if self.choose else [given]
 
 
 def merged(*filters: Mapping[str, Any]) -> Filter:

@@ -32,7 +32,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fedgl-table3": "8e77da2be22e6731",  # fedgl, cora, seed 0
     "fedgl-table4": "6867eaf828639b72",  # fedgl, cora, seed 0
     "fedgl-table5": "16193ce78530e2c4",  # fedgl, cora, seed 0
-    "fedgl-table6": "863a8d5727aa9ef1",  # fedgl, cora
+    "fedgl-table6": "863a8d5727aa9ef1",  # fedgl, cora, seed 0
     "fedomd-table6": "ca44f35775ce4a8e",  # fedomd-cmd, cora, seed 0
     "fedomd-table4": "275400a4cdce4417",  # fedomd, cora, seed 0
     "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
