@@ -69,7 +69,7 @@ def cells(readings: Iterable[Reading], reading: Reading, own: Filter) -> list[Fi
     base, *others = readings
     method = str(own.get("method", ""))
     absent = [_without(option) for each in (base, *others) for option in each.options(method)]
-    given = merged(*absent, base.where if base.concerns(method) else {}, own)
+    given = merged(*absent, base.options(method)[0], own)
     return [merged(given, option) for option in (reading.options(method) if reading in others else [{}])]
 
 

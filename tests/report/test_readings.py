@@ -58,6 +58,11 @@ def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
         (base,) = cells([BASE, fine], BASE, {"method": method})
         assert base["partition_params"] == {"delta": None}
 
+    every = Reading(id="every", methods=["omd"], where={"split": "ratio"}, shared={"partition": "louvain"})
+    for method, wanted in (("omd", {"split": "ratio", "partition": "louvain"}), ("avg", {"partition": "louvain"})):
+        assert cells([every, LAST], every, {"method": method}) == [{"method": method} | wanted]  # a base may ask of all
+        assert cells([every, LAST], LAST, {"method": method}) == [{"method": method} | wanted]
+
 
 def test_the_later_of_two_filters_decides() -> None:
     assert merged({"a": {"x": 1, "y": 2}, "b": "one"}, {"a": {"y": 3}, "b": "two"}) == {
