@@ -13,6 +13,7 @@ from . import (
     data,
     doctor,
     new,
+    pack,
     profile,
     report,
     reproduce,
@@ -45,7 +46,8 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify, doctor.doctor,
+    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify,
+    pack.pack, doctor.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(new.app, name="new")

@@ -19,12 +19,15 @@ from pydantic_core import from_json, to_json
 
 from ... import files
 from ...registry import UserError
-from .places import LOGS
+from .places import COLUMNS, LOGS
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from . import columnfile
+
 HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
+OWN = ".json.gz"  # of a file with one run's curves, behind its key
 GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
 # What Python may write in another way: powers of ten, numbers below 0.0001, escapes, the one that it alone makes.
 POWER, ODD = re.compile(rb"e[-0-9]"), (b"0.0000", b"\\", b"\x7f")
@@ -35,11 +38,16 @@ class SideFiles:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
+        self._columns: dict[str, tuple[int, Columns]] = {}  # by suite, with the time of its folder
 
     # -- places ------------------------------------------------------------------------------------------------------
 
     def history_file(self, suite: str, key: str) -> Path:
-        return self.root.joinpath(suite, "history", f"{key}.json.gz")
+        return self.root.joinpath(suite, "history", f"{key}{OWN}")
+
+    def columns_file(self, suite: str, stem: str) -> Path:
+        """The curves of many rows of a method, whose file of rows has this stem."""
+        return self.root / suite / COLUMNS / f"{stem}.npz"
 
     def embeddings_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "embeddings" / f"{key}.npz"
@@ -85,9 +93,37 @@ class SideFiles:
         return found
 
     def curves(self, suite: str, key: str) -> Curves:
-        """The file of `write_history` as it is. found: None where there is none. Raises as `history`."""
+        """What `write_history` stored as it is. found: None where there is nothing. Raises as `history`.
+
+        A run's own file goes before one of columns, in which an earlier run of the cell may stand."""
         path = self.history_file(suite, key)
-        return unpacked(path.read_bytes()) if path.exists() else Curves(None, b"", False, False)
+        if path.exists():
+            return unpacked(path.read_bytes())
+        columns = self.columns(suite)
+        if key in columns.holder:
+            return Curves(columns.files[columns.holder[key]].stored(key), b"", True, True)
+        for stem, reason in columns.damaged.items():
+            raise ValueError(f"{stem}.npz: {reason}")
+        return Curves(None, b"", False, False)
+
+    def loose(self, suite: str) -> set[str]:
+        """The keys of a suite's rows whose curves are in a file of their own."""
+        with suppress(OSError):
+            names = os.listdir(self.root / suite / "history")
+            return {name.removesuffix(OWN) for name in names if name.endswith(OWN)}
+        return set()
+
+    def columns(self, suite: str) -> Columns:
+        """The files of columns of a suite. They are kept until one of them changes."""
+        folder = self.root / suite / COLUMNS
+        try:
+            changed = folder.stat().st_mtime_ns
+        except OSError:
+            return Columns({}, {}, {})
+        known = self._columns.get(suite)
+        if known is None or known[0] != changed:
+            known = self._columns[suite] = changed, _columns(folder)
+        return known[1]
 
     def environment(self, digest: str) -> dict[str, Any] | None:
         """The machine and packages that a row refers to, or None when there is no sound description."""
@@ -110,6 +146,28 @@ class SideFiles:
                 raise ValueError(f"{path}: more than {EMBEDDINGS_BYTES >> 20} MiB unpacked")
         with np.load(path, allow_pickle=False) as stored:
             return dict(stored.items())
+
+
+class Columns(NamedTuple):
+    """The files of columns of a suite, by their stems. holder: which of them has a key. damaged: why others cannot be
+    read."""
+
+    files: dict[str, columnfile.Curves]
+    holder: dict[str, str]
+    damaged: dict[str, str]
+
+
+def _columns(folder: Path) -> Columns:
+    from . import columnfile
+
+    found = Columns({}, {}, {})
+    for path in sorted(folder.glob("*.npz")):
+        try:
+            own = found.files[path.stem] = columnfile.parse(path.read_bytes())
+            found.holder.update(dict.fromkeys(own.keys, path.stem))
+        except (OSError, ValueError) as error:
+            found.damaged[path.stem] = str(error)
+    return found
 
 
 class Curves(NamedTuple):

@@ -3,6 +3,7 @@
     results/<suite>/<method>.csv                the rows (schema.Row)
     results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
     results/<suite>/history/<key>.json.gz       per-round curves and per-client figures of a row
+    results/<suite>/curves/<method>.npz         the same of many rows, in columns (columnfile, packing)
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
@@ -96,7 +97,7 @@ class Store(SideFiles):
                 for path in self.files(suite):
                     if not os.access(path, os.W_OK):
                         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-                    with self._locked(path):
+                    with self.locked(path):
                         rowfile.repair(path)
 
     def append(self, row: Row) -> None:
@@ -105,7 +106,7 @@ class Store(SideFiles):
         self.check_there()
         with clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked(path):
+            with self.locked(path):
                 rowfile.append(path, row)
 
     def check_there(self, rows: Iterable[Row] = ()) -> None:
@@ -130,7 +131,8 @@ class Store(SideFiles):
         Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees an unlinked file
         lock.release()
 
-    def _locked(self, path: Path) -> FileLock:
+    def locked(self, path: Path) -> FileLock:
+        """The right to change a file of a suite, with a wait for it."""
         return self._lock(f"{safe_name(path.parent.name)}.{path.name}.lock")
 
     def _lock(self, name: str, *, blocking: bool = True) -> FileLock:

@@ -7,9 +7,17 @@ import re
 from .schema import Row
 
 LOCKS, LOGS = ".locks", ".logs"
+COLUMNS = "curves"  # of a suite: the folder of its files of columns
 NOT_SUITES = {"environments", "submissions"}
 APART = "tuning"  # below a results folder: one of its own, with the trials of studies
-RESERVED = NOT_SUITES | {"history", "embeddings", "tables", "figures", APART}  # no suite of a user's is called so
+RESERVED = NOT_SUITES | {
+    "history",
+    COLUMNS,
+    "embeddings",
+    "tables",
+    "figures",
+    APART,
+}  # no suite of a user's is called so
 NAME = r"[A-Za-z0-9_+][\w.+-]*"  # of a suite, which is a folder, and of a method, which is a file
 ROWS = rf"(?!({'|'.join(sorted(NOT_SUITES))})/){NAME}/{NAME}\.csv"
 

@@ -49,12 +49,16 @@ def line(row: Row) -> bytes:
 
 def record(values: Iterable[Any]) -> bytes:
     """A line of values: None is an empty field, and none holds a line break."""
+    found = _record(values := list(values))
+    if BREAKS.search(found, 0, len(found) - 1):
+        found = _record([BREAKS.sub(" ", value) if isinstance(value, str) else value for value in values])
+    return found.encode()
+
+
+def _record(values: list[Any]) -> str:
     buffer = io.StringIO()
-    texts = ["" if value is None else str(value) for value in values]
-    if BREAKS.search("".join(texts)):
-        texts = [BREAKS.sub(" ", text) for text in texts]
-    csv.writer(buffer, lineterminator="\n").writerow(texts)
-    return buffer.getvalue().encode()
+    csv.writer(buffer, lineterminator="\n").writerow(values)  # which writes None as nothing, others as `str` does
+    return buffer.getvalue()
 
 
 def _sound(line: bytes) -> list[str] | None:

@@ -41,6 +41,15 @@ def wrong(path: Path) -> str | None:
     return None
 
 
+def misplaced(path: Path) -> str | None:
+    """In what a file is no archive of members one after the other, with nothing besides."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return None if not archive.comment and _gapless(path, archive) else "holds bytes that are no array"
+    except (OSError, zipfile.BadZipFile) as error:
+        return f"{error!s:.120}"
+
+
 def _gapless(path: Path, archive: zipfile.ZipFile) -> bool:
     """Whether members stand one after the other from the first byte to the directory, without comments."""
     end = 0

@@ -29,8 +29,8 @@ import numpy as np
 from annotated_types import Le
 
 from ...metrics import METRICS, Metrics
+from ..store.columnfile import Stored
 from ..store.schema import Row
-from .curves import Stored
 
 DEVIATIONS, CAP, FLOOR, TOGETHER, CLIENTS, TRAFFIC = 2.5, 0.02, 0.01, 0.005, 0.05, 0.02
 SHARES = [name for name, info in Metrics.model_fields.items() if any(isinstance(each, Le) for each in info.metadata)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ import numpy as np
 from ...registry import UserError
 from ..store import Store
 from ..store.places import APART, safe_name
-from ..store.provenance import git_output
+from ..store.provenance import canonical, git_output
 from ..store.schema import Row
 from . import metadata
 from .inbox import Findings, Folder, Line, grouped, look, read, standing
@@ -27,6 +28,8 @@ THEIRS = {  # files of the maintainers, and how they come about
     "versions.csv": "with its proof",
     "FINDINGS.md": "by hand",
 }
+REMOVED, BASE = "removed", "side files stay: take the file of the base"
+CHANGED, ROWLESS = "changed, but its cell has no new row", "new, and no new row has it"
 NOISE = 0.005  # of a score, where a single seed tells nothing
 
 
@@ -107,15 +110,16 @@ def _side_files(
     """Side files of the base stay, curves of a cell with a new row excepted; what is the maintainers' is theirs."""
     before = look(base, str(base), Findings())
     here = {path for paths in folder.files.values() for path in paths}
-    for kind in ("curves", "environment", "metadata", "embeddings"):
+    _curves(folder, before, renewed, findings, maintainer=maintainer)
+    for kind in ("environment", "metadata", "embeddings"):
         for path in before.files.get(kind, ()):
             theirs = maintainer and kind == "metadata"
             own = (PurePosixPath(path).parts[0], PurePosixPath(path).name.split(".")[0])
             if path not in here:
-                findings.add(folder.place(path), "removed", "side files stay: take the file of the base")
+                findings.add(folder.place(path), REMOVED, BASE)
             elif own not in renewed and _content(folder.root / path) != _content(base / path):
-                what = "changed, but its cell has no new row" if kind in ("curves", "embeddings") else "changed"
-                findings.add(folder.place(path), what, "take the file of the base", warning=theirs)
+                what = CHANGED if kind == "embeddings" else "changed"
+                findings.add(folder.place(path), what, BASE, warning=theirs)
     for file, how in THEIRS.items():
         if _content(folder.root / file) != _content(base / file):
             fix = f"take the file of the base: the maintainers alone write it, {how}"
@@ -129,22 +133,54 @@ def _side_files(
         )
 
 
+def _curves(
+    folder: Folder, before: Folder, renewed: set[tuple[str, str]], findings: Findings, *, maintainer: bool
+) -> None:
+    """The curves of the base are here as they were, in whichever file; only the maintainers put them into columns."""
+    same = {
+        path for path in folder.files.get("columns", ()) if _content(folder.root / path) == _content(before.root / path)
+    }
+    for own, path in before.curves.items():
+        file = folder.curves.get(own)
+        if file is None:
+            findings.add(folder.place(path), REMOVED if path.endswith(".gz") else f"{own[1]} was removed", BASE)
+        elif (
+            own not in renewed
+            and not (file == path and file in same)
+            and _told(folder, file, own) != _told(before, path, own)
+        ):
+            findings.add(folder.place(file), CHANGED, BASE)
+    for path in sorted({*folder.files.get("columns", ()), *before.files.get("columns", ())} - same):
+        fix = "leave the curves of new rows as they are: the maintainers put them into columns, with `fglbench pack`"
+        findings.add(folder.place(path), "changed", fix, warning=maintainer)
+
+
+def _told(folder: Folder, file: str, own: tuple[str, str]) -> bytes:
+    """The curves of (suite, key) as text where they can be read, else the file's bytes."""
+    with suppress(OSError, EOFError, ValueError, zlib.error):
+        return canonical(folder.store.history(*own) or {}).encode()
+    return _content(folder.root / file)
+
+
 def _added(folder: Folder, base: Path, fresh: set[Line], findings: Findings, *, maintainer: bool) -> None:
     """What lies beside rows comes with rows: nobody adds to those that stand."""
-    before = look(base, str(base), Findings()).files
+    old = look(base, str(base), Findings())
     keys = {(line.row.suite, line.row.key) for line in fresh}
     machines = {line.row.environment for line in fresh}
     with suppress(UserError):  # a table of verdicts that is none is told of as such
         machines |= {verdict.environment for verdict in Store(folder.root).verdicts()}
     methods = {safe_name(line.row.method) for line in fresh}
+    for own in sorted(folder.curves.keys() - old.curves.keys() - keys):
+        if folder.curves[own].endswith(".npz"):
+            what = f"{own[1]} is {ROWLESS}"
+            findings.add(folder.place(folder.curves[own]), what, "remove the file", warning=maintainer)
     for kind in ("curves", "environment", "metadata", "embeddings"):
-        for file in sorted(set(folder.files.get(kind, ())) - set(before.get(kind, ()))):
+        for file in sorted(set(folder.files.get(kind, ())) - set(old.files.get(kind, ()))):
             path = PurePosixPath(file)
             name = path.name.split(".")[0]
             known = {"environment": name in machines, "metadata": path.stem in methods}
             if not known.get(kind, (path.parts[0], name) in keys):
-                what = "new, and no new row has it"
-                findings.add(folder.place(file), what, "remove the file", warning=maintainer)
+                findings.add(folder.place(file), ROWLESS, "remove the file", warning=maintainer)
 
 
 def _content(path: Path) -> bytes:

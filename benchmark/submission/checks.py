@@ -12,9 +12,10 @@ from ...registry import UserError
 from ..store import Store, versions
 from ..store.provenance import schema_at
 from ..store.schema import SCHEMA_VERSION, TRIAL
-from . import before as bases, cells, claims, copies, curves, federations as data, owners, rendered, sidefiles
+from . import before as bases, cells, claims, copies, federations as data, owners, rendered, sidefiles
 from .archive import unpack
 from .inbox import Findings, Folder, Line, grouped, look, read, standing
+from .sides import Side, read as read_sides
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ def validate(
     lines, results = read(folder, findings), Path("results") if folder.submission else root
     if not folder.files.get("rows"):
         findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
-    fresh, known, beside = set(lines), list[Line](), dict[Line, curves.Stored]()
+    fresh, known, beside = set(lines), list[Line](), dict[Line, Side]()
     if base is not None:
         with bases.opened(base, results) as before:
             known = bases.rows_of(before)
             if folder.submission:
-                beside = curves.of(Store(before), standing(known).values())
+                beside = read_sides(Store(before), standing(known).values()).found
             else:
                 fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)
                 bases.metadata_of_strangers(folder, fresh, findings, maintainer=maintainer)
@@ -78,7 +79,7 @@ def validate(
     _stale(lines, claimed, versions.read(results), findings)
     claims.check(_scores(folder, lines, findings), claimed, findings)
     data.check(lines, fresh, claimed, known, findings)
-    copies.check(beside | sidefiles.check(folder, lines, fresh, findings), fresh, claimed, findings)
+    copies.check(beside | sidefiles.check(folder, lines, fresh, findings).found, fresh, claimed, findings)
     rendered.check(folder, lines, findings)
     copies.figures(lines, claimed, findings)
     for line, what in copies.mixed(lines, claimed):

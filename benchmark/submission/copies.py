@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import coincidence
-from .curves import Stored
 from .inbox import Findings, Line, grouped
+from .sides import Side
 
 TELLING = 10  # different values of a curve, from which on two runs do not have it by chance
 FIX = "run the cell again: two runs never have the same"
@@ -16,15 +16,15 @@ VERIFY = "`fglbench verify` tells whether it was run"
 CURVES = "the curves"
 
 
-def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
+def check(sides: Mapping[Line, Side], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
     """Findings about fresh rows whose side files say what those of another cell say.
 
     A cell may stand in several suites; and two settings that come to the same may, in different suites. Of curves that
     are the same for a reason that is known it is a warning, about claimed rows: they cannot show that a run took place.
     """
     first: dict[Hashable, Line] = {}
-    for line in sorted(stored, key=lambda line: line in fresh):  # those that stand come first
-        for what, course in _courses(line, stored[line]["history"]):
+    for line in sorted(sides, key=lambda line: line in fresh):  # those that stand come first
+        for what, course in _courses(line, sides[line]):
             other = first.setdefault(course, line)
             if other.row.key == line.row.key or line not in fresh:
                 continue
@@ -34,7 +34,7 @@ def check(stored: Mapping[Line, Stored], fresh: set[Line], claimed: set[Line], f
                 told = f"has {what} of {row.method} on {row.dataset}, seed {row.seed}"
                 told += f", as it may where {known}" if known else ""
                 findings.add(line.place, told, VERIFY if known else FIX, warning=bool(known))
-    _label_counts(stored, fresh, findings)
+    _label_counts(sides, fresh, findings)
 
 
 def _reason(line: Line, other: Line) -> str:
@@ -45,25 +45,26 @@ def _reason(line: Line, other: Line) -> str:
     return coincidence.reason(line.cell, other.cell, single) if line.cell and other.cell else ""
 
 
-def _courses(line: Line, history: dict[str, list[Any]]) -> Iterator[tuple[str, Hashable]]:
+def _courses(line: Line, side: Side) -> Iterator[tuple[str, Hashable]]:
     """What no two runs have in common, in words and as values."""
-    row = line.row
-    if row.status == "ok" and len(history["seconds"]) > 1:
-        yield "to the digit the times", ("seconds", *history["seconds"])
-        course = tuple(zip(history["val"], history["score"], strict=True))
-        if len(set(course)) >= TELLING:
-            yield CURVES, (row.suite, row.dataset, course)
+    row, seconds = line.row, side.values("history.seconds")
+    if row.status == "ok" and len(seconds) > 1:
+        yield "to the digit the times", ("seconds", seconds.tobytes())
+        val, score = side.values("history.val"), side.values("history.score")
+        if len(set(zip(val.tolist(), score.tolist(), strict=True))) >= TELLING:
+            yield CURVES, (row.suite, row.dataset, val.tobytes(), score.tobytes())
 
 
-def _label_counts(stored: Mapping[Line, Stored], fresh: set[Line], findings: Findings) -> None:
+def _label_counts(sides: Mapping[Line, Side], fresh: set[Line], findings: Findings) -> None:
     """Clients of one partition hold the same labels, whoever trains on them."""
-    alike: dict[str, list[tuple[Line, Any]]] = defaultdict(list)
-    for line, own in stored.items():
-        if own.get("label_counts") and line.row.partition_hash:
-            alike[line.row.partition_hash].append((line, own["label_counts"]))
+    alike: dict[str, list[tuple[Line, Hashable]]] = defaultdict(list)
+    for line, side in sides.items():
+        held = side.counts
+        if held.size and line.row.partition_hash:
+            alike[line.row.partition_hash].append((line, (held.shape, held.tobytes())))
     for rows in alike.values():
         standing = [counts for line, counts in rows if line not in fresh] or [counts for _, counts in rows]
-        usual = max(standing, key=standing.count) if len(rows) > 1 else standing[0]
+        (usual, _), *_ = Counter(standing).most_common(1)
         for line, counts in rows:
             if counts != usual:
                 findings.add(

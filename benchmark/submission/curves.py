@@ -1,143 +1,133 @@
-"""A row against its side file: what its curves and its clients' figures say must be what the row says.
+"""Rows against their side files: what curves and clients' figures say must be what the row says.
 
-Nothing here trains: it is arithmetic on what a run stored. Every rule holds of every run that the engine makes, so that
-a figure that was changed alone does not fit the others.
+Nothing here trains: it is arithmetic on what runs stored, of many rows at a time. Every rule holds of every run that
+the engine makes, so that a figure that was changed alone does not fit the others.
 """
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...metrics import METRICS
 from ...registry import UserError
-from ..store import Store
-from ..store.attachments import Curves
+from ..store.columnfile import COUNTS, Column, Curves
 from ..store.schema import Row
-from ..suites.cell import Cell
 from .inbox import Line
-from .kin import Kin
 from .limits import LARGE
 
-PARTS = {"history", "per_client", "label_counts"}
-NAMES = {*(rule.curve for rule in METRICS.values() if rule.curve), "round", "seconds", "val_loss", "train_loss"}
 ROUNDING = 1e-6  # of float32, in a mean over clients
 NEAR = 1e-7  # of float32, in a share
-Stored = dict[str, Any]
+CLIENTS = "per_client."
+Mask = NDArray[np.bool_]
+Told = Iterator[tuple[int, str]]  # (which of the rows, what is wrong with it)
 
 
-def read(store: Store, row: Row) -> tuple[Curves | None, str | None]:
-    """(side file of a row, what is wrong with its form); no side file where something is."""
-    try:
-        packed = store.curves(row.suite, row.key)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        return None, f"cannot be read: {str(error).splitlines()[0]:.120}"
-    wrong = _misshapen(packed.found, row)
-    return (None, wrong) if wrong else (packed, None)
+class Rows:
+    """Rows with their curves in one table, which have the form of curves. runs: (rows,) where each stands in it."""
+
+    def __init__(self, table: Curves, lines: list[Line], runs: NDArray[np.int64]) -> None:
+        self.table, self.lines, self.runs = table, lines, runs
+        self.rows: list[Row] = [line.row for line in lines]
+
+    def only(self, wanted: Callable[[Line], bool]) -> Rows:
+        """Those of which something is true."""
+        kept = [place for place, line in enumerate(self.lines) if wanted(line)]
+        return Rows(self.table, [self.lines[place] for place in kept], self.runs[kept])
+
+    def column(self, name: str) -> Column:
+        return self.table.columns[name]
+
+    def there(self, name: str) -> Mask:
+        """(rows,) which have a column."""
+        found = self.table.columns.get(name)
+        return found.there[self.runs] if found else np.zeros(len(self.runs), bool)
+
+    def where(self, name: str, odd: Mask) -> list[int]:
+        """The rows of which a value of the column is odd. odd: (all values of the table,)."""
+        return np.flatnonzero(self.column(name).any(odd)[self.runs]).tolist() if odd.any() else []
+
+    def sums(self, name: str, values: NDArray[Any]) -> NDArray[np.float64]:
+        """(rows,) the sum of each. values: (all values of the table,), one for each of the column."""
+        return self.column(name).reduced(np.add, values, 0.0)[self.runs]
+
+    def figures(self, name: str) -> NDArray[np.float64]:
+        """(rows,) what each says of itself; NaN for nothing."""
+        return np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
+
+    def at(self, name: str, rounds: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(rows,) the value of each at a round, counted from 1."""
+        column = self.column(name)
+        found: NDArray[np.float64] = column.values[column.bounds[self.runs] + rounds - 1].astype(np.float64)
+        return found
 
 
-def load(store: Store, row: Row) -> Stored | None:
-    """What the side file of a row holds; None where something is wrong with its form."""
-    packed, _ = read(store, row)
-    return packed.found if packed else None
-
-
-def of(store: Store, lines: Iterable[Line]) -> dict[Line, Stored]:
-    """The side files of rows that have a sound one."""
-    loaded = ((line, load(store, line.row)) for line in lines if line.row.status == "ok")
-    return {line: found for line, found in loaded if found is not None}
-
-
-def _misshapen(found: Any, row: Row) -> str | None:
-    """In what a side file has not the form of curves with one value for each of a row's rounds."""
-    history = found.get("history") if isinstance(found, dict) else None
-    if not isinstance(history, dict) or not set(found) <= PARTS:
-        return f"is not made of {', '.join(sorted(PARTS))}"
-    if not all(map(_numbers, found.values())):
-        return "holds something else than lists of numbers"
-    curves = [*dict.fromkeys(rule.curve for name, rule in METRICS.items() if rule.curve and row.has(name)), "seconds"]
-    if strange := sorted(set(history) - NAMES):
-        return f"has a curve that no run has: {strange[0]!r:.40}"
-    if not set(curves) <= set(history) or {len(column) for column in history.values()} != {row.rounds}:
-        return f"has not one value of {', '.join(curves)} for each of {row.rounds} rounds"
-    return None
-
-
-def _numbers(part: Any) -> bool:
-    """Whether a part of a side file is lists of numbers, with names or without."""
-    lists = list(part.values()) if isinstance(part, dict) else part
-    if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
-        return False
-    return _bounded(list(chain.from_iterable(lists)))
-
-
-def _bounded(values: list[Any]) -> bool:
-    """Whether all are None or numbers (no bool, no NaN) of a sane size. They are millions: the loops are C's."""
-    kinds = set(map(type, values))
-    if not kinds <= {int, float, type(None)}:
-        return False
-    numbers = _known(values) if type(None) in kinds else values
-    with suppress(OverflowError):  # of a whole number beyond all floats
-        if sum(map(abs, numbers)) < LARGE:  # so is each, and none is a NaN: one pass over most
-            return True
-    within = -LARGE < min(numbers, default=0) <= max(numbers, default=0) < LARGE
-    return within and math.isfinite(sum(numbers))  # otherwise a NaN, which may hide what is least and greatest
-
-
-def _known(values: list[Any]) -> list[Any]:
-    return [value for value in values if value is not None]
-
-
-def disagreeing(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
+def disagreeing(rows: Rows) -> Told:
     """Where the figures of a row are not those of its curves."""
+    last, best = (
+        np.array([getattr(row, name) for row in rows.rows], dtype=np.int64) for name in ("rounds", "best_round")
+    )
     for name, rule in METRICS.items():
-        if rule.curve and row.has(name):
-            here = history[rule.curve][-1 if rule.at == "last" else (row.best_round or 0) - 1]
-            there = getattr(row, name)
-            if here != there:
-                yield f"{name} is {there!r} in the row and {here!r} in its curves"
+        if not rule.curve:
+            continue
+        own = [place for place, row in enumerate(rows.rows) if row.has(name)]
+        if not own:
+            continue
+        part = Rows(rows.table, [rows.lines[place] for place in own], rows.runs[own])
+        at = (last if rule.at == "last" else best)[own]
+        here, there = part.at(f"history.{rule.curve}", at), part.figures(name)
+        for place in np.flatnonzero((here != there) & ~(np.isnan(here) & np.isnan(there))):
+            value = part.column(f"history.{rule.curve}").of(int(part.runs[place]))[at[place] - 1]
+            yield own[place], f"{name} is {getattr(part.rows[place], name)!r} in the row and {value!r} in its curves"
 
 
-def impossible(stored: Stored, row: Row, kin: Kin) -> Iterator[str]:
-    """What no run of the row's cell can have left behind. ValueError where its columns name none."""
-    history = stored["history"]
-    yield from _courses(history, row)
-    yield from _rounds(history, row, kin)
-    yield from _clients(stored, row, kin.cell)
+def impossible(rows: Rows) -> Told:
+    """What no run of the row's cell can have left behind. Every line names a cell."""
+    yield from _courses(rows)
+    for place, line in enumerate(rows.lines):
+        yield from ((place, what) for what in _rounds(rows, place, line))
+    yield from _clients(rows)
+    yield from _labels(rows)
 
 
-def _courses(history: dict[str, list[Any]], row: Row) -> Iterator[str]:
+def _courses(rows: Rows) -> Told:
     """Counts count up, shares are shares, and the time of the last round is the row's."""
-    if history["round"] != list(range(1, len(history["round"]) + 1)):
-        yield "rounds are not counted 1, 2, 3, ..."
+    rounds = rows.column("history.round")
+    for place in rows.where("history.round", rounds.values != rounds.numbers):
+        yield place, "rounds are not counted 1, 2, 3, ..."
     for name in ("upload_bytes", "download_bytes", "seconds"):
-        if None in history[name] or sorted(history[name]) != history[name] or history[name][0] < 0:
-            yield f"{name} goes down from one round to the next"
+        column = rows.column(f"history.{name}")
+        before = np.concatenate([np.zeros(1), column.values[:-1]])
+        before[column.numbers == 1] = 0
+        for place in rows.where(f"history.{name}", ~(column.values >= before)):
+            yield place, f"{name} goes down from one round to the next"
     for name in ("score", "val"):
-        if not _shares(history[name]):
-            yield f"{name} leaves [0, 1]"
-    end = history["seconds"][-1]
-    if end is not None and row.train_seconds and not math.isclose(end, row.train_seconds, rel_tol=1e-6):
-        yield f"train_seconds is {row.train_seconds:g} in the row and {end:g} in its curves"
+        for place in rows.where(f"history.{name}", _no_share(rows.column(f"history.{name}").values)):
+            yield place, f"{name} leaves [0, 1]"
+    told = rows.figures("train_seconds")
+    end = rows.at("history.seconds", np.array([row.rounds for row in rows.rows], dtype=np.int64))
+    apart = np.abs(end - told) > 1e-6 * np.maximum(np.abs(end), np.abs(told))
+    for place in np.flatnonzero(apart & (told != 0)).tolist():
+        yield place, f"train_seconds is {told[place]:g} in the row and {end[place]:g} in its curves"
 
 
-def _shares(values: list[Any]) -> bool:
-    """Whether all that are known are in [0, 1]; of a side file that is `_bounded`."""
-    known = _known(values) if None in values else values
-    return not known or 0 <= min(known) <= max(known) <= 1
+def _no_share(values: NDArray[Any]) -> Mask:
+    odd: Mask = (values < 0) | (values > 1)
+    return odd
 
 
-def _rounds(history: dict[str, list[Any]], row: Row, kin: Kin) -> Iterator[str]:
+def _rounds(rows: Rows, place: int, line: Line) -> Iterator[str]:
     """The best round is that of the rule; only patience ends a run early."""
-    training, rounds, best = kin.cell.training, row.rounds or 0, row.best_round or 0
+    row, kin = line.row, line.kin
+    training, count, best = kin.cell.training, row.rounds or 0, row.best_round or 0
     with suppress(UserError):
         training = kin.effective
-    found = best_round(history, training.select_by)
+    found = _best_round(rows, place, training.select_by)
     if found is None:
         yield f"there is no curve of {training.select_by}, by which the best round is chosen"
     elif found != best:
@@ -145,75 +135,108 @@ def _rounds(history: dict[str, list[Any]], row: Row, kin: Kin) -> Iterator[str]:
     full = kin.scheduled
     if full is None:
         return
-    if training.patience is None and rounds != full:
-        yield f"{rounds} rounds; the training has {full}"
-    elif training.patience is not None and rounds > full:
-        yield f"{rounds} rounds; the training has at most {full}"
-    elif training.patience is not None and rounds < full and rounds - best != training.patience:
-        yield f"ended after {rounds} rounds, {rounds - best} without a better one; patience is {training.patience}"
+    if training.patience is None and count != full:
+        yield f"{count} rounds; the training has {full}"
+    elif training.patience is not None and count > full:
+        yield f"{count} rounds; the training has at most {full}"
+    elif training.patience is not None and count < full and count - best != training.patience:
+        yield f"ended after {count - best} rounds without a better one; patience is {training.patience}"
 
 
-def best_round(history: dict[str, list[Any]], select_by: str) -> int | None:
+def _best_round(rows: Rows, place: int, select_by: str) -> int | None:
     """The first of the best rounds by the rule, 1-based; a round without a value counts by its number."""
     if select_by == "last":
-        return len(history["round"])
-    if select_by == "val_loss" and "val_loss" not in history:
+        return rows.rows[place].rounds
+    name = f"history.{select_by.removesuffix('_accuracy')}"
+    column, run = rows.table.columns.get(name), int(rows.runs[place])
+    if column is None or not column.there[run]:
         return None
-    curve = history["val"] if select_by == "val_accuracy" else history["val_loss"]
-    sign = 1 if select_by == "val_accuracy" else -1
-    if None in curve:
-        curve = [sign * number if value is None else value for number, value in enumerate(curve, start=1)]
-    return curve.index(max(curve) if sign > 0 else min(curve)) + 1
+    curve = column.part(run)
+    if select_by == "val_loss":
+        curve = -curve
+    if column.gaps:
+        curve = np.where(np.isnan(curve), np.arange(1.0, len(curve) + 1), curve)
+    return int(curve.argmax()) + 1
 
 
-def _clients(stored: Stored, row: Row, cell: Cell) -> Iterator[str]:
+def _clients(rows: Rows) -> Told:
     """Figures of the row are the means of its clients'."""
-    clients = stored.get("per_client")
-    if not isinstance(clients, dict) or not {"score", "val"} <= set(clients):
-        yield "has no figures of the clients (per_client)"
-        return
-    local = cell.training.score_on == "local"
-    for name, values in clients.items():
-        if name not in row.__class__.model_fields:
-            yield f"has figures of the clients that are none of the row's: {name!r:.40}"
+    without = np.flatnonzero(~(rows.there("per_client.score") & rows.there("per_client.val")))
+    for place in without.tolist():
+        yield place, "has no figures of the clients (per_client)"
+    with_them = np.setdiff1d(np.arange(len(rows.rows)), without)
+    kept = Rows(rows.table, [rows.lines[place] for place in with_them], rows.runs[with_them])
+    for rule in (_means, _matrix, _bounds, _fractions):
+        yield from ((int(with_them[place]), what) for place, what in rule(kept))
+
+
+def _means(rows: Rows) -> Told:
+    for column in (name for name in rows.table.columns if name.startswith(CLIENTS)):
+        name, own = column.removeprefix(CLIENTS), np.flatnonzero(rows.there(column)).tolist()
+        if name not in Row.model_fields:
+            for place in own:
+                yield place, f"has figures of the clients that are none of the row's: {name!r:.40}"
             continue
-        one = not local and not name.endswith("_on_local")
-        if len(values) != row.clients and not (one and len(values) == 1):
-            yield f"{name} of {len(values)} clients; there are {row.clients}"
-        known = _known(values)
-        mean, told = sum(known) / len(known) if known else None, getattr(row, name)
-        if not _shares(known):
-            yield f"{name} of a client leaves [0, 1]"
-        elif (mean is None) != (told is None) or (mean is not None and abs(mean - told) > ROUNDING):
-            yield f"{name} is {told} in the row; the mean of its clients is {mean}"
+        values, lengths = rows.column(column).values, rows.column(column).lengths[rows.runs]
+        sums, known = rows.sums(column, np.nan_to_num(values)), rows.sums(column, (~np.isnan(values)).astype(float))
+        odd = set(rows.where(column, _no_share(values)))
+        for place in own:
+            line = rows.lines[place]
+            local = line.kin.cell.training.score_on == "local"
+            if lengths[place] != line.row.clients and (local or name.endswith("_on_local") or lengths[place] != 1):
+                yield place, f"{name} of {lengths[place]} clients; there are {line.row.clients}"
+            mean, told = float(sums[place] / known[place]) if known[place] else None, getattr(line.row, name)
+            if place in odd:
+                yield place, f"{name} of a client leaves [0, 1]"
+            elif (mean is None) != (told is None) or (mean is not None and abs(mean - told) > ROUNDING):
+                yield place, f"{name} is {told} in the row; the mean of its clients is {mean}"
+
+
+def _matrix(rows: Rows) -> Told:
+    """What is in the row's matrix is known of each client, and the other way round."""
     for name in ("global_on_local", "personal_on_local"):
-        if "label_counts" in stored and row.task == "node" and (name in clients) != (getattr(row, name) is not None):
-            yield f"{name} is in the row or of its clients, but not in both"
-    if "accuracy" in row.score_metric:
-        yield from _bounds(clients, row)
-        yield from _fractions(stored, row) if local else ()
-    yield from _labels(stored, row)
+        told = rows.there(CLIENTS + name) != ~np.isnan(rows.figures(name))
+        for place in np.flatnonzero(told & rows.there(COUNTS)).tolist():
+            if rows.rows[place].task == "node":
+                yield place, f"{name} is in the row or of its clients, but not in both"
 
 
-def _bounds(clients: dict[str, list[float | None]], row: Row) -> Iterator[str]:
+def _bounds(rows: Rows) -> Told:
     """What the clients' scores leave to the weighted mean, and to macro-F1: 1 is right everywhere, 0 nowhere."""
-    scores = _known(clients["score"])
-    if not scores:
+    name = "per_client.score"
+    if name not in rows.table.columns:
         return
-    if row.score_weighted is not None and not min(scores) - ROUNDING <= row.score_weighted <= max(scores) + ROUNDING:
-        yield f"score_weighted is {row.score_weighted}, beyond what any client has"
-    if row.macro_f1 is not None:
-        least, most = (sum(found) / len(scores) for found in ([s == 1 for s in scores], [s > 0 for s in scores]))
-        if not least - ROUNDING <= row.macro_f1 <= most + ROUNDING or (row.macro_f1 >= 1 > min(scores)):
-            yield f"macro_f1 is {row.macro_f1}; the clients' scores leave {least:.4f} to {most:.4f}, 1 if all are right"
+    values = rows.column(name).values
+    low, high = (rows.column(name).reduced(each, values, np.nan)[rows.runs] for each in (np.fmin, np.fmax))
+    known, right, some = (rows.sums(name, of.astype(float)) for of in (~np.isnan(values), values == 1, values > 0))
+    weighted, f1 = rows.figures("score_weighted"), rows.figures("macro_f1")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        least, most = right / known, some / known
+    off = ~((low - ROUNDING <= weighted) & (weighted <= high + ROUNDING)) & ~np.isnan(weighted)
+    unlike = (~((least - ROUNDING <= f1) & (f1 <= most + ROUNDING)) | ((f1 >= 1) & (low < 1))) & ~np.isnan(f1)
+    for place in np.flatnonzero((off | unlike) & (known > 0)).tolist():
+        row = rows.rows[place]
+        if "accuracy" not in row.score_metric:
+            continue
+        if off[place]:
+            yield place, f"score_weighted is {row.score_weighted}, beyond what any client has"
+        if unlike[place]:
+            span = f"{least[place]:.4f} to {most[place]:.4f}, 1 if all are right"
+            yield place, f"macro_f1 is {row.macro_f1}; the clients' scores leave {span}"
 
 
-def _fractions(stored: Stored, row: Row) -> Iterator[str]:
+def _fractions(rows: Rows) -> Told:
     """A client's accuracy is a number of its own nodes by another: right ones by tested ones."""
-    counts = map(sum, stored.get("label_counts") or ())
-    for held, score in zip(counts, stored["per_client"]["score"], strict=False):
-        if score is not None and row.task == "node" and not _fraction(score, held):
-            yield f"a client's score is {score!r}, which of {held} nodes no number is"
+    for place in np.flatnonzero(rows.there(COUNTS)).tolist():
+        line, run = rows.lines[place], int(rows.runs[place])
+        local = line.kin.cell.training.score_on == "local"
+        if not local or line.row.task != "node" or "accuracy" not in line.row.score_metric:
+            continue
+        counts = rows.table.counts(run)
+        scores = rows.column("per_client.score").of(run)
+        for held, score in zip(counts.sum(axis=1).tolist(), scores, strict=False):
+            if score is not None and not _fraction(score, held):
+                yield place, f"a client's score is {score!r}, which of {held} nodes no number is"
 
 
 @lru_cache(maxsize=100_000)  # of a client's few nodes most scores come again
@@ -228,13 +251,16 @@ def _fraction(score: float, held: int) -> bool:
     return any(abs(round(score * tested) / tested - score) <= NEAR for tested in range(1, max(held, 1) + 1))
 
 
-def _labels(stored: Stored, row: Row) -> Iterator[str]:
+def _labels(rows: Rows) -> Told:
     """Label counts are there, a list of counts for every client."""
-    counts = stored.get("label_counts")
-    if counts is None:
-        if row.schema_version > 1 or len(stored["per_client"]) > 2:  # the first rows had neither
-            yield "has no label_counts"
-    elif len(counts) != row.clients or len(set(map(len, counts))) != 1:
-        yield f"label_counts are not those of {row.clients} clients"
-    elif set(map(type, each := list(chain.from_iterable(counts)))) - {int} or min(each, default=0) < 0:
-        yield "label_counts are no counts"
+    several = sum(rows.there(name).astype(int) for name in rows.table.columns if name.startswith(CLIENTS))
+    there, few = rows.there(COUNTS), several <= 2 if isinstance(several, np.ndarray) else np.ones(len(rows.rows), bool)
+    for place in np.flatnonzero(~there).tolist():
+        if rows.rows[place].schema_version > 1 or not few[place]:  # the first rows had neither
+            yield place, "has no label_counts"
+    negative = set(rows.where(COUNTS, rows.column(COUNTS).values < 0)) if there.any() else set()
+    for place in np.flatnonzero(there).tolist():
+        if len(rows.table.counts(int(rows.runs[place]))) != rows.rows[place].clients:
+            yield place, f"label_counts are not those of {rows.rows[place].clients} clients"
+        elif place in negative:
+            yield place, "label_counts are no counts"

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from ...registry import UserError
-from ..store import made, rowfile
-from ..store.places import APART, LOCKS, LOGS, NAME, ROWS, place as place_of
+from ..store import Store, made, rowfile
+from ..store.places import APART, COLUMNS, LOCKS, LOGS, NAME, ROWS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import limits, metadata
@@ -29,6 +29,7 @@ KINDS: Kinds = {
 # What a results folder has besides, made by the report or kept by the maintainers, and where its metadata are.
 MORE: Kinds = {
     "metadata": (rf"{metadata.FOLDER}/{NAME}\.yaml", limits.METADATA_BYTES),
+    "columns": (rf"{NAME}/{COLUMNS}/{NAME}\.npz", limits.COLUMNS_BYTES),
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", limits.EMBEDDINGS_BYTES),
     "verified": (r"verified\.csv", limits.ROWS_BYTES),
     "versions": (r"versions\.csv", limits.ROWS_BYTES),
@@ -95,6 +96,23 @@ class Folder:
     def trials(self) -> bool:
         """Whether its rows are those of `fglbench tune`."""
         return holds_trials(self.root)
+
+    @cached_property
+    def store(self) -> Store:
+        """To read what lies in it."""
+        return Store(self.root)
+
+    @cached_property
+    def curves(self) -> dict[tuple[str, str], str]:
+        """Which file has the curves of (suite, key): a row's own goes before one of columns."""
+        paths = [PurePosixPath(file) for file in self.files.get("curves", ())]
+        own = {(path.parts[0], path.name.split(".")[0]): str(path) for path in paths}
+        suites = {PurePosixPath(file).parts[0] for file in self.files.get("columns", ())}
+        return {
+            (suite, key): f"{suite}/{COLUMNS}/{stem}.npz"
+            for suite in sorted(suites)
+            for key, stem in self.store.columns(suite).holder.items()
+        } | own
 
     def place(self, path: str, number: int | None = None) -> str:
         return f"{self.name}/{path}" + (f":{number}" if number is not None else "")

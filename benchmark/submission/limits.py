@@ -10,6 +10,7 @@ TOTAL_BYTES = 256 * MIB  # of a submission, unpacked
 ROWS_BYTES = 16 * MIB  # one CSV file
 ROWS = 20_000  # in one CSV file
 CURVES_BYTES = 2 * MIB  # one side file, packed; `store.attachments.HISTORY_BYTES` limits it unpacked
+COLUMNS_BYTES = 32 * MIB  # those of many rows; `store.columnfile.COLUMN_BYTES` limits them unpacked
 EMBEDDINGS_BYTES = 32 * MIB
 ENVIRONMENT_BYTES = 64 * 2**10
 METADATA_BYTES = 16 * 2**10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,10 +62,22 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
             files.write_atomically(path, rowfile.header())
         files.append(path, rowfile.line(row))
         if row.status == "ok":
-            _copy(store.history_file(row.suite, row.key), target.history_file(row.suite, row.key))
+            _curves(store, target, row)
     for digest in {row.environment for row in rows}:
         _copy(store.environment_file(digest), target.environment_file(digest))
     (folder / metadata.FILE).write_text(about.text(), encoding="utf-8")
+
+
+def _curves(source: Store, target: Store, row: Row) -> None:
+    """The curves of a row, as a file of their own wherever they stood. UserError where there are none."""
+    place = source.history_file(row.suite, row.key)
+    try:
+        found = source.history(row.suite, row.key)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UserError(f"{place} cannot be read ({error!s:.120}); run the cell again with --rerun all") from None
+    if found is None:
+        raise UserError(f"{place} is missing; run the cell again with --rerun all")
+    target.write_history(row.suite, row.key, found)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -110,7 +123,7 @@ def take_in(found: Validation, results: Path) -> int:
         _copy(folder.root / path, results / path)
     for row in new:
         if row.status == "ok":
-            _copy(source.history_file(row.suite, row.key), store.history_file(row.suite, row.key))
+            _curves(source, store, row)
         store.append(row)
     files.write_atomically(kept, about.text().encode())  # what it says, and not what else is in the file
     return len(new)

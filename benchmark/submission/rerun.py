@@ -20,7 +20,7 @@ from ..store.verified import Verified
 from ..suites.cell import Cell
 from .bars import Comparison, Run, compare, deviations, smaller, spreads, task, together, usual
 from .cells import problems as cell_problems
-from .curves import load
+from .sides import load
 
 
 @dataclass(frozen=True)

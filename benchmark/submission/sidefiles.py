@@ -3,45 +3,76 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from ...registry import UserError
 from ..store.attachments import environment_text
-from ..store.folder import Store
 from ..store.places import safe_name
 from ..store.provenance import canonical
 from . import arrays, curves, metadata
 from .inbox import Findings, Folder, Line, standing
+from .sides import Sides, read
 
 RERUN = "run the cell again; `fglbench submit` packs the curves"
+AGAIN = "take it from the base again; `fglbench pack` makes it"
 ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
 GPU = {"gpu", "gpu_memory_gib", "cuda", "driver"}  # where one computes
 COMPUTING = ("torch", "dgl", "numpy", "scipy")  # packages without which nothing runs
 TEXT = 200  # characters of a value
 
 
-def check(folder: Folder, lines: Sequence[Line], fresh: set[Line], findings: Findings) -> dict[Line, curves.Stored]:
+def check(folder: Folder, lines: Sequence[Line], fresh: set[Line], findings: Findings) -> Sides:
     """Findings about side files; the curves of each row whose file has their form."""
-    found: dict[Line, curves.Stored] = {}
-    counting = standing(lines)
-    rows = {f"{suite}/history/{key}.json.gz": line for (suite, key), line in counting.items()}
-    files = set(folder.files.get("curves", ()))
-    for file, line in rows.items():
-        if line.row.status == "ok" and file not in files:
-            findings.add(line.place, f"its curves ({file}) are missing", RERUN)
-    for file in sorted(files):
-        if file not in rows:
-            findings.add(folder.place(file), "curves of no row", "remove the file")
+    counting, files = standing(lines), folder.curves
+    for (suite, key), line in counting.items():
+        if line.row.status == "ok" and (suite, key) not in files:
+            findings.add(line.place, f"its curves ({suite}/history/{key}.json.gz) are missing", RERUN)
+    _columns(folder, counting, findings)
+    held = {counting[own]: file for own, file in sorted(files.items()) if own in counting}
+    sides = read(folder.store, held, strict=fresh)
+    told = _told(sides, fresh)
+    for own, file in sorted(files.items()):
+        place = folder.place(file)
+        if own not in counting:
+            findings.add(place, *_ownerless(own[1], file))
             continue
-        stored = _curves(folder, rows[file], file, fresh, findings)
-        if stored is not None:
-            found[rows[file]] = stored
+        line = counting[own]
+        about = f"{own[1]} " if file.endswith(".npz") else ""
+        if line in sides.wrong:
+            findings.add(place, about + sides.wrong[line], RERUN)
+        for what, warning in told.get(line, ()):
+            findings.add(place, about + what, RERUN, warning=warning)
     _embeddings(folder, counting, findings)
     _environments(folder, lines, findings)
     _metadata(folder, lines, findings)
-    return found
+    return sides
+
+
+def _ownerless(key: str, file: str) -> tuple[str, str]:
+    """What to say of curves that belong to no row."""
+    if file.endswith(".npz"):
+        return f"curves of no row: {key}", AGAIN
+    return "curves of no row", "remove the file"
+
+
+def _columns(folder: Folder, counting: dict[tuple[str, str], Line], findings: Findings) -> None:
+    """Files of columns are sound, and each holds the curves of its own method's rows, which no other has."""
+    for file in folder.files.get("columns", ()):
+        suite, stem = PurePosixPath(file).parts[0], PurePosixPath(file).stem
+        columns = folder.store.columns(suite)
+        wrong = arrays.misplaced(folder.root / file) or columns.damaged.get(stem)
+        if wrong or stem not in columns.files:
+            findings.add(folder.place(file), f"cannot be read: {wrong}", AGAIN)
+            continue
+        for key in columns.files[stem].keys:
+            line = counting.get((suite, key))
+            if columns.holder[key] != stem:
+                findings.add(folder.place(file), f"{key} stands in {columns.holder[key]}.npz too", AGAIN)
+            elif line and safe_name(line.row.method) != stem:
+                findings.add(folder.place(file), f"{key} is a row of {line.row.method!r}", AGAIN)
 
 
 def _embeddings(folder: Folder, counting: dict[tuple[str, str], Line], findings: Findings) -> None:
@@ -54,24 +85,19 @@ def _embeddings(folder: Folder, counting: dict[tuple[str, str], Line], findings:
             findings.add(folder.place(file), wrong, "run the cell again with --embeddings")
 
 
-def _curves(folder: Folder, line: Line, name: str, fresh: set[Line], findings: Findings) -> curves.Stored | None:
-    """Findings about the curves of a row; what they hold, where they have the form of curves."""
-    row, place = line.row, folder.place(name)
-    packed, wrong = curves.read(Store(folder.root), row)
-    if wrong:
-        findings.add(place, wrong, RERUN)
-    if packed is None:
-        return None
-    stored: curves.Stored = packed.found
-    if row.status != "ok" or not row.in_time:
-        return stored
-    if line in fresh and not packed.as_written:
-        findings.add(place, "is not as fglbench writes it", RERUN)
-    for what in curves.disagreeing(stored["history"], row):
-        findings.add(place, what, RERUN)
-    for what in curves.impossible(stored, row, line.kin) if line.cell else ():
-        findings.add(place, what, RERUN, warning=line not in fresh)
-    return stored
+def _told(sides: Sides, fresh: set[Line]) -> dict[Line, list[tuple[str, bool]]]:
+    """What is wrong with the curves of each row, and whether that is but a warning."""
+    told: dict[Line, list[tuple[str, bool]]] = defaultdict(list)
+    for table, lines, runs in sides.tables():
+        rows = curves.Rows(table, lines, runs).only(lambda line: line.row.status == "ok" and line.row.in_time)
+        for line in sides.changed.intersection(rows.lines):
+            told[line].append(("is not as fglbench writes it", False))
+        for place, what in curves.disagreeing(rows):
+            told[rows.lines[place]].append((what, False))
+        rows = rows.only(lambda line: line.cell is not None)
+        for place, what in curves.impossible(rows):
+            told[rows.lines[place]].append((what, rows.lines[place] not in fresh))
+    return told
 
 
 def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
@@ -83,7 +109,7 @@ def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> 
     for digest, file in files.items():
         if digest not in used and folder.submission:
             findings.add(folder.place(file), "environment of no row", "remove the file")
-        about = Store(folder.root).environment(digest)
+        about = folder.store.environment(digest)
         if about is not None and (folder.root / file).read_bytes() != environment_text(about):
             findings.add(folder.place(file), "is not as fglbench writes it", "add the file of the run")
         if not _short(about) or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:

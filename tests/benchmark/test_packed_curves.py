@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fglbench.benchmark.store import attachments
-from fglbench.benchmark.submission import curves
+from fglbench.benchmark.store.columnfile import Curves, arrays_of
+from fglbench.benchmark.store.schema import Row
+from fglbench.benchmark.submission import curves, sides
+from fglbench.benchmark.submission.inbox import Line
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 
@@ -74,18 +77,22 @@ def test_numbers_of_a_sane_size_are_told_one_by_one(values: list[object]) -> Non
     def sane(value: object) -> bool:
         return value is None or (type(value) in (int, float) and -curves.LARGE < value < curves.LARGE)  # type: ignore[operator]
 
-    assert curves._bounded(values) == all(map(sane, values))
+    assert sides._bounded(values) == all(map(sane, values))
     if all(map(sane, values)):
-        assert curves._shares(values) == all(value is None or 0 <= value <= 1 for value in values)  # type: ignore[operator]
+        shares = curves._no_share(np.array(values, dtype=np.float64))
+        assert shares.any() != all(value is None or 0 <= value <= 1 for value in values)  # type: ignore[operator]
 
 
 @given(st.lists(st.none() | st.floats(0, 3, width=16), min_size=1, max_size=9))
 def test_the_best_round_is_the_first_of_the_best(values: list[float | None]) -> None:
     history = {"round": [*range(1, len(values) + 1)], "val": values, "val_loss": values}
+    row = Row.model_construct(rounds=len(values))
+    table = Curves(arrays_of({"other": {"history": {"round": [1]}}, "own": {"history": history}}))
+    rows = curves.Rows(table, [Line("", 1, "", b"", row)], np.array([1]))
     for rule, sign in (("val_accuracy", 1), ("val_loss", -1)):
         worth = [number if value is None else sign * value for number, value in enumerate(values, 1)]
-        assert curves.best_round(history, rule) == 1 + min(i for i, own in enumerate(worth) if own == max(worth))
-    assert math.isclose(curves.best_round(history, "last") or 0, len(values))
+        assert curves._best_round(rows, 0, rule) == 1 + min(i for i, own in enumerate(worth) if own == max(worth))
+    assert curves._best_round(rows, 0, "last") == len(values)
 
 
 def test_a_cell_at_another_seed_is_that_cell() -> None:
@@ -112,4 +119,4 @@ def test_a_cell_at_another_seed_is_that_cell() -> None:
     ],
 )
 def test_numbers_are_bounded_one_by_one(values: list[float | None], sane: bool) -> None:
-    assert curves._bounded(values) is sane
+    assert sides._bounded(values) is sane

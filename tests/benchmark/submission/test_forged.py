@@ -17,9 +17,11 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.attachments import environment_text
+from fglbench.benchmark.store.columnfile import Curves, arrays_of
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import copies
 from fglbench.benchmark.submission.inbox import Findings, Line
+from fglbench.benchmark.submission.sides import Side
 from fglbench.metrics import METRICS
 
 ROWS = "tiny/fedprox.csv"
@@ -241,7 +243,8 @@ def line(row: Row) -> Line:
 
 def told(stored: dict[Line, dict[str, Any]], fresh: set[Line], claimed: set[Line]) -> list[str]:
     findings = Findings()
-    copies.check(stored, fresh, claimed, findings)
+    sides = {line: Side(Curves(arrays_of({line.row.key: own})), 0) for line, own in stored.items()}
+    copies.check(sides, fresh, claimed, findings)
     return [str(finding) for finding in findings.found]
 
 
