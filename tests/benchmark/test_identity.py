@@ -35,6 +35,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fedgl-table6": "863a8d5727aa9ef1",  # fedgl, cora, seed 0
     "fedomd-table6": "ca44f35775ce4a8e",  # fedomd-cmd, cora, seed 0
     "fedomd-table4": "275400a4cdce4417",  # fedomd, cora, seed 0
+    "fedomd-table7": "c88ba4de00aef41f",  # fedomd, amazon-photo, seed 0
     "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
     "gcfl-one-dataset": "a0dbe3de20fb415f",  # gcfl+, proteins, seed 1
     "graph": "1e9185ab2b298a27",  # gcfl, mutag, seed 1
