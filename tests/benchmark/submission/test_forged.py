@@ -157,6 +157,11 @@ FORGED: dict[str, tuple[Callable[[Path, SimpleNamespace], object], str]] = {
         curves(lambda c: c["label_counts"][0].__setitem__(0, -1)),
         "label_counts are no counts",
     ),
+    "label counts of nothing": (
+        curves(lambda c: c["label_counts"][0].__setitem__(0, None)),
+        "label_counts are no counts",
+    ),
+    "label counts of different classes": (curves(lambda c: c["label_counts"][1].append(1)), "are not those of 3 cl"),
     "another metric": (row(score_metric="accuracy, best model, test"), "score_metric 'accuracy, best model, test'"),
     "a metric of other data": (row(score_metric="accuracy, global model, whole graph"), "score_metric 'acc"),
     # rounds
