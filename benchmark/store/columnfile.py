@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-COLUMN_BYTES = 256 * 2**20  # of one file, unpacked
+COLUMN_BYTES = 64 * 2**20  # of one file, unpacked
 COUNTS, CLASSES = "label_counts", "classes"
 PARTS = ("history", "per_client")
 KINDS = {"keys": "U", "columns": "U", "lengths": "i", CLASSES: "i", COUNTS: "i"}  # and of a column: "i" or "f"
