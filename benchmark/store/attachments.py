@@ -152,7 +152,7 @@ class Columns(NamedTuple):
     """The files of columns of a suite, by their stems. holder: which of them has a key. damaged: why others cannot be
     read."""
 
-    files: dict[str, columnfile.Curves]
+    files: dict[str, columnfile.CurveTable]
     holder: dict[str, str]
     damaged: dict[str, str]
 

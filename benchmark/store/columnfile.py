@@ -29,7 +29,7 @@ ALWAYS = ("keys", "columns", "lengths", CLASSES)
 Stored = dict[str, Any]
 
 
-class Column(NamedTuple):
+class Ragged(NamedTuple):
     """One column of all runs. values: (all values,). bounds: (runs + 1,), where each run's begin. there: (runs,).
     gaps: whether some values do not exist."""
 
@@ -70,7 +70,7 @@ class Column(NamedTuple):
         return self.reduced(np.logical_or, odd, 0.0) > 0
 
 
-class Curves:
+class CurveTable:
     """What `SideFiles.write_history` was given of many runs, by their keys. ValueError where arrays are none of it."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -121,10 +121,10 @@ def _checked(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     return names
 
 
-def _column(arrays: Mapping[str, NDArray[Any]], name: str, place: int) -> Column:
+def _column(arrays: Mapping[str, NDArray[Any]], name: str, place: int) -> Ragged:
     lengths = arrays["lengths"][:, place].astype(np.int64)
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(lengths, 0))])
-    return Column(arrays[name], bounds, lengths >= 0, bool(np.isnan(arrays[name]).any()))
+    return Ragged(arrays[name], bounds, lengths >= 0, bool(np.isnan(arrays[name]).any()))
 
 
 def arrays_of(runs: Mapping[str, Stored]) -> dict[str, NDArray[Any]]:
@@ -166,14 +166,14 @@ def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def parse(content: bytes) -> Curves:
+def parse(content: bytes) -> CurveTable:
     """The runs of a file's content, of which nothing is ever executed. ValueError (one line) where it is damaged."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > COLUMN_BYTES:
                 raise ValueError(f"more than {COLUMN_BYTES >> 20} MiB unpacked")
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            return Curves(dict(stored.items()))
+            return CurveTable(dict(stored.items()))
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
     except (zipfile.BadZipFile, zlib.error) as error:

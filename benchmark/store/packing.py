@@ -10,7 +10,7 @@ from ... import files
 from ...registry import UserError
 from . import columnfile, rowfile
 from .attachments import clear_errors, unpacked
-from .columnfile import Curves, Stored
+from .columnfile import CurveTable, Stored
 from .folder import Store, latest
 from .provenance import canonical
 
@@ -83,7 +83,7 @@ def _fits(stored: Stored, kinds: dict[str, str]) -> bool:
     """Whether a run comes back from columns as it went in, beside others whose columns are of these kinds, to which it
     adds its own."""
     try:
-        made = Curves(columnfile.arrays_of({"": stored}))
+        made = CurveTable(columnfile.arrays_of({"": stored}))
         if canonical(made.stored("")) != canonical(stored):
             return False
     except (AttributeError, IndexError, TypeError, ValueError, OverflowError):  # it is no curves

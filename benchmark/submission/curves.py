@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...metrics import METRICS
 from ...registry import UserError
-from ..store.columnfile import COUNTS, Column, Curves
+from ..store.columnfile import COUNTS, CurveTable, Ragged
 from ..store.schema import Row
 from .inbox import Line
 from .limits import LARGE
@@ -28,19 +28,19 @@ Mask = NDArray[np.bool_]
 Told = Iterator[tuple[int, str]]  # (which of the rows, what is wrong with it)
 
 
-class Rows:
+class TabledRows:
     """Rows with their curves in one table, which have the form of curves. runs: (rows,) where each stands in it."""
 
-    def __init__(self, table: Curves, lines: list[Line], runs: NDArray[np.int64]) -> None:
+    def __init__(self, table: CurveTable, lines: list[Line], runs: NDArray[np.int64]) -> None:
         self.table, self.lines, self.runs = table, lines, runs
         self.rows: list[Row] = [line.row for line in lines]
 
-    def only(self, wanted: Callable[[Line], bool]) -> Rows:
+    def only(self, wanted: Callable[[Line], bool]) -> TabledRows:
         """Those of which something is true."""
         kept = [place for place, line in enumerate(self.lines) if wanted(line)]
-        return Rows(self.table, [self.lines[place] for place in kept], self.runs[kept])
+        return TabledRows(self.table, [self.lines[place] for place in kept], self.runs[kept])
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> Ragged:
         return self.table.columns[name]
 
     def there(self, name: str) -> Mask:
@@ -67,7 +67,7 @@ class Rows:
         return found
 
 
-def disagreeing(rows: Rows) -> Told:
+def disagreeing(rows: TabledRows) -> Told:
     """Where the figures of a row are not those of its curves."""
     last, best = (
         np.array([getattr(row, name) for row in rows.rows], dtype=np.int64) for name in ("rounds", "best_round")
@@ -78,7 +78,7 @@ def disagreeing(rows: Rows) -> Told:
         own = [place for place, row in enumerate(rows.rows) if row.has(name)]
         if not own:
             continue
-        part = Rows(rows.table, [rows.lines[place] for place in own], rows.runs[own])
+        part = TabledRows(rows.table, [rows.lines[place] for place in own], rows.runs[own])
         at = (last if rule.at == "last" else best)[own]
         here, there = part.at(f"history.{rule.curve}", at), part.figures(name)
         for place in np.flatnonzero((here != there) & ~(np.isnan(here) & np.isnan(there))):
@@ -86,7 +86,7 @@ def disagreeing(rows: Rows) -> Told:
             yield own[place], f"{name} is {getattr(part.rows[place], name)!r} in the row and {value!r} in its curves"
 
 
-def impossible(rows: Rows) -> Told:
+def impossible(rows: TabledRows) -> Told:
     """What no run of the row's cell can have left behind. Every line names a cell."""
     yield from _courses(rows)
     for place, line in enumerate(rows.lines):
@@ -95,7 +95,7 @@ def impossible(rows: Rows) -> Told:
     yield from _labels(rows)
 
 
-def _courses(rows: Rows) -> Told:
+def _courses(rows: TabledRows) -> Told:
     """Counts count up, shares are shares, and the time of the last round is the row's."""
     rounds = rows.column("history.round")
     for place in rows.where("history.round", rounds.values != rounds.numbers):
@@ -121,7 +121,7 @@ def _no_share(values: NDArray[Any]) -> Mask:
     return odd
 
 
-def _rounds(rows: Rows, place: int, line: Line) -> Iterator[str]:
+def _rounds(rows: TabledRows, place: int, line: Line) -> Iterator[str]:
     """The best round is that of the rule; only patience ends a run early."""
     row, kin = line.row, line.kin
     training, count, best = kin.cell.training, row.rounds or 0, row.best_round or 0
@@ -143,7 +143,7 @@ def _rounds(rows: Rows, place: int, line: Line) -> Iterator[str]:
         yield f"ended after {count - best} rounds without a better one; patience is {training.patience}"
 
 
-def _best_round(rows: Rows, place: int, select_by: str) -> int | None:
+def _best_round(rows: TabledRows, place: int, select_by: str) -> int | None:
     """The first of the best rounds by the rule, 1-based; a round without a value counts by its number."""
     if select_by == "last":
         return rows.rows[place].rounds
@@ -159,18 +159,18 @@ def _best_round(rows: Rows, place: int, select_by: str) -> int | None:
     return int(curve.argmax()) + 1
 
 
-def _clients(rows: Rows) -> Told:
+def _clients(rows: TabledRows) -> Told:
     """Figures of the row are the means of its clients'."""
     without = np.flatnonzero(~(rows.there("per_client.score") & rows.there("per_client.val")))
     for place in without.tolist():
         yield place, "has no figures of the clients (per_client)"
     with_them = np.setdiff1d(np.arange(len(rows.rows)), without)
-    kept = Rows(rows.table, [rows.lines[place] for place in with_them], rows.runs[with_them])
+    kept = TabledRows(rows.table, [rows.lines[place] for place in with_them], rows.runs[with_them])
     for rule in (_means, _matrix, _bounds, _fractions):
         yield from ((int(with_them[place]), what) for place, what in rule(kept))
 
 
-def _means(rows: Rows) -> Told:
+def _means(rows: TabledRows) -> Told:
     for column in (name for name in rows.table.columns if name.startswith(CLIENTS)):
         name, own = column.removeprefix(CLIENTS), np.flatnonzero(rows.there(column)).tolist()
         if name not in Row.model_fields:
@@ -192,7 +192,7 @@ def _means(rows: Rows) -> Told:
                 yield place, f"{name} is {told} in the row; the mean of its clients is {mean}"
 
 
-def _matrix(rows: Rows) -> Told:
+def _matrix(rows: TabledRows) -> Told:
     """What is in the row's matrix is known of each client, and the other way round."""
     for name in ("global_on_local", "personal_on_local"):
         told = rows.there(CLIENTS + name) != ~np.isnan(rows.figures(name))
@@ -201,7 +201,7 @@ def _matrix(rows: Rows) -> Told:
                 yield place, f"{name} is in the row or of its clients, but not in both"
 
 
-def _bounds(rows: Rows) -> Told:
+def _bounds(rows: TabledRows) -> Told:
     """What the clients' scores leave to the weighted mean, and to macro-F1: 1 is right everywhere, 0 nowhere."""
     name = "per_client.score"
     if name not in rows.table.columns:
@@ -225,7 +225,7 @@ def _bounds(rows: Rows) -> Told:
             yield place, f"macro_f1 is {row.macro_f1}; the clients' scores leave {span}"
 
 
-def _fractions(rows: Rows) -> Told:
+def _fractions(rows: TabledRows) -> Told:
     """A client's accuracy is a number of its own nodes by another: right ones by tested ones."""
     for place in np.flatnonzero(rows.there(COUNTS)).tolist():
         line, run = rows.lines[place], int(rows.runs[place])
@@ -251,7 +251,7 @@ def _fraction(score: float, held: int) -> bool:
     return any(abs(round(score * tested) / tested - score) <= NEAR for tested in range(1, max(held, 1) + 1))
 
 
-def _labels(rows: Rows) -> Told:
+def _labels(rows: TabledRows) -> Told:
     """Label counts are there, a list of counts for every client."""
     several = sum(rows.there(name).astype(int) for name in rows.table.columns if name.startswith(CLIENTS))
     there, few = rows.there(COUNTS), several <= 2 if isinstance(several, np.ndarray) else np.ones(len(rows.rows), bool)

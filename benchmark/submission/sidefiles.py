@@ -89,7 +89,7 @@ def _told(sides: Sides, fresh: set[Line]) -> dict[Line, list[tuple[str, bool]]]:
     """What is wrong with the curves of each row, and whether that is but a warning."""
     told: dict[Line, list[tuple[str, bool]]] = defaultdict(list)
     for table, lines, runs in sides.tables():
-        rows = curves.Rows(table, lines, runs).only(lambda line: line.row.status == "ok" and line.row.in_time)
+        rows = curves.TabledRows(table, lines, runs).only(lambda line: line.row.status == "ok" and line.row.in_time)
         for line in sides.changed.intersection(rows.lines):
             told[line].append(("is not as fglbench writes it", False))
         for place, what in curves.disagreeing(rows):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...metrics import METRICS
 from ..store import Store
-from ..store.columnfile import COUNTS, Curves, Stored, arrays_of
+from ..store.columnfile import COUNTS, CurveTable, Stored, arrays_of
 from ..store.schema import Row
 from .inbox import Line
 from .limits import LARGE
@@ -33,7 +33,7 @@ NUMBERS = "holds something else than lists of numbers"
 class Side(NamedTuple):
     """The curves of one row: one run of a table of them."""
 
-    table: Curves
+    table: CurveTable
     run: int
 
     def values(self, name: str) -> NDArray[np.float64]:
@@ -48,7 +48,7 @@ class Side(NamedTuple):
         return self.table.counts(self.run) if column and column.there[self.run] else np.zeros((0, 1), np.int64)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sides:
     """The side files of rows. wrong: those that have not the form of one, and why. changed: those whose own file is not
     as fglbench writes it."""
@@ -57,7 +57,7 @@ class Sides:
     wrong: dict[Line, str] = field(default_factory=dict)
     changed: set[Line] = field(default_factory=set)
 
-    def tables(self) -> Iterator[tuple[Curves, list[Line], NDArray[np.int64]]]:
+    def tables(self) -> Iterator[tuple[CurveTable, list[Line], NDArray[np.int64]]]:
         """(table, rows, where each stands in it)."""
         groups: dict[int, list[Line]] = defaultdict(list)
         for line, side in self.found.items():
@@ -89,8 +89,8 @@ def read(store: Store, lines: Iterable[Line], strict: Collection[Line] = ()) -> 
             table = columns.files[columns.holder[key]]
             sides.found[line] = Side(table, table.place[key])
     for batch in batches.values():
-        made = Curves(arrays_of({line.row.key: found for line, found in batch.items()}))
-        sides.found |= {line: Side(made, made.place[line.row.key]) for line in batch}
+        made = CurveTable(arrays_of({line.row.key: found for line, found in batch.items()}))
+        sides.found.update({line: Side(made, made.place[line.row.key]) for line in batch})
     for table, own, runs in list(sides.tables()):
         for line, wrong in _misshapen(table, own, runs):
             sides.wrong[line] = wrong
@@ -150,7 +150,7 @@ def _bounded(values: list[Any]) -> bool:
     return within and math.isfinite(sum(numbers))  # otherwise a NaN, which may hide what is least and greatest
 
 
-def _misshapen(table: Curves, lines: list[Line], runs: NDArray[np.int64]) -> Iterator[tuple[Line, str]]:
+def _misshapen(table: CurveTable, lines: list[Line], runs: NDArray[np.int64]) -> Iterator[tuple[Line, str]]:
     """Rows whose curves are not one value for each of their rounds, and in what."""
     history = {name.partition(".")[2]: own for name, own in table.columns.items() if name.startswith("history.")}
     lengths = np.array([column.lengths[runs] for column in history.values()]).reshape(len(history), len(lines))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fglbench.benchmark.store import attachments
-from fglbench.benchmark.store.columnfile import Curves, arrays_of
+from fglbench.benchmark.store.columnfile import CurveTable, arrays_of
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import curves, sides
 from fglbench.benchmark.submission.inbox import Line
@@ -87,8 +87,8 @@ def test_numbers_of_a_sane_size_are_told_one_by_one(values: list[object]) -> Non
 def test_the_best_round_is_the_first_of_the_best(values: list[float | None]) -> None:
     history = {"round": [*range(1, len(values) + 1)], "val": values, "val_loss": values}
     row = Row.model_construct(rounds=len(values))
-    table = Curves(arrays_of({"other": {"history": {"round": [1]}}, "own": {"history": history}}))
-    rows = curves.Rows(table, [Line("", 1, "", b"", row)], np.array([1]))
+    table = CurveTable(arrays_of({"other": {"history": {"round": [1]}}, "own": {"history": history}}))
+    rows = curves.TabledRows(table, [Line("", 1, "", b"", row)], np.array([1]))
     for rule, sign in (("val_accuracy", 1), ("val_loss", -1)):
         worth = [number if value is None else sign * value for number, value in enumerate(values, 1)]
         assert curves._best_round(rows, 0, rule) == 1 + min(i for i, own in enumerate(worth) if own == max(worth))

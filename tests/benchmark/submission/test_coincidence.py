@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.columnfile import Curves, arrays_of
+from fglbench.benchmark.store.columnfile import CurveTable, arrays_of
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import copies
 from fglbench.benchmark.submission.inbox import Findings, Line
@@ -33,7 +33,7 @@ def run(row: Row, method: str, seconds: float, training: dict[str, Any] | None =
     own["key"] = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
     line = Line(f"tiny/{method}.csv", 2, f"{method}/{own['key']}", b"", row.model_copy(update=own))
     stored = {"history": {"seconds": [seconds, seconds + 1], "val": COURSE, "score": COURSE}}
-    return line, Side(Curves(arrays_of({own["key"]: stored})), 0)
+    return line, Side(CurveTable(arrays_of({own["key"]: stored})), 0)
 
 
 def told(*runs: Any) -> str:

@@ -17,7 +17,7 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.attachments import environment_text
-from fglbench.benchmark.store.columnfile import Curves, arrays_of
+from fglbench.benchmark.store.columnfile import CurveTable, arrays_of
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import copies
 from fglbench.benchmark.submission.inbox import Findings, Line
@@ -248,7 +248,7 @@ def line(row: Row) -> Line:
 
 def told(stored: dict[Line, dict[str, Any]], fresh: set[Line], claimed: set[Line]) -> list[str]:
     findings = Findings()
-    sides = {line: Side(Curves(arrays_of({line.row.key: own})), 0) for line, own in stored.items()}
+    sides = {line: Side(CurveTable(arrays_of({line.row.key: own})), 0) for line, own in stored.items()}
     copies.check(sides, fresh, claimed, findings)
     return [str(finding) for finding in findings.found]
 
