@@ -107,10 +107,10 @@ class SideFiles:
         return Curves(None, b"", False, False)
 
     def loose(self, suite: str) -> set[str]:
-        """The keys of a suite's rows whose curves are in a file of their own."""
-        with suppress(OSError):
-            names = os.listdir(self.root / suite / "history")
-            return {name.removesuffix(OWN) for name in names if name.endswith(OWN)}
+        """The keys of a suite's rows whose curves are in a file of their own, and no link."""
+        with suppress(OSError), os.scandir(self.root / suite / "history") as found:
+            plain = (entry.name for entry in found if entry.is_file(follow_symlinks=False))
+            return {name.removesuffix(OWN) for name in plain if name.endswith(OWN)}
         return set()
 
     def columns(self, suite: str) -> Columns:
@@ -163,6 +163,8 @@ def _columns(folder: Path) -> Columns:
     found = Columns({}, {}, {})
     for path in sorted(folder.glob("*.npz")):
         try:
+            if path.is_symlink() or path.stat().st_size > columnfile.COLUMN_BYTES:
+                raise ValueError("a link, or larger than any such file")
             own = found.files[path.stem] = columnfile.parse(path.read_bytes())
             found.holder.update(dict.fromkeys(own.keys, path.stem))
         except (OSError, ValueError) as error:

@@ -188,6 +188,15 @@ def test_curves_under_another_method_or_twice_are_told(
     assert any("zzz.npz" in line and "is a row of 'local'" in line for line in found)
 
 
+def test_links_are_told_and_not_followed(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["pack", "--results", "results"])
+    key, suite = keys(results)[0], results / "tiny"
+    (suite / "curves" / "zero.npz").symlink_to("/dev/zero")
+    (suite / "history" / f"{key}.json.gz").symlink_to("/dev/zero")
+    found = said(capsys, "results")
+    assert sum("a link or device, not a file" in line for line in found) == 2 == len(found)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_a_line_and_no_more(data: st.DataObject) -> None:
