@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -17,8 +18,8 @@ _GRACE = 5.0  # seconds until a killed process is given up
 
 def cpu_seconds() -> float:
     """Of this process, all threads, and of its children that have been waited for."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    times = os.times()  # in ticks of 10 ms, of which the smallest cells take none: hence the finer clock for our own
+    return time.process_time() + times.children_user + times.children_system
 
 
 def adopt() -> None:

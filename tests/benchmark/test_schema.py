@@ -187,7 +187,10 @@ NEW_METRIC = """
     from fglbench.benchmark.engine import Outcome
     from fglbench.benchmark.runner import execute
     from fglbench.benchmark.store import rowfile, schema
-    from fglbench.benchmark.submission import bars, cells, curves
+    import numpy
+    from fglbench.benchmark.store.columnfile import CurveTable, arrays_of
+    from fglbench.benchmark.submission import bars, cells, curves, sides
+    from fglbench.benchmark.submission.inbox import Line
     from fglbench.report import board, tables
 
     assert schema.SCHEMA_VERSION == NOW and schema.COLUMNS[-1] == "auc" and rowfile.header().endswith(b",auc\\n")
@@ -201,9 +204,13 @@ NEW_METRIC = """
     told = [what for what, _ in cells.problems(schema.Row(**old))]
     assert any("without" in what and "auc" in what for what in told)
     assert not any("auc" in what for what, _ in cells.problems(schema.Row(**old, schema_version=2)))
-    assert list(curves.disagreeing(dict.fromkeys(metrics.CURVES, [1.0]), new))[-1].startswith("auc is 0.5 in the")
-    assert "auc" in curves._misshapen({"history": {}}, new)
-    assert "auc" not in curves._misshapen({"history": {}}, schema.Row(**old, schema_version=2))
+    line, known = (Line("", 1, "", b"", row) for row in (new, schema.Row(**old, schema_version=2)))
+    table = CurveTable(arrays_of({"k": {"history": dict.fromkeys(metrics.CURVES, [1.0])}}))
+    one = numpy.array([0])
+    assert list(curves.disagreeing(curves.TabledRows(table, [line], one)))[-1][1].startswith("auc is 0.5 in the")
+    bare = CurveTable(arrays_of({"k": {"history": {}}}))
+    assert "auc" in dict(sides._misshapen(bare, [line], one))[line]
+    assert "auc" not in dict(sides._misshapen(bare, [known], one))[known]
     assert "auc" in next(bars._above(schema.Row(**old, auc=0.4), new, {"auc": 0.02}))
     assert not list(bars._above(schema.Row(**old, auc=0.49), new, {"auc": 0.02}))
 """

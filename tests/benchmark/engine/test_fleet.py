@@ -102,7 +102,7 @@ def together(
     return found, best
 
 
-def check_equal(found: tuple[list[Outcome], Best], wanted: tuple[list[Outcome], Best]) -> None:
+def check_equal(found: tuple[list[Outcome], Best], wanted: tuple[list[Outcome], Best], models: float = EQUAL) -> None:
     """Counts and bytes exactly, scores and models of the best round but for rounding."""
     for number, (mine, alone) in enumerate(zip(found[0], wanted[0], strict=True)):
         for name in ("round", "upload_bytes", "download_bytes"):
@@ -117,7 +117,7 @@ def check_equal(found: tuple[list[Outcome], Best], wanted: tuple[list[Outcome], 
             assert getattr(mine, name) == pytest.approx(getattr(alone, name), abs=1e-4), name
         assert mine.per_client.keys() == alone.per_client.keys()
         for own, other in zip(found[1][number], wanted[1][number], strict=True):
-            torch.testing.assert_close(own, other, rtol=0, atol=EQUAL)
+            torch.testing.assert_close(own, other, rtol=0, atol=models)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_on_a_device(name: str, which: str, at_hand: Any, monkeypatch: pytest.Mo
     wanted = singly(method, trial, runs)
     with at_hand() as device:
         found = together(method, trial, runs, device)
-    check_equal(found, wanted)
+    check_equal(found, wanted, models=3 * EQUAL)  # sums in another order, carried on by the optimiser: 1.5e-5 on an AMD
     assert set(joined) == {3}
 
 

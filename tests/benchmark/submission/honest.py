@@ -64,6 +64,7 @@ def parted(results: Path, method: str, folder: Path) -> tuple[Path, Path]:
         if row.method == method:
             own[f"{row.suite}/history/{row.key}.json.gz"] = own[f"{row.suite}/embeddings/{row.key}.npz"] = row
             own[f"{row.suite}/{Store(results).file(row.suite, method).name}"] = row
+            own[f"{row.suite}/curves/{Store(results).file(row.suite, method).stem}.npz"] = row
             own[f"environments/{row.environment}.json"] = row
             _append(mine, row.model_copy(update={"submitter": NAME}))
     for path in _files(results):
