@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "https://github.com/fglbench/fglbench/blob/main/"
 BOARD, PAGE = "results/LEADERBOARD.md", "results/leaderboard.html"
 SHOWN = (
-    "*.md", "docs/*.md", "docs/assets/*", "examples/*.md", "results/FINDINGS.md", "results/REPRODUCTION.md",
+    "*.md", "docs/**/*.md", "docs/assets/*", "examples/*.md", "results/FINDINGS.md", "results/REPRODUCTION.md",
     "results/*/REPRODUCTION.md", "results/leaderboard/figures/tiers.png",
 )  # fmt: skip
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")

@@ -17,7 +17,10 @@ from fglbench.benchmark.store.glossary import glossary
 from fglbench.benchmark.store.schema import Row
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/FINDINGS.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 TREE = typer.main.get_command(app)
 CHEAP = ("list", "show", "doctor", "reproduce", "run")  # of run and reproduce, what only lists or plans
 
@@ -31,7 +34,7 @@ def blocks() -> Iterator[tuple[str, str]]:
         fenced = False
         for number, line in enumerate(page.read_text(encoding="utf-8").replace("\\\n", "  ").splitlines(), 1):
             fenced ^= line.startswith("```")
-            found = re.match(r"(    )?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
+            found = re.match(r"( {4,})?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
             if found and (fenced or found[1]):
                 yield f"{page.name}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", found[2])[0].strip()
 

@@ -28,7 +28,7 @@ def named(tree: Any) -> list[str]:
 def test_the_navigation_names_every_document_once() -> None:
     found = named(CONFIG["nav"])
     assert len(found) == len(set(found))
-    documents = [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"), *ROOT.glob("results/*/REPRODUCTION.md")]
+    documents = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("results/*/REPRODUCTION.md")]
     assert {path.relative_to(ROOT).as_posix() for path in documents} <= set(found)
     assert [path for path in found if not (ROOT / path).exists()] in ([], ["results/leaderboard.html"])
 
@@ -70,8 +70,8 @@ def test_links_between_files_hold_and_others_lead_to_the_repository(site: Path) 
     assert 'href="docs/tutorial.html"' in home
     assert 'href="results/leaderboard.html"' in home
     assert "LEADERBOARD.md" not in home
-    findings = (site / "results" / "FINDINGS.html").read_text(encoding="utf-8")
-    assert "https://github.com/fglbench/fglbench/blob/main/results/verified.csv" in findings
+    again = (site / "docs" / "findings" / "rows.html").read_text(encoding="utf-8")
+    assert "https://github.com/fglbench/fglbench/blob/main/results/verified.csv" in again
     for path in sorted(site.rglob("*.html")):
         for link in re.findall(r'<a\b[^>]*\bhref="([^"#:]+)"', path.read_text(encoding="utf-8")):
             assert path.name == "404.html" or (path.parent / link).exists(), f"{path}: {link}"
