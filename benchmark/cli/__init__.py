@@ -66,7 +66,8 @@ def _command(arguments: Sequence[str] | None) -> int:
             raise
         name = f" ({error.filename!r:.200})" if isinstance(error, OSError) and error.filename else ""
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return _complain(f"this cannot be done: {reason:.200}{name}; give a smaller number or another path")
+        fix = "see who may read and write there, or give another path" if name else "give a smaller number"
+        return _complain(f"this cannot be done: {reason:.200}{name}; {fix}")
     if code == INTERRUPTED:  # typer may have caught the interrupt and made it this code
         return _complain("stopped; the same command goes on from here", INTERRUPTED)
     return code if isinstance(code, int) else 0

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from . import columnfile
 
-HISTORY_BYTES = EMBEDDINGS_BYTES = 32 * 2**20  # unpacked; a side file may come from anyone
+HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # unpacked; a side file may come from anyone
+SUITE_BYTES = 512 * 2**20  # of all files of columns of a suite
 OWN = ".json.gz"  # of a file with one run's curves, behind its key
 GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
 # What Python may write in another way: powers of ten, numbers below 0.0001, escapes, the one that it alone makes.
@@ -34,10 +35,14 @@ POWER, ODD = re.compile(rb"e[-0-9]"), (b"0.0000", b"\\", b"\x7f")
 
 
 class SideFiles:
-    """The side files of the results folder at `root`. What writes raises UserError when the folder cannot serve."""
+    """The side files of the results folder at `root`. What writes raises UserError when the folder cannot serve.
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    columns: whether there may be files of columns; in what was submitted there are none.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, columns: bool = True) -> None:
         self.root = Path(root)
+        self._may_have_columns = columns
         self._columns: dict[str, tuple[int, Columns]] = {}  # by suite, with the time of its folder
 
     # -- places ------------------------------------------------------------------------------------------------------
@@ -117,8 +122,10 @@ class SideFiles:
         """The files of columns of a suite. They are kept until one of them changes."""
         folder = self.root / suite / COLUMNS
         try:
-            changed = folder.stat().st_mtime_ns
+            changed = folder.stat().st_mtime_ns if self._may_have_columns else 0
         except OSError:
+            changed = 0
+        if not changed:
             return Columns({}, {}, {})
         known = self._columns.get(suite)
         if known is None or known[0] != changed:
@@ -160,12 +167,16 @@ class Columns(NamedTuple):
 def _columns(folder: Path) -> Columns:
     from . import columnfile
 
-    found = Columns({}, {}, {})
+    found, left = Columns({}, {}, {}), SUITE_BYTES
     for path in sorted(folder.glob("*.npz")):
         try:
             if path.is_symlink() or path.stat().st_size > columnfile.COLUMN_BYTES:
                 raise ValueError("a link, or larger than any such file")
-            own = found.files[path.stem] = columnfile.parse(path.read_bytes())
+            own = columnfile.parse(path.read_bytes())
+            left -= own.size
+            if left < 0:
+                raise ValueError(f"the files of a suite hold more than {SUITE_BYTES >> 20} MiB unpacked")
+            found.files[path.stem] = own
             found.holder.update(dict.fromkeys(own.keys, path.stem))
         except (OSError, ValueError) as error:
             found.damaged[path.stem] = str(error)

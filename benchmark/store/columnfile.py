@@ -12,6 +12,7 @@ A file of one run's curves takes a block of a disk and a table of compression of
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -21,11 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from . import plainarrays
+
 COLUMN_BYTES = 64 * 2**20  # of one file, unpacked
 COUNTS, CLASSES = "label_counts", "classes"
 PARTS = ("history", "per_client")
-KINDS = {"keys": "U", "columns": "U", "lengths": "i", CLASSES: "i", COUNTS: "i"}  # and of a column: "i" or "f"
+WHOLE = ("<i4", "<i8")
+KINDS = {"keys": ("<U",), "columns": ("<U",), "lengths": WHOLE, CLASSES: WHOLE, COUNTS: WHOLE}
+ANY = (*WHOLE, "<f8")  # of a column
 ALWAYS = ("keys", "columns", "lengths", CLASSES)
+BESIDE = 1024  # bytes of a run besides its values: its key and its lengths
+PLAIN = re.compile(r"\w{1,40}", re.ASCII)  # a name of curves by which there can be a column
 Stored = dict[str, Any]
 
 
@@ -82,6 +89,11 @@ class CurveTable:
         self.classes = arrays[CLASSES]
         self.columns = {name: _column(arrays, name, place) for place, name in enumerate(names)}
 
+    @property
+    def size(self) -> int:
+        """The bytes of all values."""
+        return sum(column.values.nbytes for column in self.columns.values())
+
     def stored(self, key: str) -> Stored:
         """As it was given. KeyError for a key that is not here."""
         run, found = self.place[key], Stored()
@@ -104,18 +116,21 @@ def _checked(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """The names of the columns; ValueError where arrays do not fit together."""
     if missing := [name for name in ALWAYS if name not in arrays]:
         raise ValueError(f"no array {missing[0]!r}")
-    names, lengths = arrays["columns"].tolist(), arrays["lengths"]
-    if not isinstance(names, list) or sorted([*ALWAYS, *names]) != sorted(arrays):
-        raise ValueError("has other arrays than its columns")
     for name, array in arrays.items():
-        if array.dtype.kind not in KINDS.get(name, "if") or array.ndim != (2 if name == "lengths" else 1):
+        if not array.dtype.str.startswith(KINDS.get(name, ANY)) or array.ndim != (2 if name == "lengths" else 1):
             raise ValueError(f"array {name!r:.40} is of the kind {array.dtype.str!r:.20}, with {array.ndim} axes")
+    names: list[str] = arrays["columns"].tolist()
+    lengths = arrays["lengths"]
+    if sorted([*ALWAYS, *names]) != sorted(arrays):
+        raise ValueError("has other arrays than its columns")
     if lengths.shape != (len(arrays["keys"]), len(names)) or len(arrays[CLASSES]) != len(lengths):
         raise ValueError("lengths are not those of its runs and columns")
     if not all(name.partition(".")[:2] in {(part, ".") for part in PARTS} for name in names if name != COUNTS):
         raise ValueError(f"columns are not made of {', '.join((*PARTS, COUNTS))}")
     if lengths.min(initial=0) < -1 or any(
-        np.maximum(lengths[:, place], 0).sum(dtype=np.int64) != len(arrays[name]) for place, name in enumerate(names)
+        lengths[:, place].max(initial=0) > len(arrays[name])  # otherwise a sum of many could run over
+        or np.maximum(lengths[:, place], 0).sum(dtype=np.int64) != len(arrays[name])
+        for place, name in enumerate(names)
     ):
         raise ValueError("lengths do not add up to the values")
     return names
@@ -159,6 +174,11 @@ def _values(name: str, lists: Iterable[list[Any]]) -> NDArray[Any]:
     return np.array(every, dtype=np.int64) if whole else np.array(every, dtype=np.float64)  # None: NaN
 
 
+def room(runs: Iterable[Stored]) -> int:
+    """The bytes that runs take in columns, or some more."""
+    return sum(BESIDE + 8 * sum(len(values) for _, values in _flat(stored)) for stored in runs)
+
+
 def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """The content of a file with these arrays; it depends on them only."""
     buffer, members = io.BytesIO(), dict[str, Any](arrays)
@@ -169,11 +189,7 @@ def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def parse(content: bytes) -> CurveTable:
     """The runs of a file's content, of which nothing is ever executed. ValueError (one line) where it is damaged."""
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > COLUMN_BYTES:
-                raise ValueError(f"more than {COLUMN_BYTES >> 20} MiB unpacked")
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            return CurveTable(dict(stored.items()))
+        return CurveTable(plainarrays.archived(content, COLUMN_BYTES))
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
         raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
     except (zipfile.BadZipFile, zlib.error) as error:

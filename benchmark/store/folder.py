@@ -50,8 +50,8 @@ class LostFolder(UserError):
 class Store(SideFiles):
     """The results folder at `root`. Every method raises UserError (one line) when the folder cannot serve."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        super().__init__(root)
+    def __init__(self, root: str | os.PathLike[str], *, columns: bool = True) -> None:
+        super().__init__(root, columns=columns)
         self._found: tuple[int, int] | None = None  # which folder `prepare` found there
 
     def existing(self) -> Store:

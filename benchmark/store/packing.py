@@ -10,9 +10,11 @@ from ... import files
 from ...registry import UserError
 from . import columnfile, rowfile
 from .attachments import clear_errors, unpacked
-from .columnfile import CurveTable, Stored
+from .columnfile import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
 from .provenance import canonical
+
+HEADS = 2**16  # bytes of a file of columns besides its runs
 
 
 class Packed(NamedTuple):
@@ -26,8 +28,8 @@ def pack(store: Store, suite: str) -> Packed:
     """Move the curves of a suite's standing rows into its files of columns.
 
     A run's own file is removed once the file of columns is on disk and gives the same back. Curves that cannot be read,
-    do not fit into columns or belong to a cell that is running keep their file. Raises UserError for a folder that
-    cannot be written, and for a file of columns that is damaged.
+    do not fit into columns, are more than one file may hold or belong to a cell that is running keep their file. Raises
+    UserError for a folder that cannot be written, and for a file of columns that is damaged.
     """
     moved = left = 0
     for rows in store.files(suite):
@@ -52,10 +54,11 @@ def _add(store: Store, suite: str, path: Path, keys: list[str]) -> int:
             raise UserError(f"{path}: {error}; take it from version control again") from None
         runs = {key: before.stored(key) for key in before.keys} if before else {}
         kinds = {name: str(column.values.dtype.kind) for name, column in before.columns.items()} if before else {}
-        moved = []
+        moved, free = list[str](), columnfile.COLUMN_BYTES - HEADS - columnfile.room(runs.values())
         for key in keys:
             found = _loose(store.history_file(suite, key))
-            if found is not None and _fits(found, kinds):
+            if found is not None and _fits(found, kinds) and (room := columnfile.room([found])) <= free:
+                free -= room
                 runs[key] = found
                 moved.append(key)
         if not moved:
@@ -83,6 +86,8 @@ def _fits(stored: Stored, kinds: dict[str, str]) -> bool:
     """Whether a run comes back from columns as it went in, beside others whose columns are of these kinds, to which it
     adds its own."""
     try:
+        if not all(PLAIN.fullmatch(name) for part in PARTS for name in stored.get(part, {})):
+            return False
         made = CurveTable(columnfile.arrays_of({"": stored}))
         if canonical(made.stored("")) != canonical(stored):
             return False

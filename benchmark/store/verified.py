@@ -5,7 +5,6 @@ Only maintainers write it (`fglbench verify --record`); a submission that touche
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...files import write_atomically
 from ...registry import UserError
+from . import csvtext
 from .rowfile import record
 
 FILE = "verified.csv"
@@ -50,8 +50,7 @@ def read(results: Path) -> list[Verified]:
     path = results / FILE
     if not path.is_file():
         return []
-    with path.open(newline="", encoding="utf-8") as stream:
-        lines = list(csv.reader(stream))
+    lines = csvtext.read(path)
     if not lines or lines[0] != COLUMNS:
         raise UserError(f"{path}:1: the columns are not {', '.join(COLUMNS)}; take the file from version control")
     found = []

@@ -7,7 +7,6 @@ carry the version that they were made with and are never edited.
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...registry import UserError
+from . import csvtext
 from .closure import Read, reader, source_hash
 from .places import APART
 from .provenance import ROOT
@@ -92,10 +92,7 @@ def read(results: Path) -> Versions:
     The folder of the trials of a results folder has no table of its own: the same methods made both.
     """
     path = (results.parent if results.resolve().name == APART else results) / FILE
-    if not path.is_file():
-        return Versions([])
-    with path.open(newline="", encoding="utf-8") as stream:
-        lines = list(csv.reader(stream))
+    lines = csvtext.read(path)
     for number, fields in enumerate(lines, start=1):
         if len(fields) != len(Equal._fields) or (number == 1 and tuple(fields) != Equal._fields):
             raise UserError(f"{path}:{number}: not {', '.join(Equal._fields)}; take the file from version control")

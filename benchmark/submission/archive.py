@@ -13,6 +13,7 @@ from .limits import ARCHIVE_BYTES, FILES, MIB, TOTAL_BYTES
 
 PART = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*")  # of a path: no '..', no hidden file, no drive, no backslash
 CHUNK = 1 << 16
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def unpack(path: Path, folder: Path) -> None:
@@ -32,7 +33,7 @@ def unpack(path: Path, folder: Path) -> None:
             for member in members:
                 if not member.is_dir():
                     left -= _extract(path, archive, member, folder, left)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
         raise UserError(f"{path}: not a sound zip file: {error}") from None
 
 
@@ -46,6 +47,8 @@ def _extract(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, fold
         raise UserError(f"{path}: {name!r:.120} is a link or a device, not a file; pack with `fglbench submit`")
     if member.flag_bits & 1:
         raise UserError(f"{path}: {name!r:.120} is encrypted; pack with `fglbench submit`")
+    if member.compress_type not in METHODS:
+        raise UserError(f"{path}: {name!r:.120} is packed in an unusual way; pack with `fglbench submit`")
     target = folder / name
     if target.exists():
         raise UserError(f"{path}: {name!r:.120} occurs twice; pack with `fglbench submit`")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 import zipfile
 import zlib
 from pathlib import Path
 
-import numpy as np
-
+from ..store import plainarrays
 from ..store.attachments import EMBEDDINGS_BYTES
 
 MEMBER = re.compile(r"(node|label|global|note|client_[0-9]{3})\.npy")  # see runner.snapshot
-HEAD = 4096  # bytes within which an array says what it is
 MEMBERS = 200
 LENGTHS, EXTRA = 26, 20  # where a member's head says how long its name and extra field are; the latter has two sizes
-READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def wrong(path: Path) -> str | None:
@@ -46,7 +42,7 @@ def misplaced(path: Path) -> str | None:
     try:
         with zipfile.ZipFile(path) as archive:
             return None if not archive.comment and _gapless(path, archive) else "holds bytes that are no array"
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
         return f"{error!s:.120}"
 
 
@@ -65,14 +61,13 @@ def _gapless(path: Path, archive: zipfile.ZipFile) -> bool:
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
     """In what a member is not an array of numbers, or one text, of the size that it states."""
+    if member.compress_type not in plainarrays.METHODS:
+        return "packed as no array is"
     with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        if version not in READERS:
-            return f"array format {version}"
-        shape, _, dtype = READERS[version](stream, max_header_size=HEAD)
-        head = stream.tell()
-    if dtype.kind not in ("U" if member.filename == "note.npy" else "if"):
-        return f"an array of {str(dtype)!r:.40}, not of numbers"
-    if math.prod(shape) * dtype.itemsize != member.file_size - head:
-        return f"an array of shape {shape} in {member.file_size} bytes"
+        head = plainarrays.head(stream)
+        begin = stream.tell()
+    if head.dtype.kind not in ("U" if member.filename == "note.npy" else "if"):
+        return f"an array of {str(head.dtype)!r:.40}, not of numbers"
+    if head.size != member.file_size - begin:
+        return f"an array of shape {head.shape!s:.60} in {member.file_size} bytes"
     return None

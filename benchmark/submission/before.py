@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 import zipfile
 import zlib
@@ -52,13 +53,34 @@ def _checkout(commit: str, path: Path, folder: Path) -> None:
     """The files below `path` as they were at a commit, below `folder`; none when it was not there then."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r} in which to look up --base {commit!r}; give the folder itself")
-    sha = git_output("rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}", folder=path)
-    if sha is None:
+    if (sha := _sha(commit, path)) is None:
         raise UserError(f"--base {commit!r} is no folder, and no commit of a git repository around {str(path)!r}")
-    packed = git_output("archive", "--format=zip", "-0", sha.decode().strip(), folder=path)  # of this folder only
-    if packed is not None:
-        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            archive.extractall(folder)
+    top = git_output("rev-parse", "--show-toplevel", folder=path) or b""
+    root = Path(os.fsdecode(top.strip()))
+    for place in (path.absolute(), *path.absolute().parents):
+        if place.is_symlink() and place.parent.resolve().is_relative_to(root.resolve()):
+            raise UserError(f"{str(place)!r} is a link, of which --base {commit!r} has nothing; give the folder itself")
+    inside = path.resolve().relative_to(root.resolve()).as_posix()
+    if git_output("rev-parse", "--verify", "-q", f"{sha}:{'' if inside == '.' else inside}", folder=path) is None:
+        return  # it was not there then
+    packed = git_output("archive", "--format=zip", "-0", sha, folder=path)  # of this folder only
+    if packed is None:
+        raise UserError(f"git cannot pack {str(path)!r} as it was at {sha[:12]}; give a folder as --base")
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        archive.extractall(folder)
+
+
+def knows(base: str, path: Path) -> bool:
+    """Whether `base` is a commit that has results at `path`, which nobody makes a submission of."""
+    commit = None if Path(base).is_dir() else _sha(base, path)
+    names = git_output("ls-tree", "--name-only", commit, "./", folder=path) if commit else None
+    return bool(names) and metadata.FILE.encode() not in (names or b"").split(b"\n")
+
+
+def _sha(commit: str, folder: Path) -> str | None:
+    """The commit of that name in the repository around a folder; None where there is none."""
+    found = git_output("rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}", folder=folder)
+    return found.decode().strip() if found else None
 
 
 def rows_of(root: Path) -> list[Line]:
@@ -75,6 +97,8 @@ def compare(
     fresh: set[Line] = set()
     for file in sorted(old.keys() | new.keys()):
         fresh |= _appended(folder, file, old.get(file, []), new.get(file, []), findings)
+    if (base / APART).is_dir() and not (folder.root / APART).is_dir():
+        findings.add(folder.place(APART), "all trials of the tuned boards were removed", NEVER)
     _side_files(folder, base, {(line.row.suite, line.row.key) for line in fresh}, findings, maintainer=maintainer)
     _added(folder, base, fresh, findings, maintainer=maintainer)
     return fresh
@@ -147,7 +171,7 @@ def _curves(
         elif (
             own not in renewed
             and not (file == path and file in same)
-            and _told(folder, file, own) != _told(before, path, own)
+            and _curves_of(folder, file, own, path) != _curves_of(before, path, own, file)
         ):
             findings.add(folder.place(file), CHANGED, BASE)
     for path in sorted({*folder.files.get("columns", ()), *before.files.get("columns", ())} - same):
@@ -155,11 +179,13 @@ def _curves(
         findings.add(folder.place(path), "changed", fix, warning=maintainer)
 
 
-def _told(folder: Folder, file: str, own: tuple[str, str]) -> bytes:
-    """The curves of (suite, key) as text where they can be read, else the file's bytes."""
-    with suppress(OSError, EOFError, ValueError, zlib.error):
-        return canonical(folder.store.history(*own) or {}).encode()
-    return _content(folder.root / file)
+def _curves_of(folder: Folder, file: str, own: tuple[str, str], other: str) -> bytes:
+    """The curves of (suite, key) as text, by which those in another file can be told from them. A row's own file that
+    stays where it is is taken as it is, and so is one that cannot be read."""
+    if file != other or file.endswith(".npz"):
+        with suppress(OSError, EOFError, ValueError, zlib.error):
+            return canonical(folder.store.history(*own) or {}).encode()
+    return (folder.root / file).read_bytes()
 
 
 def _added(folder: Folder, base: Path, fresh: set[Line], findings: Findings, *, maintainer: bool) -> None:

@@ -14,7 +14,7 @@ from ..store.provenance import schema_at
 from ..store.schema import SCHEMA_VERSION, TRIAL
 from . import before as bases, cells, claims, copies, federations as data, owners, rendered, sidefiles
 from .archive import unpack
-from .inbox import Findings, Folder, Line, grouped, look, read, standing
+from .inbox import Findings, Folder, Line, grouped, holds_trials, look, read, standing
 from .sides import Side, read as read_sides
 
 
@@ -56,7 +56,7 @@ def validate(
     UserError for a base that cannot be had; whatever is wrong with the folder is a finding.
     """
     findings = Findings()
-    folder = look(root, name, findings, archive=archive)
+    folder = look(root, name, findings, archive=archive, submission=_known(root, base))
     lines, results = read(folder, findings), Path("results") if folder.submission else root
     if not folder.files.get("rows"):
         findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
@@ -85,6 +85,11 @@ def validate(
     for line, what in copies.mixed(lines, claimed):
         findings.add(line.place, what, "`fglbench verify` runs it again before any other", warning=True)
     return Validation(folder, lines, fresh, findings)
+
+
+def _known(root: Path, base: str | None) -> bool | None:
+    """False for trials and what the base has as a results folder, whatever lies in them now; None for what is to see."""
+    return False if holds_trials(root) or (base is not None and bases.knows(base, root)) else None
 
 
 def _rows(lines: list[Line], fresh: set[Line], findings: Findings) -> None:

@@ -173,7 +173,7 @@ def _clients(rows: TabledRows) -> Told:
 def _means(rows: TabledRows) -> Told:
     for column in (name for name in rows.table.columns if name.startswith(CLIENTS)):
         name, own = column.removeprefix(CLIENTS), np.flatnonzero(rows.there(column)).tolist()
-        if name not in Row.model_fields:
+        if name not in METRICS:
             for place in own:
                 yield place, f"has figures of the clients that are none of the row's: {name!r:.40}"
             continue

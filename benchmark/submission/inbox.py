@@ -100,7 +100,7 @@ class Folder:
     @cached_property
     def store(self) -> Store:
         """To read what lies in it."""
-        return Store(self.root)
+        return Store(self.root, columns=not self.submission)
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], str]:
@@ -146,12 +146,14 @@ def holds_trials(root: Path) -> bool:
     return root.resolve().name == APART
 
 
-def look(root: Path, name: str, findings: Findings, *, archive: bool = False) -> Folder:
+def look(root: Path, name: str, findings: Findings, *, archive: bool = False, submission: bool | None = None) -> Folder:
     """Every file of a folder by its kind; symbolic links, unknown and oversized files are findings, and left out.
 
-    A folder with a metadata file at its root is a submission, as is whatever came as an archive.
+    submission: whether it is one. Where it is not said, a folder with a metadata file at its root is, as is whatever
+    came as an archive.
     """
-    submission = archive or (root / metadata.FILE).is_file()
+    if submission is None:
+        submission = archive or (root / metadata.FILE).is_file()
     kinds = KINDS if submission else KINDS | MORE | (TRIALS if holds_trials(root) else {})
     files: dict[str, list[str]] = {}
     total, start = 0, len(os.path.join(root, ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,15 +17,15 @@ from numpy.typing import NDArray
 
 from ...metrics import METRICS
 from ..store import Store
-from ..store.columnfile import COUNTS, CurveTable, Stored, arrays_of
+from ..store.columnfile import COUNTS, PLAIN, CurveTable, Stored, arrays_of
 from ..store.schema import Row
 from .inbox import Line
 from .limits import LARGE
 
 PARTS = {"history", "per_client", COUNTS}
 NAMES = {*(rule.curve for rule in METRICS.values() if rule.curve), "round", "seconds", "val_loss", "train_loss"}
-PLAIN = re.compile(r"\w{1,40}", re.ASCII)  # a name by which there can be a column
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
+MOST_ROUNDS = 2**53  # a row may claim any number; no curve has as many values
 NUMBERS = "holds something else than lists of numbers"
 
 
@@ -108,9 +107,12 @@ def _own(store: Store, line: Line, strict: Collection[Line], sides: Sides) -> St
     if wrong := _no_lists(curves.found):
         sides.wrong[line] = wrong
         return None
+    stored: Stored = curves.found
+    if any(len(values) != line.row.rounds for values in stored["history"].values()):  # too long, it is not kept
+        sides.wrong[line] = _uneven(line.row)
+        return None
     if line in strict and not curves.as_written:
         sides.changed.add(line)
-    stored: Stored = curves.found
     return stored
 
 
@@ -154,7 +156,7 @@ def _misshapen(table: CurveTable, lines: list[Line], runs: NDArray[np.int64]) ->
     """Rows whose curves are not one value for each of their rounds, and in what."""
     history = {name.partition(".")[2]: own for name, own in table.columns.items() if name.startswith("history.")}
     lengths = np.array([column.lengths[runs] for column in history.values()]).reshape(len(history), len(lines))
-    rounds = np.array([-1 if line.row.rounds is None else line.row.rounds for line in lines])
+    rounds = np.array([-1 if line.row.rounds is None else min(line.row.rounds, MOST_ROUNDS) for line in lines])
     uneven = ((lengths >= 0) & (lengths != rounds)).any(axis=0)
     large = [
         column.any(~(np.abs(column.values) < LARGE) & ~np.isnan(column.values)) for column in table.columns.values()
@@ -168,7 +170,11 @@ def _misshapen(table: CurveTable, lines: list[Line], runs: NDArray[np.int64]) ->
         elif have - NAMES:
             yield line, f"has a curve that no run has: {min(have - NAMES)!r:.40}"
         elif uneven[place] or not needed.keys() <= have:
-            yield line, f"has not one value of {', '.join(needed)} for each of {line.row.rounds} rounds"
+            yield line, _uneven(line.row)
+
+
+def _uneven(row: Row) -> str:
+    return f"has not one value of {', '.join(_needed(row.schema_version))} for each of {row.rounds} rounds"
 
 
 @lru_cache

@@ -220,7 +220,7 @@ def test_embeddings_of_strangers_can_neither_run_code_nor_fill_the_memory(store)
 def test_a_side_file_that_fills_the_memory_or_the_stack_is_refused(store):
     path = store.history_file("s", "k")
     path.write_bytes(gzip.compress(b"[" + b"1," * (stores.HISTORY_BYTES // 2) + b"1]"))
-    with pytest.raises(ValueError, match="more than 32 MiB unpacked"):
+    with pytest.raises(ValueError, match="more than 8 MiB unpacked"):
         store.history("s", "k")
     path.write_bytes(gzip.compress(b"[" * 100_000))
     with pytest.raises(ValueError, match="nested too deeply"):
