@@ -88,7 +88,7 @@ def validate(
 
 
 def _known(root: Path, base: str | None) -> bool | None:
-    """False for trials and what the base has as a results folder, whatever lies in them now; None for what is to see."""
+    """False for trials and what the base has as results, whatever lies in them now; None where that is to be seen."""
     return False if holds_trials(root) or (base is not None and bases.knows(base, root)) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import shutil
@@ -87,6 +88,14 @@ def failed() -> dict[str, object]:
     return {"status": "failed", "error": "diverged", **dict.fromkeys(FIGURES), "score_metric": "", "best_round": None}
 
 
+def behind(path: Path, more: bytes) -> None:
+    path.write_bytes(path.read_bytes() + more)
+
+
+def spaced(path: Path) -> None:
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b":", b": "), mtime=0))
+
+
 def bomb() -> bytes:
     """Half a GiB of zeros in half a MiB."""
     head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (67108864,), }\n"
@@ -125,6 +134,18 @@ ALTERED: dict[str, tuple[Alter, str]] = {
             sorted((r / "tiny" / "history").iterdir())[0], lambda c: c["history"]["seconds"].append(1)
         ),
         "changed, but its cell has no new row",
+    ),
+    "a rival's curves with something behind them": (
+        lambda r, t: behind(sorted((r / "tiny" / "history").iterdir())[0], gzip.compress(b" " * 1000)),
+        "changed, but its cell has no new row",
+    ),
+    "a rival's curves written otherwise": (
+        lambda r, t: spaced(sorted((r / "tiny" / "history").iterdir())[0]),
+        "changed, but its cell has no new row",
+    ),
+    "all trials are gone": (
+        lambda r, t: shutil.copytree(r / "tiny", r.parent / "base" / "tuning" / "tiny"),
+        "tuning: all trials of the tuned boards were removed",
     ),
     "a rival's curves are gone": (
         lambda r, t: sorted((r / "tiny" / "history").iterdir())[0].unlink(),
@@ -192,6 +213,14 @@ ALTERED: dict[str, tuple[Alter, str]] = {
     "an array larger than its bytes": (
         embeddings(archive("x", {"node.npy": saved(np.arange(9))[:-8]})),
         r"an array of shape \(9,\) in",
+    ),
+    "an array whose head is cut": (
+        embeddings(archive("x", {"node.npy": b"\x93NUMPY\x01\x00\x02\x00(\n"})),
+        "cannot be read: not the head of an array",
+    ),
+    "an array whose head has a list for a name": (
+        embeddings(archive("x", {"node.npy": b"\x93NUMPY\x01\x00\x08\x00{[]: 1}\n"})),
+        "cannot be read",
     ),
     "an array without a head": (embeddings(archive("x", {"node.npy": b"numbers"})), "cannot be read"),
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
@@ -181,6 +184,66 @@ def test_the_base_may_be_a_commit(
     assert main(["validate", "results", "--base=--output=x"]) == 2
     assert capsys.readouterr().err.count("is no folder, and no commit of a git repository around 'results'") == 2
     assert not (here / "x").exists()
+
+
+def test_what_a_commit_has_as_results_is_no_submission(
+    here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file at its root would keep all else from being held against the base."""
+    shutil.copytree(results / "tiny", results / "tuning" / "tiny")
+    git(here, "init", "-q")
+    git(here, "add", "results")
+    git(here, "commit", "-qm", "before")
+    for folder in (results, results / "tuning"):
+        (folder / "submission.yaml").write_text(yaml.safe_dump(tools.meta))
+    (results / "tiny" / "fedavg.csv").unlink()
+    (results / "tuning" / "tiny" / "fedavg.csv").unlink()
+    assert main(["validate", "results", "--base", "HEAD"]) == 1
+    told = capsys.readouterr().out
+    for place in ("results/", "results/tuning/"):
+        assert f"{place}submission.yaml: unknown file" in told
+        assert re.search(rf"^{place}tiny/fedavg.csv: the row of .* was removed", told, flags=re.M)
+
+
+def test_trials_that_are_gone_are_told_of_a_commit_too(
+    here: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(results / "tiny", results / "tuning" / "tiny")
+    git(here, "init", "-q")
+    git(here, "add", "results")
+    git(here, "commit", "-qm", "before")
+    shutil.rmtree(results / "tuning")
+    assert main(["validate", "results", "--base", "HEAD"]) == 1
+    assert "results/tuning: all trials of the tuned boards were removed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["results", "above/results"])
+def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What git knows of it is the link: held against nothing, all would be new."""
+    (here / "above").mkdir()
+    shutil.move(results, here / place)
+    git(here, "init", "-q")
+    git(here, "add", place)
+    git(here, "commit", "-qm", "before")
+    moved = here / place.split("/")[0]
+    moved.rename(here / "other")
+    moved.symlink_to("other")
+    assert main(["validate", place, "--base", "HEAD"]) == 2
+    assert f"{str(moved)!r} is a link, of which --base 'HEAD' has nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["versions.csv", "verified.csv"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe,bad\n", b"a," + b"x" * 200_000 + b"\n"], ids=["no text", "a long field"]
+)
+def test_a_damaged_table_is_one_line(
+    here: Path, results: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(results, here / "base")
+    (results / name).write_bytes(content)
+    for command in (["validate", "results", "--base", "base"], ["compare", "fedavg", "local", "--results", "results"]):
+        assert main(command) in (1, 2)
+    assert f"results/{name}: cannot be read" in "".join(capsys.readouterr())
 
 
 def test_a_folder_that_was_not_there_is_all_new(here: Path, results: Path, capsys: pytest.CaptureFixture[str]) -> None:

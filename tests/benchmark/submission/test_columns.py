@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store, columnfile, packing
+from fglbench.benchmark.store import Store, attachments, columnfile, packing
 from fglbench.benchmark.store.provenance import canonical
 
 from .test_forged import FORGED
@@ -210,6 +210,106 @@ def test_a_damaged_file_is_a_line_and_no_more(data: st.DataObject) -> None:
         assert all(made.stored(key) is not None for key in made.keys)
 
 
+def npy(head: str, values: bytes = b"") -> bytes:
+    text = head.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + values
+
+
+def rewritten(change: Any, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """A file of columns of one run whose members were changed."""
+    content = columnfile.packed(columnfile.arrays_of({"a": {"history": {"round": [1, 2], "val": [0.5, None]}}}))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return buffer.getvalue()
+
+
+def saved(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def put(name: str, content: bytes) -> Any:
+    return lambda members: members.__setitem__(f"{name}.npy", content)
+
+
+DAMAGED = {
+    "columns of numbers": rewritten(put("columns", saved(np.arange(2)))),
+    "columns of bytes": rewritten(put("columns", saved(np.array([b"history.round", b"history.val"])))),
+    "columns of two axes": rewritten(put("columns", saved(np.array([["history.round"], ["history.val"]])))),
+    "real lengths": rewritten(put("lengths", saved(np.array([[2.0, 2.0]])))),
+    "long doubles": rewritten(put("history.val", saved(np.zeros(2, np.longdouble)))),
+    "big-endian": rewritten(put("history.val", saved(np.zeros(2, ">f8")))),
+    "dates": rewritten(put("history.val", saved(np.zeros(2, "datetime64[s]")))),
+    "keys that are no array": rewritten(lambda members: members.__setitem__("keys", members.pop("keys.npy"))),
+    "no magic": rewritten(put("lengths", b"[[2, 2]]")),
+    "a head that is cut": rewritten(put("lengths", npy("("))),
+    "a head with a list for a name": rewritten(put("lengths", npy("{[]: 1}"))),
+    "a head with a number for a name": rewritten(
+        put("lengths", npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1, 2), 3: False}", bytes(16)))
+    ),
+    "a head of petabytes": rewritten(
+        put(
+            "lengths", npy("{'descr': '<i8', 'fortran_order': False, 'shape': (10**14, 2)}".replace("10**14", "1" * 15))
+        )
+    ),
+    "a head of less than nothing": rewritten(
+        put("lengths", npy("{'descr': '<i8', 'fortran_order': False, 'shape': (-1, 2)}"))
+    ),
+    "packed by LZMA": rewritten(lambda members: None, zipfile.ZIP_LZMA),
+    "a name that is no text": rewritten(lambda members: members.__setitem__("\u00e9\u00e9.npy", b"")).replace(
+        "\u00e9\u00e9".encode(), b"\xff\xff\xff\xff"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_whatever_an_archive_states_it_is_refused_in_one_line(what: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        columnfile.parse(DAMAGED[what])
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_lengths_whose_sum_runs_over_are_none() -> None:
+    one = {"history": {"round": [1, 2]}}
+    arrays = columnfile.arrays_of(dict.fromkeys("abcde", one))
+    arrays["lengths"] = np.array([[10], *[[2**62]] * 4], np.int64)  # which add up to 10, modulo 2**64
+    assert arrays["lengths"].sum() == 10
+    with pytest.raises(ValueError, match="lengths do not add up"):
+        columnfile.parse(columnfile.packed(arrays))
+
+
+def test_runs_beyond_what_a_file_may_hold_stay_loose(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnfile, "COLUMN_BYTES", packing.HEADS + 3000)
+    before = {key: Store(results).history("tiny", key) for key in keys(results)}
+    done = packing.pack(Store(results), "tiny")
+    assert done.moved and done.left and done.moved + done.left == len(before)
+    assert packing.pack(Store(results), "tiny") == (0, done.left)
+    assert {key: Store(results).history("tiny", key) for key in before} == before
+
+
+@pytest.mark.parametrize("name", ["x" * 70_000, "\ud800", "a b"])
+def test_a_name_that_no_column_has_keeps_its_run_loose(results: Path, tools: SimpleNamespace, name: str) -> None:
+    path = sorted((results / "tiny" / "history").iterdir())[0]
+    tools.edit_curves(path, lambda curves: curves["history"].update({name: [1.0, 2.0]}))
+    packing.pack(Store(results), "tiny")
+    assert [file.name for file in (results / "tiny" / "history").iterdir()] == [path.name]
+
+
+def test_the_files_of_a_suite_are_bounded_together(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packing.pack(Store(results), "tiny")
+    assert not Store(results).columns("tiny").damaged
+    monkeypatch.setattr(attachments, "SUITE_BYTES", 100)
+    assert set(Store(results).columns("tiny").damaged.values()) == {
+        "the files of a suite hold more than 0 MiB unpacked"
+    }
+
+
 def test_one_that_unpacks_to_gigabytes_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -233,6 +333,15 @@ def test_a_submission_brings_no_columns(here: Path, submission: Path, capsys: py
     (submission / "tiny" / "curves").mkdir()
     (submission / "tiny" / "curves" / "fedprox.npz").write_bytes(b"")
     assert any("fedprox.npz: unknown file" in line for line in said(capsys, "packed"))
+
+
+def test_nor_are_they_read(
+    here: Path, submission: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (submission / "tiny" / "curves").mkdir()
+    (submission / "tiny" / "curves" / "fedprox.npz").write_bytes(rewritten(lambda members: None))
+    monkeypatch.setattr(columnfile, "parse", lambda content: pytest.fail("read"))
+    assert len(said(capsys, "packed")) == 1
 
 
 class TestAgainstABase:

@@ -6,6 +6,9 @@ import gzip
 import json
 import os
 import pickle
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -341,3 +344,44 @@ def test_what_is_no_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     assert said.err.startswith("fglbench: nothing at 'absent'; give a results folder")
     assert said.out.startswith("empty: no result rows; give a results folder")
+
+
+def test_a_figure_of_the_clients_that_no_row_has_is_told(
+    submission: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one by the name of a column of text."""
+    path = sorted((submission / "tiny" / "history").iterdir())[0]
+    tools.edit_curves(path, lambda curves: curves["per_client"].update(method=curves["per_client"]["score"]))
+    assert main(["validate", "packed"]) == 1
+    assert "figures of the clients that are none of the row's: 'method'" in capsys.readouterr().out
+
+
+def test_the_command_computes_hashes_where_no_row_tells_them(submission: Path, tools: SimpleNamespace) -> None:
+    """In a process of its own, where the command leaves out what computes: all rows alike are wrong alike."""
+    run = "import sys; from fglbench.benchmark.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", run, "validate", "packed"]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=submission.parent)
+    assert "Traceback" not in told.stderr and "partition hash" not in told.stdout, told
+    tools.edit(submission / "tiny" / "fedprox.csv", partition_hash="0" * 64)
+    told = subprocess.run(command, capture_output=True, text=True, cwd=submission.parent)
+    assert told.returncode == 1 and told.stdout.count("partition hash 0000000000000000") == 4, told
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "said"),
+    [
+        (zipfile.ZIP_LZMA, "a", "packed in an unusual way"),
+        (zipfile.ZIP_BZIP2, "a", "packed in an unusual way"),
+        (zipfile.ZIP_DEFLATED, "\u00e9", "not a sound zip file"),
+    ],
+    ids=["LZMA", "bzip2", "a name that is no text"],
+)
+def test_an_archive_that_no_command_packs_is_one_line(
+    here: Path, method: int, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with zipfile.ZipFile(here / "x.zip", "w", method) as archive:
+        archive.writestr(f"tiny/{name}.csv", "a")
+    (here / "x.zip").write_bytes((here / "x.zip").read_bytes().replace("\u00e9".encode(), b"\xff\xff"))
+    assert main(["validate", "x.zip"]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
