@@ -38,6 +38,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fedomd-table7": "c88ba4de00aef41f",  # fedomd, amazon-photo, seed 0
     "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
     "fgssl-table2": "0832b2e917f2b029",  # fgssl, citeseer, seed 1
+    "fgssl-table3": "368b27d6a2efc4ca",  # fgssl-fnsc, cora, seed 0
     "gcfl-one-dataset": "a0dbe3de20fb415f",  # gcfl+, proteins, seed 1
     "graph": "1e9185ab2b298a27",  # gcfl, mutag, seed 1
     "heterogeneous": "a703ca84f44eddbd",  # fedproto, citeseer, seed 2
