@@ -120,12 +120,12 @@ class SideFiles:
 
     def columns(self, suite: str) -> Columns:
         """The files of columns of a suite. They are kept until one of them changes."""
+        if not self._may_have_columns:
+            return Columns({}, {}, {})
         folder = self.root / suite / COLUMNS
         try:
-            changed = folder.stat().st_mtime_ns if self._may_have_columns else 0
+            changed = folder.stat().st_mtime_ns
         except OSError:
-            changed = 0
-        if not changed:
             return Columns({}, {}, {})
         known = self._columns.get(suite)
         if known is None or known[0] != changed:

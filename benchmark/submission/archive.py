@@ -9,11 +9,11 @@ import zlib
 from pathlib import Path
 
 from ...registry import UserError
+from ..store.plainarrays import METHODS
 from .limits import ARCHIVE_BYTES, FILES, MIB, TOTAL_BYTES
 
 PART = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.+-]*")  # of a path: no '..', no hidden file, no drive, no backslash
 CHUNK = 1 << 16
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def unpack(path: Path, folder: Path) -> None:

@@ -48,9 +48,9 @@ def write(name: str, content: str | bytes) -> Alter:
     return apply
 
 
-def archive(name: str, members: dict[str, bytes]) -> bytes:
+def archive(name: str, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(buffer, "w", method) as file:
         for member, content in members.items():
             file.writestr(member, content)
     return buffer.getvalue()

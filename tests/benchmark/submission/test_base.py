@@ -166,12 +166,17 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def commit(here: Path, place: str) -> None:
+    """A repository with this folder."""
+    git(here, "init", "-q")
+    git(here, "add", place)
+    git(here, "commit", "-qm", "before")
+
+
 def test_the_base_may_be_a_commit(
     here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    git(here, "init", "-q")
-    git(here, "add", "results")
-    git(here, "commit", "-qm", "before")
+    commit(here, "results")
     assert main(["validate", "results", "--base", "HEAD"]) == 0
     assert "against HEAD: 8 rows, 0 new: valid" in capsys.readouterr().out
     tools.edit(results / ROWS, 3, score="0.99")
@@ -191,9 +196,7 @@ def test_what_a_commit_has_as_results_is_no_submission(
 ) -> None:
     """A file at its root would keep all else from being held against the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
-    git(here, "init", "-q")
-    git(here, "add", "results")
-    git(here, "commit", "-qm", "before")
+    commit(here, "results")
     for folder in (results, results / "tuning"):
         (folder / "submission.yaml").write_text(yaml.safe_dump(tools.meta))
     (results / "tiny" / "fedavg.csv").unlink()
@@ -209,9 +212,7 @@ def test_trials_that_are_gone_are_told_of_a_commit_too(
     here: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
-    git(here, "init", "-q")
-    git(here, "add", "results")
-    git(here, "commit", "-qm", "before")
+    commit(here, "results")
     shutil.rmtree(results / "tuning")
     assert main(["validate", "results", "--base", "HEAD"]) == 1
     assert "results/tuning: all trials of the tuned boards were removed" in capsys.readouterr().out
@@ -222,9 +223,7 @@ def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytes
     """What git knows of it is the link: held against nothing, all would be new."""
     (here / "above").mkdir()
     shutil.move(results, here / place)
-    git(here, "init", "-q")
-    git(here, "add", place)
-    git(here, "commit", "-qm", "before")
+    commit(here, place)
     moved = here / place.split("/")[0]
     moved.rename(here / "other")
     moved.symlink_to("other")
