@@ -124,7 +124,7 @@ def schema_at(commit: str) -> int | None:
 
 
 def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]:
-    """(hash, description) of the machine and the packages, and of the GPU that computes, if one does.
+    """(hash, description) of the machine and the packages, of the GPU that computes and of what is preloaded, if any.
 
     No host or user name is in it.
     """
@@ -140,8 +140,15 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
         "threads": threads,
         "packages": {name: version for name in PACKAGES if (version := _installed(name))},
         **({} if device == "cpu" else _gpu(device)),
+        **_preloaded(),
     }
     return hashlib.sha256(canonical(about).encode()).hexdigest()[:12], about
+
+
+def _preloaded() -> dict[str, str]:
+    """The libraries that the loader puts before all others, without their folders: such may choose other kernels."""
+    names = sorted(Path(path).name for path in re.split("[: ]+", os.environ.get("LD_PRELOAD", "")) if path)
+    return {"preloaded": ", ".join(names)} if names else {}
 
 
 def _gpu(device: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fglbench.benchmark.submission.sidefiles import _short
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.registry import UserError
+from fglbench.report.origins import describe
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, number: int, *, built: bool = True) -> None:
@@ -166,6 +167,19 @@ def test_the_device_is_no_part_of_a_cell_but_of_its_row(
     assert row.key == cell(suite).key
     monkeypatch.undo()
     assert execute(cell(suite), "tiny", Parcel(), FederationCache(), stamped(1, "")[0]).peak_device_memory_mb is None
+
+
+def test_what_is_preloaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name alone: a folder may name a user. Nothing is said where there is nothing, so that old hashes stay."""
+    plain = environment(1)
+    monkeypatch.setenv("LD_PRELOAD", "/home/ada/libtwo.so:/opt/lib/libone.so.2")
+    digest, machine = environment(1)
+    assert machine == {**plain[1], "preloaded": "libone.so.2, libtwo.so"}
+    assert digest != plain[0]
+    assert _short(machine)
+    assert describe(machine).endswith("preloaded: libone.so.2, libtwo.so")
+    monkeypatch.setenv("LD_PRELOAD", " ")
+    assert environment(1) == plain
 
 
 def test_the_driver_is_read(tmp_path: Path) -> None:
