@@ -18,7 +18,7 @@ class Reading(BaseModel):
 
     The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
     is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
-    for the methods that it concerns, and `shared` for all; but for that, rows of the other methods are the base's.
+    for the figures that it concerns, and `shared` for all; but for that, rows of the other figures are the base's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,6 +27,7 @@ class Reading(BaseModel):
     meaning: str = Field("", description="one sentence")
     source: str = Field("", description="where the paper or its code says so, or whose choice it is")
     methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
+    unless: Filter = Field({}, description="figures whose words mean all of this it does not concern")
     where: Filter = Field({}, description="what their rows have")
     shared: Filter = Field({}, description="what the rows of all methods have, where `methods` names some")
     choose: dict[str, list[Any]] = Field(
@@ -36,22 +37,24 @@ class Reading(BaseModel):
         "best", description="the round whose score is compared, of all methods: the row's own, or one of its history"
     )
 
-    def concerns(self, method: str) -> bool:
-        return not self.methods or method in self.methods
+    def concerns(self, own: Filter) -> bool:
+        """Whether it says something of a figure whose words mean `own`."""
+        excepted = bool(self.unless) and merged(own, self.unless) == own
+        return not excepted and (not self.methods or own.get("method") in self.methods)
 
-    def changes(self, base: Reading, method: str) -> bool:
-        """Whether a method's figures under it may be others than under the base."""
-        own = bool(self.where or self.choose) and self.concerns(method)
-        return self != base and (own or bool(self.shared) or self.round != base.round)
+    def changes(self, base: Reading, own: Filter) -> bool:
+        """Whether a figure whose words mean `own` may be another under it than under the base."""
+        concerned = bool(self.where or self.choose) and self.concerns(own)
+        return self != base and (concerned or bool(self.shared) or self.round != base.round)
 
-    def options(self, method: str) -> list[Filter]:
-        """What a method's rows may have: one filter, or one for each value that is to be chosen from."""
-        if not self.concerns(method):
+    def options(self, own: Filter) -> list[Filter]:
+        """What the rows of a figure may have: one filter, or one for each value that is to be chosen from."""
+        if not self.concerns(own):
             return [self.shared]
         given = merged(self.shared, self.where)
         values = product(*self.choose.values())
-        picked: list[Filter] = [{"method_params": dict(zip(self.choose, own, strict=True))} for own in values]
-        return [merged(given, own) for own in picked] if self.choose else [given]
+        picked: list[Filter] = [{"method_params": dict(zip(self.choose, each, strict=True))} for each in values]
+        return [merged(given, each) for each in picked] if self.choose else [given]
 
 
 def merged(*filters: Mapping[str, Any]) -> Filter:
@@ -67,10 +70,9 @@ def merged(*filters: Mapping[str, Any]) -> Filter:
 def cells(readings: Iterable[Reading], reading: Reading, own: Filter) -> list[Filter]:
     """The rows of a figure, whose words mean `own`, under one of the readings: a filter for each option."""
     base, *others = readings
-    method = str(own.get("method", ""))
-    absent = [_without(option) for each in (base, *others) for option in each.options(method)]
-    given = merged(*absent, base.options(method)[0], own)
-    return [merged(given, option) for option in (reading.options(method) if reading in others else [{}])]
+    absent = [_without(option) for each in (base, *others) for option in each.options(own)]
+    given = merged(*absent, base.options(own)[0], own)
+    return [merged(given, option) for option in (reading.options(own) if reading in others else [{}])]
 
 
 def _without(option: Filter) -> Filter:

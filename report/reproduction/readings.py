@@ -21,6 +21,8 @@ def definitions(views: Sequence[View]) -> list[str]:
 def _definition(view: View) -> str:
     own = view.reading
     told = f"**{md(own.id)}**: {md(own.meaning, LONG)} Source: {md(own.source, LONG)}"
+    if not view.own:
+        return f"{told} *It changes no figure of this table.*"
     return told if view.ran else f"{told} *Not run.*"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ..papers import Paper, Place, Printed, Reading, Table
+from ..papers import Filter, Paper, Place, Printed, Reading, Table
 from ..text import ABSENT, csv_text, md, spans
 from .judging import Judged, judged
 from .match import Ours, SuiteRows, compare, difference, unit_values
@@ -41,17 +41,16 @@ class View:
         return View(self.paper, self.table, reading, self.figures, ours, claims, own)
 
     def _changes(self, reading: Reading, figure: Printed) -> bool:
-        return any(reading.changes(self.reading, method) for method in self._methods(figure))
+        return any(reading.changes(self.reading, own) for own in self._meanings(figure))
 
-    def _methods(self, figure: Printed) -> set[str]:
-        """Ours, behind a figure."""
-        parts = self.paper.components(self.table, figure)
-        return {str(self.paper.where(self.table, part).get("method", "")) for part in parts}
+    def _meanings(self, figure: Printed) -> list[Filter]:
+        """What the words of a figure mean, or those of each that it is a mean over."""
+        return [self.paper.where(self.table, part) for part in self.paper.components(self.table, figure)]
 
     @property
     def ran(self) -> bool:
-        """Whether there is a row of a method that the reading is about."""
-        about = (figure for figure in self.own if any(map(self.reading.concerns, self._methods(figure))))
+        """Whether there is a row of a figure that the reading is about."""
+        about = (figure for figure in self.own if any(map(self.reading.concerns, self._meanings(figure))))
         return any(self.ours[figure].n for figure in about)
 
     @property

@@ -43,8 +43,8 @@ def test_the_cells_of_a_reading() -> None:
     for reading in (BASE, SQUARED, WEAK, LAST):  # they say nothing of another method
         assert cells(ALL, reading, avg) == [avg]
     assert cells(ALL, OTHER, avg) == [{"method": "avg", "split": "fixed"}]
-    assert [reading.changes(BASE, "omd") for reading in ALL] == [False, True, True, True, True]
-    assert [reading.changes(BASE, "avg") for reading in ALL] == [False, False, False, True, True]
+    assert [reading.changes(BASE, omd) for reading in ALL] == [False, True, True, True, True]
+    assert [reading.changes(BASE, avg) for reading in ALL] == [False, False, False, True, True]
 
 
 def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
@@ -52,7 +52,7 @@ def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
     squared = {"method": "omd", "split": "fixed", "method_params": {"beta": 10.0, "norm": "squared"}}
     assert cells(known, BOTH, {"method": "omd"}) == [squared]
     assert cells(known, BOTH, {"method": "avg"}) == [{"method": "avg", "split": "fixed"}]
-    assert BOTH.changes(BASE, "omd") and BOTH.changes(BASE, "avg")
+    assert BOTH.changes(BASE, {"method": "omd"}) and BOTH.changes(BASE, {"method": "avg"})
     fine = Reading(id="fine", methods=["omd"], shared={"partition_params": {"delta": 1}})
     for method in ("omd", "avg"):  # a parameter that it sets for all is absent from the base's rows of all
         (base,) = cells([BASE, fine], BASE, {"method": method})
@@ -62,6 +62,47 @@ def test_what_a_reading_asks_of_all_methods_and_of_its_own() -> None:
     for method, wanted in (("omd", {"split": "ratio", "partition": "louvain"}), ("avg", {"partition": "louvain"})):
         assert cells([every, LAST], every, {"method": method}) == [{"method": method} | wanted]  # a base may ask of all
         assert cells([every, LAST], LAST, {"method": method}) == [{"method": method} | wanted]
+
+
+def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> None:
+    def figure(**params: Any) -> dict[str, Any]:
+        return {"method": "omd", "method_params": {"beta": 10.0, **params}}
+
+    off = {"method_params": {"part": False}}
+    still = Reading(id="still", methods=["omd"], unless=off, where={"method_params": {"noise": 0}})
+    known = [Reading(id="base"), still]
+    assert cells(known, still, figure()) == [figure(noise=0)]
+    assert cells(known, still, figure(part=True)) == [figure(part=True, noise=0)]
+    assert cells(known, still, figure(part=False)) == cells(known, known[0], figure(part=False)) == [figure(part=False)]
+    told = [still.changes(known[0], figure(**own)) for own in ({}, {"part": True}, {"part": False})]
+    assert told == [True, True, False]
+    every = Reading(id="every", unless=off, where={"split": "fixed"})  # of all methods
+    assert cells([known[0], every], every, {"method": "avg"}) == [{"method": "avg", "split": "fixed"}]
+    assert cells([known[0], every], every, figure(part=False)) == [figure(part=False)]
+
+
+def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims(made: SimpleNamespace) -> None:
+    """FedGKC's Table V: views without dropout are said of the rows that have views."""
+    place = {"suite": "fedgkc-table5", "clients": 5, "partition": "louvain", "split": "ratio"}
+    mean = {"neighbour_mean": False}
+    settings = [
+        ("fedgkc", {"smkd": False, "kama": False, **mean}, 0.7),
+        ("fedgkc", {"smkd": True, "kama": True, **mean}, 0.6),
+        ("fedgkc", {"smkd": True, "kama": True, "view_dropout": False, **mean}, 0.8),
+    ]
+    rows = [
+        made.row("cora", method, seed, score + seed / 100, method_params=json.dumps(params), **place)
+        for method, params, score in settings
+        for seed in range(3)
+    ]
+    found = {view.reading.id: view for view in views("fedgkc-table5", table(rows))}
+    said = {}
+    for name in ("together", "still-views"):
+        one = next(one for one in found[name].own_claims if one.verdict not in ("not run", "not claimed"))
+        assert [figure.variant for figure in one.figures] == ["SMKD=1;KAMA=1", "SMKD=0;KAMA=0"]
+        said[name] = one.verdict
+    assert said == {"together": "does not hold", "still-views": "holds"}
+    assert not found["all-nodes"].own  # it is about FML and FedKD
 
 
 def test_the_later_of_two_filters_decides() -> None:
