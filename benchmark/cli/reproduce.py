@@ -79,23 +79,29 @@ def _list_tables() -> None:
 
 
 def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
-    """For each table: printed figures that have ours beside them, cells that are left to run, and what they cost."""
+    """For each table: printed figures that have ours beside them, cells that are left to run, and what they cost.
+
+    Cells that another suite has run are not among them: they are taken over.
+    """
     announce()
     from ...report.papers import tables
     from ...report.reproduction import coverage
     from ..runner.expense import Costs
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.reuse import elsewhere
 
     store = Store(results)
     rows = store.rows()
     costs = Costs(rows)
     listing = plain_table("table", "figures", "of", "cells to run", "core-hours", "more cells", numeric=True)
     for name in tables():
-        plan = Job(Request(suites=(name,), seeds=seeds), store, Options()).plan()
-        found = costs.of((item.cell, 1) for item in plan.todo)
+        todo = Job(Request(suites=(name,), seeds=seeds), store, Options()).plan().todo
+        had = {item.cell.key for item, _ in elsewhere(todo, store)}
+        left = [(item.cell, 1) for item in todo if item.cell.key not in had]
+        found = costs.of(left)
         unknown = sum(found.unknown.values())
         ran, printed = coverage(name, [row for row in rows if row.suite == name])
-        listing.add_row(name, *map(str, (ran, printed, len(plan.todo) - unknown)), f"{found.hours:.1f}", str(unknown))
+        listing.add_row(name, *map(str, (ran, printed, len(left) - unknown)), f"{found.hours:.1f}", str(unknown))
     plain_console().print(listing)
     plain_console().print("core-hours are judged by the rows here; for more cells there are no rows to judge by")
 

@@ -18,7 +18,8 @@ class Reading(BaseModel):
 
     The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
     is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
-    for the figures that it concerns, and `shared` for all; but for that, rows of the other figures are the base's.
+    for the methods that it concerns, and `shared` for all; but for that, rows of the other methods are the base's, and
+    so are those of all figures that it leaves alone (`unless`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,7 +28,7 @@ class Reading(BaseModel):
     meaning: str = Field("", description="one sentence")
     source: str = Field("", description="where the paper or its code says so, or whose choice it is")
     methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
-    unless: Filter = Field({}, description="figures whose words mean all of this it does not concern")
+    unless: list[Filter] = Field([], description="figures whose words mean all of one of these are left to the base")
     where: Filter = Field({}, description="what their rows have")
     shared: Filter = Field({}, description="what the rows of all methods have, where `methods` names some")
     choose: dict[str, list[Any]] = Field(
@@ -37,18 +38,24 @@ class Reading(BaseModel):
         "best", description="the round whose score is compared, of all methods: the row's own, or one of its history"
     )
 
+    def leaves(self, own: Filter) -> bool:
+        """Whether it says nothing of a figure whose words mean `own`."""
+        return any(merged(own, each) == own for each in self.unless)
+
     def concerns(self, own: Filter) -> bool:
-        """Whether it says something of a figure whose words mean `own`."""
-        excepted = bool(self.unless) and merged(own, self.unless) == own
-        return not excepted and (not self.methods or own.get("method") in self.methods)
+        """Whether its own `where` is about a figure whose words mean `own`."""
+        return not self.leaves(own) and (not self.methods or own.get("method") in self.methods)
 
     def changes(self, base: Reading, own: Filter) -> bool:
         """Whether a figure whose words mean `own` may be another under it than under the base."""
-        concerned = bool(self.where or self.choose) and self.concerns(own)
-        return self != base and (concerned or bool(self.shared) or self.round != base.round)
+        if self == base or self.leaves(own):
+            return False
+        return bool(self.where or self.choose) and self.concerns(own) or bool(self.shared) or self.round != base.round
 
     def options(self, own: Filter) -> list[Filter]:
         """What the rows of a figure may have: one filter, or one for each value that is to be chosen from."""
+        if self.leaves(own):
+            return [{}]
         if not self.concerns(own):
             return [self.shared]
         given = merged(self.shared, self.where)

@@ -69,16 +69,23 @@ def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> 
         return {"method": "omd", "method_params": {"beta": 10.0, **params}}
 
     off = {"method_params": {"part": False}}
-    still = Reading(id="still", methods=["omd"], unless=off, where={"method_params": {"noise": 0}})
+    still = Reading(id="still", methods=["omd"], unless=[off], where={"method_params": {"noise": 0}})
     known = [Reading(id="base"), still]
     assert cells(known, still, figure()) == [figure(noise=0)]
     assert cells(known, still, figure(part=True)) == [figure(part=True, noise=0)]
     assert cells(known, still, figure(part=False)) == cells(known, known[0], figure(part=False)) == [figure(part=False)]
     told = [still.changes(known[0], figure(**own)) for own in ({}, {"part": True}, {"part": False})]
     assert told == [True, True, False]
-    every = Reading(id="every", unless=off, where={"split": "fixed"})  # of all methods
-    assert cells([known[0], every], every, {"method": "avg"}) == [{"method": "avg", "split": "fixed"}]
-    assert cells([known[0], every], every, figure(part=False)) == [figure(part=False)]
+    places = [{"dataset": "cora"}, {"dataset": "acm", "clients": 5}]
+    some = Reading(id="some", unless=places, methods=["omd"], where={"split": "fixed"}, shared={"partition": "metis"})
+    last = Reading(id="last", unless=places, round="last")
+    for place, left in (({"dataset": "cora", "clients": 5}, True), ({"dataset": "acm", "clients": 5}, True),
+                        ({"dataset": "acm", "clients": 7}, False), ({}, False)):  # fmt: skip
+        for method, own in (("omd", {"split": "fixed"}), ("avg", {})):
+            words = {"method": method} | place
+            wanted = words if left else words | own | {"partition": "metis"}
+            assert cells([known[0], some, last], some, words) == [wanted]
+            assert some.changes(known[0], words) is last.changes(known[0], words) is not left
 
 
 def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims(made: SimpleNamespace) -> None:
