@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...registry import did_you_mean
+from ...registry import UserError, did_you_mean
 from . import options as given
 from .completion import completes
 from .options import Names
@@ -17,7 +17,8 @@ from .output import announce, plain_console, plain_table
 from .run import carry_out
 
 if TYPE_CHECKING:
-    from ..runner.job import Job
+    from ..runner.job import Job, Request
+    from ..suites.cell import Cell
 
 TableName = Annotated[
     str | None,
@@ -32,6 +33,9 @@ def reproduce(
     table: TableName = None,
     only: Annotated[
         Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods, ours or the paper's names")
+    ] = None,
+    reading: Annotated[
+        Names, typer.Option("--reading", metavar="NAMES", help="only what these readings of the paper ask for")
     ] = None,
     clients: given.Clients = None,
     split: given.Splits = None,
@@ -63,10 +67,24 @@ def reproduce(
     )  # fmt: skip
     where = backend, address, resolved(device, backend), fleet, graphs
     options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
-    job = Job(request, Store(results), options, given.names(rerun))
+    readings = given.names(reading)
+    job = Job(_read(request, table, readings) if readings else request, Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
         _reuse(job, table, dry_run)
     return carry_out(job, dry_run)
+
+
+def _read(request: Request, table: str, readings: tuple[str, ...]) -> list[tuple[str, Cell]]:
+    """The cells of a request that these readings ask for. UserError where there are none."""
+    from ...report.reproduction.keys import of_readings
+    from ..suites.selection import select
+
+    cells = select(request)
+    keys = of_readings(table, readings, [cell.row(table, status="ok", started="", environment="") for _, cell in cells])
+    found = [(suite, cell) for suite, cell in cells if cell.key in keys]
+    if not found:
+        raise UserError(f"no cell of {table} is both asked for and of the readings {', '.join(readings)}")
+    return found
 
 
 def _list_tables() -> None:

@@ -50,7 +50,8 @@ class Reading(BaseModel):
         """Whether a figure whose words mean `own` may be another under it than under the base."""
         if self == base or self.leaves(own):
             return False
-        return bool(self.where or self.choose) and self.concerns(own) or bool(self.shared) or self.round != base.round
+        concerned = bool(self.where or self.choose) and self.concerns(own)
+        return concerned or bool(self.shared) or self.round != base.round
 
     def options(self, own: Filter) -> list[Filter]:
         """What the rows of a figure may have: one filter, or one for each value that is to be chosen from."""

@@ -119,6 +119,11 @@ def test_protocols_hold_in_the_cells():
         (["fgssl-tabel1"], "unknown table 'fgssl-tabel1'; did you mean 'fgssl-table1'?"),
         (["fgssl-table1", "--only", "coar"], "unknown dataset or method of fgssl-table1 'coar'; did you mean 'cora'?"),
         (["fgssl-table1", "--only", "moon"], "unknown dataset or method of fgssl-table1 'moon'"),
+        (["fgssl-table1", "--reading", "last-ruond"], "unknown reading of fgssl-table1 'last-ruond'; did you mean"),
+        (
+            ["fedgkc-table2", "--only", "lg-fedavg", "--reading", "all-nodes,copilot-first", "-k", "7"],
+            "no cell of fedgkc-table2 is both asked for and of the readings all-nodes, copilot-first",
+        ),
         (["fedgl-table2", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5), got 'x'"),
         (["fedgl-table2", "-k", "x"], "numbers of clients are whole numbers"),
     ],
@@ -177,6 +182,24 @@ def test_only_takes_our_names_and_the_papers(capsys, tmp_path, only, found):
     )
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == [f"  fedgl-table2: {cell}, seeds 0" for cell in found]
+
+
+def test_the_cells_of_some_readings(capsys, tmp_path):
+    """Counted by hand: the columns of a dataset are three numbers of clients."""
+    others = ("fedproto", "fml", "fedkd", "fedtgp", "fedgkc")
+
+    def run(*arguments: str) -> list[str]:
+        where = ["--only", "cora", "--seeds", "1", "--dry-run", "--results", str(tmp_path)]
+        assert main(["reproduce", "fedgkc-table2", *where, *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    assert run()[0].startswith("36 cells")  # six methods and six settings of readings
+    assert run("--reading", "together")[0].startswith("18 cells")
+    assert run("--reading", "last-round") == run("--reading", "together")  # no run of its own
+    lines = run("--reading", "all-nodes", "-k", "5")
+    assert lines[0].startswith("6 cells")
+    assert {line.split()[5] for line in lines[1:]} == {f"{name}," for name in ("lg-fedavg", *others)}
+    assert run("--reading", "together,all-nodes")[0].startswith("24 cells")
 
 
 def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
