@@ -6,6 +6,7 @@ The files are results/<suite>/REPRODUCTION.md, results/<suite>/tables/reproducti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
 from ..templating import document
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
 from .beside import page
+from .cost import cost_table
 from .match import SuiteRows, chosen
 from .view import View, csv
 from .wording import signed
@@ -46,7 +48,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
         facts = provenance.facts(board, dict(environments))
         found[folder / INDEX] = page(board.suite, own, _extra_table(board.suite, rows), facts)
         found[folder / "tables" / "reproduction.csv"] = csv(own)
-    return found | {results / INDEX: _index(made)} if made else {}
+    return found | {results / INDEX: _index(made, boards)} if made else {}
 
 
 def files(results: Path) -> list[Path]:
@@ -105,8 +107,9 @@ def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tup
     return found
 
 
-def _index(made: Mapping[str, Sequence[View]]) -> str:
-    return document("reproductions.md", papers=papers(), runs=lambda paper: _runs(paper, made))
+def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
+    runs = partial(_runs, made=made)
+    return document("reproductions.md", papers=papers(), runs=runs, cost=cost_table(boards))
 
 
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:

@@ -161,6 +161,26 @@ def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) 
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 
+def test_the_index_adds_up_what_rows_took(made: SimpleNamespace, tmp_path: Path) -> None:
+    """A row counts once, where it was run; an old one, without processor time, by its training's; failures count."""
+
+    def row(suite: str, seed: int, **own: Any) -> Any:
+        return made.row("cora", "fedavg", seed, 0.5, suite=suite, **{"cpu_seconds": None, "train_seconds": 0.0} | own)
+
+    rows = [
+        row("fedgl-table2", 0, cpu_seconds=3600.0, train_seconds=50.0),
+        row("fedgl-table2", 1, train_seconds=7200.0),
+        row("fedgl-table2", 2, cpu_seconds=9000.0, notes="a note; run for suite overlap"),
+        row("overlap", 2, cpu_seconds=9000.0, notes="rerun for suite overlap"),
+    ]
+    folder = made.write(tmp_path / "results", rows, curves=False)
+    build.write(build.make(folder, None, figures=False))
+    below = (folder / "REPRODUCTION.md").read_text().split("## What it cost")[1]
+    assert [cells(line) for line in below.splitlines() if line.startswith("|")][2:] == [
+        ["fedgl-table2", "2", "3.0"], ["overlap", "1", "2.5"], ["all", "3", "5.5"],
+    ]  # fmt: skip
+
+
 def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) -> None:
     rows = [made.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
                      split="none", dataset_params='{"features":"auto"}', method_params='{"scored_codes":"raw"}')
