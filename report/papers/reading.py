@@ -19,7 +19,7 @@ class Reading(BaseModel):
     The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
     is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
     for the methods that it concerns, and `shared` for all; but for that, rows of the other methods are the base's, and
-    so are those of all figures that it leaves alone (`unless`).
+    so are those of all figures whose rows it leaves alone (`unless`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,7 +28,7 @@ class Reading(BaseModel):
     meaning: str = Field("", description="one sentence")
     source: str = Field("", description="where the paper or its code says so, or whose choice it is")
     methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
-    unless: list[Filter] = Field([], description="figures whose words mean all of one of these are left to the base")
+    unless: list[Filter] = Field([], description="figures whose words mean all of one of these have the base's rows")
     where: Filter = Field({}, description="what their rows have")
     shared: Filter = Field({}, description="what the rows of all methods have, where `methods` names some")
     choose: dict[str, list[Any]] = Field(
@@ -39,7 +39,7 @@ class Reading(BaseModel):
     )
 
     def leaves(self, own: Filter) -> bool:
-        """Whether it says nothing of a figure whose words mean `own`."""
+        """Whether the rows of a figure whose words mean `own` are the base's."""
         return any(merged(own, each) == own for each in self.unless)
 
     def concerns(self, own: Filter) -> bool:
@@ -48,10 +48,10 @@ class Reading(BaseModel):
 
     def changes(self, base: Reading, own: Filter) -> bool:
         """Whether a figure whose words mean `own` may be another under it than under the base."""
-        if self == base or self.leaves(own):
+        if self == base:
             return False
-        concerned = bool(self.where or self.choose) and self.concerns(own)
-        return concerned or bool(self.shared) or self.round != base.round
+        other_rows = (bool(self.where or self.choose) and self.concerns(own)) or bool(self.shared)
+        return self.round != base.round or (other_rows and not self.leaves(own))
 
     def options(self, own: Filter) -> list[Filter]:
         """What the rows of a figure may have: one filter, or one for each value that is to be chosen from."""

@@ -78,14 +78,16 @@ def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> 
     assert told == [True, True, False]
     places = [{"dataset": "cora"}, {"dataset": "acm", "clients": 5}]
     some = Reading(id="some", unless=places, methods=["omd"], where={"split": "fixed"}, shared={"partition": "metis"})
-    last = Reading(id="last", unless=places, round="last")
+    last = Reading(id="last", unless=places, methods=["omd"], where={"split": "fixed"}, round="last")
     for place, left in (({"dataset": "cora", "clients": 5}, True), ({"dataset": "acm", "clients": 5}, True),
                         ({"dataset": "acm", "clients": 7}, False), ({}, False)):  # fmt: skip
         for method, own in (("omd", {"split": "fixed"}), ("avg", {})):
             words = {"method": method} | place
             wanted = words if left else words | own | {"partition": "metis"}
             assert cells([known[0], some, last], some, words) == [wanted]
-            assert some.changes(known[0], words) is last.changes(known[0], words) is not left
+            assert some.changes(known[0], words) is not left
+            assert last.changes(known[0], words)  # the round is that of all
+            assert cells([known[0], some, last], last, words) == [words if left else words | own]
 
 
 def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_claims(made: SimpleNamespace) -> None:
