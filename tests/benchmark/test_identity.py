@@ -36,6 +36,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fedgl-table6": "863a8d5727aa9ef1",  # fedgl, cora, seed 0
     "fedomd-table6": "ca44f35775ce4a8e",  # fedomd-cmd, cora, seed 0
     "fedomd-table4": "275400a4cdce4417",  # fedomd, cora, seed 0
+    "fedomd-table5": "af371fa9125f3cb0",  # locgcn, coauthor-cs, seed 0
     "fedomd-table7": "c88ba4de00aef41f",  # fedomd, amazon-photo, seed 0
     "fgssl-table1": "57398635e95ac5df",  # fedsage+, citeseer, seed 0
     "fgssl-table2": "0832b2e917f2b029",  # fgssl, citeseer, seed 1
