@@ -27,6 +27,9 @@ TableName = Annotated[
         autocompletion=completes("table"),
     ),
 ]
+ReadingNames = Annotated[
+    Names, typer.Option("--reading", metavar="NAMES", help="only what these readings of the paper ask for")
+]
 
 
 def reproduce(
@@ -34,9 +37,7 @@ def reproduce(
     only: Annotated[
         Names, typer.Option("--only", metavar="NAMES", help="these datasets and methods, ours or the paper's names")
     ] = None,
-    reading: Annotated[
-        Names, typer.Option("--reading", metavar="NAMES", help="only what these readings of the paper ask for")
-    ] = None,
+    reading: ReadingNames = None,
     clients: given.Clients = None,
     split: given.Splits = None,
     seeds: given.Seeds = None,
@@ -67,15 +68,16 @@ def reproduce(
     )  # fmt: skip
     where = backend, address, resolved(device, backend), fleet, graphs
     options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
-    readings = given.names(reading)
-    job = Job(_read(request, table, readings) if readings else request, Store(results), options, given.names(rerun))
+    job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
         _reuse(job, table, dry_run)
     return carry_out(job, dry_run)
 
 
-def _read(request: Request, table: str, readings: tuple[str, ...]) -> list[tuple[str, Cell]]:
-    """The cells of a request that these readings ask for. UserError where there are none."""
+def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | list[tuple[str, Cell]]:
+    """The cells of a request that these readings ask for; of none, the request. UserError where there are no cells."""
+    if not readings:
+        return request
     from ...report.reproduction.keys import of_readings
     from ..suites.selection import select
 

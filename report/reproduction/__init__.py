@@ -20,8 +20,8 @@ from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
 from ..templating import document
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
 from .beside import page
-from .cost import cost_table
 from .match import SuiteRows, chosen
+from .spent import cost_table
 from .view import View, csv
 from .wording import signed
 
