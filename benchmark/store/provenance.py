@@ -148,7 +148,7 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
 def _preloaded() -> dict[str, str]:
     """The libraries that the loader puts before all others, without their folders: such may choose other kernels."""
     names = sorted(Path(path).name for path in re.split("[: ]+", os.environ.get("LD_PRELOAD", "")) if path)
-    return {"preloaded": ", ".join(names)} if names else {}
+    return {"preloaded": ", ".join(names)[:200]} if names else {}  # no more is taken of a description
 
 
 def _gpu(device: str) -> dict[str, Any]:

@@ -178,6 +178,8 @@ def test_what_is_preloaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert digest != plain[0]
     assert _short(machine)
     assert describe(machine).endswith("preloaded: libone.so.2, libtwo.so")
+    monkeypatch.setenv("LD_PRELOAD", ":".join(f"lib{i}.so" for i in range(99)))
+    assert _short(environment(1)[1])
     monkeypatch.setenv("LD_PRELOAD", " ")
     assert environment(1) == plain
 
