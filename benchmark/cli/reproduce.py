@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -114,10 +115,10 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     rows = store.rows()
     costs = Costs(rows)
     listing = plain_table("table", "figures", "of", "cells to run", "core-hours", "more cells", numeric=True)
-    for name in tables():
-        todo = Job(Request(suites=(name,), seeds=seeds), store, Options()).plan().todo
-        had = {item.cell.key for item, _ in elsewhere(todo, store)}
-        left = [(item.cell, 1) for item in todo if item.cell.key not in had]
+    todo = {name: Job(Request(suites=(name,), seeds=seeds), store, Options()).plan().todo for name in tables()}
+    had = {item.cell.key for item, _ in elsewhere(chain.from_iterable(todo.values()), store)}
+    for name, items in todo.items():
+        left = [(item.cell, 1) for item in items if item.cell.key not in had]
         found = costs.of(left)
         unknown = sum(found.unknown.values())
         ran, printed = coverage(name, [row for row in rows if row.suite == name])

@@ -137,6 +137,10 @@ class Paper(_Frozen):
         places = product(*self._averaged(table, row))
         return [row.model_copy(update=dict(zip(AXES, values, strict=True))) for values in places]
 
+    def meanings(self, table: Table, row: Printed) -> list[Filter]:
+        """What the words of a figure mean, or those of each place that it is a mean over: see `where`."""
+        return [self.where(table, part) for part in self.components(table, row)]
+
     def is_mean(self, table: Table, row: Printed) -> bool:
         """Whether a figure is a mean over others of the table."""
         return any(len(values) > 1 for values in self._averaged(table, row))

@@ -6,7 +6,6 @@ The files are results/<suite>/REPRODUCTION.md, results/<suite>/tables/reproducti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -108,8 +107,8 @@ def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tup
 
 
 def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
-    runs = partial(_runs, made=made)
-    return document("reproductions.md", papers=papers(), runs=runs, cost=cost_table(boards))
+    cost = cost_table(boards)
+    return document("reproductions.md", papers=papers(), runs=lambda paper: _runs(paper, made), cost=cost)
 
 
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:

@@ -22,8 +22,7 @@ def of_readings(suite: str, names: Sequence[str], rows: Iterable[Row]) -> set[st
     for name in names:
         if name not in known:
             raise did_you_mean(name, known, f"reading of {suite}")
-    figures = paper.rows(table, printed())
-    words = [paper.where(table, part) for figure in figures for part in paper.components(table, figure)]
+    words = [own for figure in paper.rows(table, printed()) for own in paper.meanings(table, figure)]
     filters = [where for name in names for own in words for where in paper.cells(table, known[name], own)]
     found = SuiteRows(pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields)))
     return {str(key) for where in filters for key in found.select(where, ["key"])["key"]}

@@ -144,7 +144,7 @@ def chosen(rows: SuiteRows, options: list[Filter], reading: Reading, column: str
 
 def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: SuiteRows) -> Ours:
     """What we have for a printed figure under one reading of the protocol."""
-    means = [paper.where(table, part) for part in paper.components(table, figure)]
+    means = paper.meanings(table, figure)
     parts = [chosen(rows, paper.cells(table, reading, own), reading, figure.column) for own in means]
     if len(parts) == 1:
         return parts[0]

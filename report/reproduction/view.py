@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ..papers import Filter, Paper, Place, Printed, Reading, Table
+from ..papers import Paper, Place, Printed, Reading, Table
 from ..text import ABSENT, csv_text, md, spans
 from .judging import Judged, judged
 from .match import Ours, SuiteRows, compare, difference, unit_values
@@ -41,16 +41,14 @@ class View:
         return View(self.paper, self.table, reading, self.figures, ours, claims, own)
 
     def _changes(self, reading: Reading, figure: Printed) -> bool:
-        return any(reading.changes(self.reading, own) for own in self._meanings(figure))
-
-    def _meanings(self, figure: Printed) -> list[Filter]:
-        """What the words of a figure mean, or those of each that it is a mean over."""
-        return [self.paper.where(self.table, part) for part in self.paper.components(self.table, figure)]
+        return any(reading.changes(self.reading, own) for own in self.paper.meanings(self.table, figure))
 
     @property
     def ran(self) -> bool:
         """Whether there is a row of a figure that the reading is about."""
-        about = (figure for figure in self.own if any(map(self.reading.concerns, self._meanings(figure))))
+        about = (
+            figure for figure in self.own if any(map(self.reading.concerns, self.paper.meanings(self.table, figure)))
+        )
         return any(self.ours[figure].n for figure in about)
 
     @property
