@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ...methods import METHODS
 from ..store import Store
-from ..store.schema import Row
+from ..store.schema import TAKEN_OVER, Row
 from .plan import Item
 
 
@@ -32,5 +32,5 @@ def take_over(found: Iterable[tuple[Item, Row]], store: Store) -> None:
         history = store.history(row.suite, row.key)
         if history is not None:
             store.write_history(item.suite, row.key, history)
-        notes = "; ".join(filter(None, [row.notes, f"run for suite {row.suite}"]))
+        notes = "; ".join(filter(None, [row.notes, f"{TAKEN_OVER}{row.suite}"]))
         store.append(row.model_copy(update={"suite": item.suite, "notes": notes}))

@@ -70,6 +70,7 @@ class Identity(BaseModel):
 
 
 TRIAL = '{"trial":true}'  # `tuning` of a row of `fglbench tune`, which is no score of any suite
+TAKEN_OVER = "run for suite "  # in `notes` of a copy of another suite's row, before that suite's name
 
 
 class Row(Metrics, Identity):

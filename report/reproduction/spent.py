@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ...benchmark.store.schema import TAKEN_OVER
 from ..board import Board
 from ..text import md, table as markdown
 
 HOUR = 3600.0
-TAKEN_OVER = r"(?:^|; )run for suite "  # in the notes of a row that is a copy of another suite's
 
 
 def cost_table(boards: Sequence[Board]) -> str:
@@ -23,6 +23,6 @@ def cost_table(boards: Sequence[Board]) -> str:
 
 
 def _line(board: Board) -> tuple[str, int, float]:
-    own = board.rows[~board.rows["notes"].astype(str).str.contains(TAKEN_OVER)]
+    own = board.rows[~board.rows["notes"].astype(str).str.contains(rf"(?:^|; ){TAKEN_OVER}")]
     cpu, training = (pd.to_numeric(own[clock], errors="coerce") for clock in ("cpu_seconds", "train_seconds"))
     return board.suite, len(own), float(cpu.fillna(training).sum()) / HOUR
