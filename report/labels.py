@@ -98,8 +98,20 @@ def _value(settings: dict[str, Any], key: str) -> str:
 
 def parse(value: Any) -> dict[str, Any] | None:
     """The object that a JSON column holds, or None when it holds something else."""
+    found = _loaded(value)
+    return found if isinstance(found, dict) else None
+
+
+def settings(value: Any) -> dict[str, Any]:
+    """The object that a JSON column holds; of a list of them, as of mixed architectures, all that they say together,
+    of two values for one name the later; else nothing."""
+    found = _loaded(value)
+    objects = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
+    return {name: own for each in objects if isinstance(each, dict) for name, own in each.items()}
+
+
+def _loaded(value: Any) -> Any:
     try:
-        found = json.loads(value)
+        return json.loads(value)
     except (TypeError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 # Which rows: a column's value, or for columns of JSON the parameters that must have these values (null: not there).
+# Of mixed architectures a model's parameter is asked of all of them together.
 Filter = dict[str, str | int | dict[str, Any]]
 Name = Annotated[str, Field(pattern=r"([a-z0-9]+(-[a-z0-9]+)*)?")]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..labels import JSON_COLUMNS, parse
+from ..labels import JSON_COLUMNS, settings
 from ..papers import Filter, Paper, Printed, Reading, Table
 
 
@@ -70,7 +70,7 @@ class SuiteRows:
         self._seeds, self._keys = ([*self.rows[column]] for column in ("seed", "key"))
         self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
         self.history = history
-        self.parsed = {column: [parse(value) or {} for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
+        self.parsed = {column: [settings(value) for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
         self._numbers: dict[str, np.ndarray] = {}
         self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
 
@@ -86,7 +86,7 @@ class SuiteRows:
         return keep
 
     def _have(self, column: str, wanted: str | int | dict[str, Any]) -> np.ndarray:
-        """Which rows have a value, or one parameter of a column of JSON (null: which lack it)."""
+        """Which rows have a value, or one parameter of a column of JSON, of any of its models (null: which lack it)."""
         asked = repr((column, wanted))
         if asked not in self._having:
             if isinstance(wanted, dict):

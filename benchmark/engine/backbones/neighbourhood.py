@@ -69,15 +69,21 @@ class GraphSAGE(Backbone):
 
 @BACKBONES.register("gin")
 class GIN(Backbone):
-    """Xu et al., ICLR 2019: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} h_u), MLP = linear, ReLU, linear, width h."""
+    """Xu et al., ICLR 2019: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} h_u), MLP = linear, ReLU, linear, width h.
+
+    With `batch_norm` BatchNorm stands before every ReLU: the paper's experiments have it on every hidden layer.
+    """
 
     eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
     train_eps: bool = Field(False, description="learn one eps a layer")
+    batch_norm: bool = Field(False, description="BatchNorm before every ReLU, over a client's own rows of the batch")
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         params: Params = {}
         for name, shape in {"inner": (n_in, self.hidden), "outer": (self.hidden, n_out)}.items():
             params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+            if self.batch_norm and (hidden or name == "inner"):
+                params |= {f"{name}.scale": torch.ones(shape[1]), f"{name}.shift": torch.zeros(shape[1])}
         return params | ({"eps": torch.tensor([self.eps])} if self.train_eps else {})
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
@@ -85,4 +91,20 @@ class GIN(Backbone):
         z = product(h, params[f"{i}.inner.weight"], batch)
         own = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
         z = segment_add(own + batch.sum @ z, params[f"{i}.inner.bias"], batch.sizes)
-        return affine(params, f"{i}.outer", torch.relu(z), batch)
+        z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch)), batch)
+        return _normalised(params, f"{i}.outer", z, batch)
+
+
+def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """BatchNorm `name` (Ioffe & Szegedy 2015) over each client's rows, where the model has it; else the rows.
+
+    Scoring takes the statistics of the rows that it scores, too: where a client's whole graph is one batch they are
+    those of training but for dropout, and no running statistics have to be averaged by the methods.
+    """
+    if f"{name}.scale" not in params:
+        return rows
+    affines = zip(params[f"{name}.scale"], params[f"{name}.shift"], strict=True)
+    return torch.cat([
+        F.batch_norm(own, None, None, *affine, training=True) if len(own) > 1 else own * 0 + affine[1]
+        for own, affine in zip(rows.split(batch.sizes), affines, strict=True)
+    ])  # fmt: skip

@@ -13,7 +13,7 @@ from torch import nn
 from fglbench.benchmark.engine.backbones import BACKBONES, Backbone, Params
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.random import stream
-from fglbench.datasets.federation import Federation
+from fglbench.datasets.federation import Federation, NodeClient
 
 D, H, C = 12, 8, 3
 Make = Callable[..., Federation]
@@ -102,15 +102,24 @@ def sage(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor]
     return convs, run, own
 
 
+def norm(p: Params, name: str) -> list[nn.Module]:
+    """BatchNorm of torch by the statistics of what it is given, where the parameters have one of this name."""
+    if f"{name}.scale" not in p:
+        return []
+    module = nn.BatchNorm1d(H, track_running_stats=False)
+    assign(module.weight, p[f"{name}.scale"])
+    assign(module.bias, p[f"{name}.shift"])
+    return [module]
+
+
 def gin(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor], dict[str, nn.Parameter]]:
     convs = nn.ModuleList()
     own = {}
     for i in range(layers):
         inner = linear(p[f"{i}.inner.weight"], p[f"{i}.inner.bias"])
         outer = linear(p[f"{i}.outer.weight"], p[f"{i}.outer.bias"])
-        conv = dgl.nn.GINConv(
-            nn.Sequential(inner, nn.ReLU(), outer), "sum", init_eps=float(p[f"{i}.eps"]), learn_eps=True
-        )
+        mlp = nn.Sequential(inner, *norm(p, f"{i}.inner"), nn.ReLU(), outer, *norm(p, f"{i}.outer"))
+        conv = dgl.nn.GINConv(mlp, "sum", init_eps=float(p[f"{i}.eps"]), learn_eps=True)
         own |= {f"{i}.inner.bias": inner.bias, f"{i}.outer.bias": outer.bias, f"{i}.eps": conv.eps}
         convs.append(conv)
 
@@ -140,6 +149,7 @@ def mlp(p: Params, layers: int) -> tuple[nn.Module, Callable[..., torch.Tensor],
 
 REFERENCES = {"gcn": gcn, "gat": gat, "sage": sage, "gin": gin, "sgc": sgc, "mlp": mlp}
 EXTRA: dict[str, dict[str, Any]] = {"gat": {"heads": 2}, "gin": {"train_eps": True, "eps": 0.3}}
+CASES = [(name, EXTRA.get(name, {})) for name in sorted(REFERENCES)] + [("gin", EXTRA["gin"] | {"batch_norm": True})]
 
 
 def test_every_backbone_has_a_reference() -> None:
@@ -148,10 +158,10 @@ def test_every_backbone_has_a_reference() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("name", sorted(REFERENCES))
-def test_agrees_with_dgl(name: str, sparse: bool, layers: int, federation: Make) -> None:
+@pytest.mark.parametrize(("name", "extra"), CASES)
+def test_agrees_with_dgl(name: str, extra: dict[str, Any], sparse: bool, layers: int, federation: Make) -> None:
     clients = federation(sparse=sparse).clients
-    backbone = BACKBONES.build(name, {"hidden": H, "layers": layers, "dropout": 0, **EXTRA.get(name, {})})
+    backbone = BACKBONES.build(name, {"hidden": H, "layers": layers, "dropout": 0, **extra})
     params = stacked(backbone, len(clients))
     for value in params.values():
         value.requires_grad_(True)
@@ -175,7 +185,7 @@ def test_agrees_with_dgl(name: str, sparse: bool, layers: int, federation: Make)
         # Weights that DGL stores transposed or split: the sum of squares of all gradients settles them.
         mine = sum(value.grad[k].square().sum() for value in params.values())  # type: ignore[index]
         theirs = sum(p.grad.square().sum() for p in module.parameters() if p.grad is not None)
-        torch.testing.assert_close(mine, theirs)
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))
@@ -202,3 +212,15 @@ def test_shared_parameters_equal_copies(name: str, federation: Make) -> None:
     shared = backbone.forward({n: v.expand(3, *v.shape) for n, v in one.items()}, batch).logits
     copies = backbone.forward({n: v.expand(3, *v.shape).clone() for n, v in one.items()}, batch).logits
     torch.testing.assert_close(shared, copies)
+
+
+def test_batch_norm_leaves_a_single_node_its_shift(federation: Make) -> None:
+    """One row is its own mean; other clients do not matter to it."""
+    whole, other, *_ = federation(sparse=False).clients
+    first = dgl.node_subgraph(whole.graph, [0], store_ids=False)  # type: ignore[union-attr]
+    alone = NodeClient(first, whole.feat[:1])  # type: ignore[union-attr]
+    backbone = BACKBONES.build("gin", {"hidden": H, "layers": 1, "dropout": 0, "batch_norm": True})
+    params = stacked(backbone, 2)
+    logits = backbone.forward(params, collate([alone, other])).logits[0]  # type: ignore[list-item]
+    shift, weight, bias = (params[f"0.{name}"][0] for name in ("inner.shift", "outer.weight", "outer.bias"))
+    torch.testing.assert_close(logits, shift.relu() @ weight + bias)

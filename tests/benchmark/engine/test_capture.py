@@ -104,8 +104,8 @@ def test_options_of_training(settings: dict[str, object], far: torch.device, pre
 
 @pytest.mark.parametrize(
     ("backbone", "params"),
-    [("gat", {"heads": 2}), ("sage", {}), ("gin", {"train_eps": True}), ("sgc", {}), ("mlp", {}), ("ortho-gcn", {}),
-     ("gcn", {"input_dropout": 0.3})],
+    [("gat", {"heads": 2}), ("sage", {}), ("gin", {"train_eps": True}), ("gin", {"batch_norm": True}), ("sgc", {}),
+     ("mlp", {}), ("ortho-gcn", {}), ("gcn", {"input_dropout": 0.3})],
 )  # fmt: skip
 def test_backbones(backbone: str, params: dict[str, object], far: torch.device, pretend: Any) -> None:
     own = replace(trial(), backbones=(BACKBONES.build(backbone, {"hidden": 8, **params}),))

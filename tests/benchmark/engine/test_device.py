@@ -63,8 +63,8 @@ def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("backbone", "params"),
-    [("gat", {"heads": 2}), ("sage", {}), ("gin", {"train_eps": True}), ("sgc", {}), ("mlp", {}), ("ortho-gcn", {}),
-     ("gcn", {"input_dropout": 0.3})],
+    [("gat", {"heads": 2}), ("sage", {}), ("gin", {"train_eps": True}), ("gin", {"batch_norm": True}), ("sgc", {}),
+     ("mlp", {}), ("ortho-gcn", {}), ("gcn", {"input_dropout": 0.3})],
 )  # fmt: skip
 @pytest.mark.parametrize("which", ["one architecture", "overlapping clients"])
 def test_every_backbone_and_option_of_training(
