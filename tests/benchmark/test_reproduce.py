@@ -200,6 +200,18 @@ def test_the_cells_of_some_readings(capsys, tmp_path):
     assert lines[0].startswith("6 cells")
     assert {line.split()[5] for line in lines[1:]} == {f"{name}," for name in ("lg-fedavg", *others)}
     assert run("--reading", "together,all-nodes")[0].startswith("24 cells")
+    assert run("--reading", "batch-norm") == run("--reading", "together")  # it leaves this graph alone
+
+
+def test_a_reading_of_a_backbone_has_cells_of_its_own(capsys, tmp_path):
+    where = ["--only", "photo", "-k", "5", "--seeds", "1", "--dry-run", "--results", str(tmp_path)]
+    found = []
+    for reading in ("together", "batch-norm"):
+        assert main(["reproduce", "fedgkc-table2", *where, "--reading", reading]) == 0
+        found.append(capsys.readouterr().out.splitlines()[0].split(":")[0])
+    assert found == ["6 cells", "6 cells"]
+    assert main(["reproduce", "fedgkc-table2", *where, "--reading", "together,batch-norm"]) == 0
+    assert capsys.readouterr().out.startswith("12 cells")
 
 
 def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):

@@ -128,6 +128,18 @@ def test_a_row_that_has_the_parameter_is_no_row_of_the_base(made: SimpleNamespac
     assert found == [{0: 0.1}, {0: 0.2}]
 
 
+def test_a_parameter_of_one_of_mixed_architectures(made: SimpleNamespace) -> None:
+    """The plain mixture is the base's; that of whose models one has the parameter is the reading's; lists of nothing
+    and a single model with it are told apart as well."""
+    plain, normed = '[{"hidden":64},{"eps":0.0}]', '[{"hidden":64},{"batch_norm":true,"eps":0.0},{"hidden":64}]'
+    params = (plain, normed, '[{"batch_norm":false}]', "[]", '{"batch_norm":true}')
+    rows = table([made.row("cora", "avg", seed, 0.1, backbone_params=own) for seed, own in enumerate(params)])
+    base = Reading(id="base")
+    reading = Reading(id="normed", where={"backbone_params": {"batch_norm": True}})
+    found = [cells([base, reading], each, {"method": "avg"}) for each in (base, reading)]
+    assert [[*rows.select(where, ["seed"])["seed"]] for (where,) in found] == [[0, 3], [1, 4]]
+
+
 def test_validation_chooses_and_the_test_score_does_not(made: SimpleNamespace) -> None:
     def row(beta: float, seed: int, score: float, val: float) -> Any:
         return made.row("cora", "omd", seed, score, val=val, method_params=f'{{"beta":{beta}}}')
