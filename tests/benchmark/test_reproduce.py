@@ -193,7 +193,7 @@ def test_the_cells_of_some_readings(capsys, tmp_path):
         assert main(["reproduce", "fedgkc-table2", *where, *arguments]) == 0
         return capsys.readouterr().out.splitlines()
 
-    assert run()[0].startswith("36 cells")  # six methods and six settings of readings
+    assert run()[0].startswith("42 cells")  # six methods and eight settings of readings
     assert run("--reading", "together")[0].startswith("18 cells")
     assert run("--reading", "last-round") == run("--reading", "together")  # no run of its own
     lines = run("--reading", "all-nodes", "-k", "5")
