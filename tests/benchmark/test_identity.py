@@ -28,6 +28,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fclg-table2": "73081008a3c9727a",  # intra-fedavg, proteins, seed 2
     "fedgkc-table2": "85ccaf482924950d",  # fedgkc, cora, seed 1
     "fedgkc-table3": "01c4e5bc68b154f9",  # fedgkc, cora, seed 0
+    "fedgkc-table4": "87e6425f7729fd5c",  # fedgkc, coauthor-cs, seed 0
     "fedgkc-table5": "3b56ae731d24a149",  # fedgkc-kama, cora, seed 1
     "fedgl-table2": "c716ead5f5bcc0f7",  # fedgl-no-gpl, wiki, seed 2
     "fedgl-table3": "8e77da2be22e6731",  # fedgl, cora, seed 0
