@@ -106,5 +106,5 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
     affines = zip(params[f"{name}.scale"], params[f"{name}.shift"], strict=True)
     return torch.cat([
         F.batch_norm(own, None, None, *affine, training=True) if len(own) > 1 else own * 0 + affine[1]
-        for own, affine in zip(rows.split(batch.sizes), affines, strict=True)
+        for own, affine in zip(torch.split(rows, list(batch.sizes)), affines, strict=True)
     ])  # fmt: skip
