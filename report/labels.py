@@ -102,11 +102,11 @@ def parse(value: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def settings(value: Any) -> dict[str, Any]:
+def parameters(value: Any) -> dict[str, Any]:
     """The object that a JSON column holds; of a list of them, as of mixed architectures, all that they say together,
     of two values for one name the later; else nothing."""
     found = _loaded(value)
-    objects = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
+    objects = found if isinstance(found, list) else [found]
     return {name: own for each in objects if isinstance(each, dict) for name, own in each.items()}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..labels import JSON_COLUMNS, settings
+from ..labels import JSON_COLUMNS, parameters
 from ..papers import Filter, Paper, Printed, Reading, Table
 
 
@@ -70,7 +70,7 @@ class SuiteRows:
         self._seeds, self._keys = ([*self.rows[column]] for column in ("seed", "key"))
         self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
         self.history = history
-        self.parsed = {column: [settings(value) for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
+        self.parsed = {column: [parameters(value) for value in self.rows[column]] for column in sorted(JSON_COLUMNS)}
         self._numbers: dict[str, np.ndarray] = {}
         self._having: dict[str, np.ndarray] = {}  # many filters ask the same of a column
 

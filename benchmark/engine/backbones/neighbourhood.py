@@ -103,8 +103,8 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
     """
     if f"{name}.scale" not in params:
         return rows
-    affines = zip(params[f"{name}.scale"], params[f"{name}.shift"], strict=True)
+    scales, shifts = params[f"{name}.scale"], params[f"{name}.shift"]
     return torch.cat([
-        F.batch_norm(own, None, None, *affine, training=True) if len(own) > 1 else own * 0 + affine[1]
-        for own, affine in zip(torch.split(rows, list(batch.sizes)), affines, strict=True)
+        F.batch_norm(own, None, None, scale, shift, training=True) if len(own) > 1 else own * 0 + shift
+        for own, scale, shift in zip(torch.split(rows, list(batch.sizes)), scales, shifts, strict=True)
     ])  # fmt: skip

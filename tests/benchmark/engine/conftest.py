@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract.verdicts import fitting
-from fglbench.benchmark.engine import Outcome, evaluate, train
+from fglbench.benchmark.engine import BACKBONES, Outcome, evaluate, train
+from fglbench.benchmark.engine.backbones import Backbone
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.methods import METHODS
 
@@ -48,6 +49,17 @@ def wrapped_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
 def far(at_hand: AtHand) -> Iterator[torch.device]:
     with at_hand() as device:
         yield device
+
+
+@pytest.fixture(
+    params=[("gat", {"heads": 2}), ("sage", {}), ("gin", {"train_eps": True}), ("gin", {"batch_norm": True}),
+            ("sgc", {}), ("mlp", {}), ("ortho-gcn", {}), ("gcn", {"input_dropout": 0.3})],
+    ids=lambda param: " ".join([param[0], *param[1]]),
+)  # fmt: skip
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    """Every backbone of the package, narrow, with the options that take a path of their own."""
+    name, params = request.param
+    return BACKBONES.build(name, {"hidden": 8, **params})
 
 
 @pytest.fixture(params=[name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
