@@ -20,7 +20,7 @@ class Reading(BaseModel):
     The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
     is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
     for the methods that it concerns, and `shared` for all; but for that, rows of the other methods are the base's, and
-    so are those of all figures whose rows it leaves alone (`unless`).
+    so are those of all figures whose rows it leaves alone (other `datasets`, `unless`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,6 +29,7 @@ class Reading(BaseModel):
     meaning: str = Field("", description="one sentence")
     source: str = Field("", description="where the paper or its code says so, or whose choice it is")
     methods: list[str] = Field([], description="our names of the methods that it concerns; none: all")
+    datasets: list[str] = Field([], description="our names of the datasets that it is about; none: all")
     unless: list[Filter] = Field([], description="figures whose words mean all of one of these have the base's rows")
     where: Filter = Field({}, description="what their rows have")
     shared: Filter = Field({}, description="what the rows of all methods have, where `methods` names some")
@@ -41,7 +42,8 @@ class Reading(BaseModel):
 
     def leaves(self, own: Filter) -> bool:
         """Whether the rows of a figure whose words mean `own` are the base's."""
-        return any(merged(own, each) == own for each in self.unless)
+        elsewhere = bool(self.datasets) and own.get("dataset") not in self.datasets
+        return elsewhere or any(merged(own, each) == own for each in self.unless)
 
     def concerns(self, own: Filter) -> bool:
         """Whether its own `where` is about a figure whose words mean `own`."""

@@ -76,11 +76,12 @@ def test_a_figure_that_a_reading_does_not_concern_has_the_rows_of_the_base() -> 
     assert cells(known, still, figure(part=False)) == cells(known, known[0], figure(part=False)) == [figure(part=False)]
     told = [still.changes(known[0], figure(**own)) for own in ({}, {"part": True}, {"part": False})]
     assert told == [True, True, False]
-    places = [{"dataset": "cora"}, {"dataset": "acm", "clients": 5}]
-    some = Reading(id="some", unless=places, methods=["omd"], where={"split": "fixed"}, shared={"partition": "metis"})
-    last = Reading(id="last", unless=places, methods=["omd"], where={"split": "fixed"}, round="last")
-    for place, left in (({"dataset": "cora", "clients": 5}, True), ({"dataset": "acm", "clients": 5}, True),
-                        ({"dataset": "acm", "clients": 7}, False), ({}, False)):  # fmt: skip
+    about: dict[str, Any] = {"datasets": ["acm", "wiki"], "unless": [{"dataset": "acm", "clients": 5}]}
+    own_split: dict[str, Any] = {"methods": ["omd"], "where": {"split": "fixed"}}
+    some = Reading(id="some", shared={"partition": "metis"}, **about, **own_split)
+    last = Reading(id="last", round="last", **about, **own_split)
+    for dataset, clients, left in (("cora", 5, True), ("acm", 5, True), ("acm", 7, False), ("wiki", 5, False)):
+        place = {"dataset": dataset, "clients": clients}
         for method, own in (("omd", {"split": "fixed"}), ("avg", {})):
             words = {"method": method} | place
             wanted = words if left else words | own | {"partition": "metis"}
