@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from .labels import TASK_COLUMNS, parse, task_labels
+from ..benchmark.store.jsoncolumn import mapping
+from .labels import TASK_COLUMNS, task_labels
 
 LEAST = 4  # values of a setting that make a curve: a board may try three numbers of clients for another reason
 
@@ -32,7 +33,7 @@ class Axis:
     def of(self, rows: pd.DataFrame) -> pd.Series:
         """The value in each row that has one."""
         told = rows[self.column].tolist()
-        values = [(parse(text) or {}).get(self.setting) for text in told] if self.setting else told
+        values = [mapping(text).get(self.setting) for text in told] if self.setting else told
         found = [float(value) if isinstance(value, int | float) else None for value in values]
         return pd.Series(found, index=rows.index, dtype=float).dropna()
 
@@ -40,7 +41,7 @@ class Axis:
         """The rows with this setting left out of their task."""
         if not self.setting:
             return rows.assign(**{self.column: 0})
-        kept = [{k: v for k, v in (parse(text) or {}).items() if k != self.setting} for text in rows[self.column]]
+        kept = [{k: v for k, v in mapping(text).items() if k != self.setting} for text in rows[self.column]]
         return rows.assign(**{self.column: [json.dumps(own, sort_keys=True) for own in kept]})
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pandas as pd
 
+from ..benchmark.store.jsoncolumn import mapping
 from .board import Board
 from .families import family
-from .labels import parse
 from .sheet import Sheet, SheetCell, SheetColumn, SheetLine
 from .text import ABSENT, finite, plain, slug
 
@@ -37,7 +37,7 @@ def footing(board: Board) -> Sheet:
 
 def settings(rows: pd.DataFrame, excess: str = "") -> str:
     """'tuned, 12 trials', or 'untuned' where no row says that a study chose its settings; and what it took too much."""
-    tuned = [parse(text) or {} for text in rows["tuning"] if text]
+    tuned = [mapping(text) for text in rows["tuning"] if text]
     trials = sorted({int(own["trials"]) for own in tuned if isinstance(own.get("trials"), int)})
     told = f"tuned, {' or '.join(map(str, trials)) or 'unknown number of'} trials" if tuned else "untuned"
     return f"{told}; over budget: {plain(excess)}" if excess else told
@@ -47,7 +47,7 @@ def network(rows: pd.DataFrame, usual: dict[str, str]) -> str:
     """The backbone that ran, with the parameters in which it differs from what most rows of the board have."""
     found: dict[str, None] = {}
     for backbone, params in sorted(set(zip(rows["backbone"], rows["backbone_params"], strict=True))):
-        own = {key: json.dumps(value) for key, value in (parse(params) or {}).items()}
+        own = {key: json.dumps(value) for key, value in mapping(params).items()}
         other = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if usual.get(key, value) != value)
         found[f"{plain(backbone, 60)}, {plain(other, 60)}" if other else plain(backbone, 60)] = None
     return "; ".join(found)
@@ -57,7 +57,7 @@ def _usual(rows: pd.DataFrame) -> dict[str, str]:
     """The commonest value of each backbone parameter, counted over methods."""
     votes: dict[str, Counter[str]] = {}
     for text in rows.drop_duplicates(["method", "backbone_params"])["backbone_params"]:
-        for key, value in (parse(text) or {}).items():
+        for key, value in mapping(text).items():
             votes.setdefault(key, Counter())[json.dumps(value)] += 1
     return {key: own.most_common(1)[0][0] for key, own in votes.items()}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..benchmark.store.conditions import NEUTRAL, wording
+from ..benchmark.store.jsoncolumn import mapping, parse
 from .text import ABSENT
 
 # What a task is, and what a method may bring to it. Everything else in a row is an outcome or provenance. `conditions`
@@ -70,7 +71,7 @@ def _differing(name: str, values: list[Any], owners: list[Any] | None) -> list[l
     if len(set(values)) == 1:
         return []
     if name == "conditions":
-        return [[wording(parse(value) or {}) for value in values]]
+        return [[wording(mapping(value)) for value in values]]
     objects = [found for value in values if (found := parse(value)) is not None] if name in JSON_COLUMNS else []
     if len(objects) < len(values):
         return [[f"{value} clients" if name == "clients" else str(value) for value in values]]
@@ -94,24 +95,3 @@ def _unhindered(training: str) -> str:
 
 def _value(settings: dict[str, Any], key: str) -> str:
     return json.dumps(settings[key]).strip('"') if key in settings else ABSENT
-
-
-def parse(value: Any) -> dict[str, Any] | None:
-    """The object that a JSON column holds, or None when it holds something else."""
-    found = _loaded(value)
-    return found if isinstance(found, dict) else None
-
-
-def parameters(value: Any) -> dict[str, Any]:
-    """The object that a JSON column holds; of a list of them, as of mixed architectures, all that they say together,
-    of two values for one name the later; else nothing."""
-    found = _loaded(value)
-    objects = found if isinstance(found, list) else [found]
-    return {name: own for each in objects if isinstance(each, dict) for name, own in each.items()}
-
-
-def _loaded(value: Any) -> Any:
-    try:
-        return json.loads(value)
-    except (TypeError, ValueError, RecursionError):
-        return None

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..benchmark.store.jsoncolumn import mapping, parse
 from .board import Board
-from .labels import parse
 from .sheet import Sheet, SheetCell, SheetColumn, SheetLine, Span
 from .text import count, md, plain, slug, spans
 
@@ -145,7 +145,7 @@ def _training(rows: pd.DataFrame) -> str:
     kinds = rows["training"].unique()
     if len(kinds) == 1:
         return _params(kinds[0])
-    objects = [parse(kind) or {} for kind in kinds]
+    objects = [mapping(kind) for kind in kinds]
     values = {key: [found.get(key) for found in objects] for key in sorted(set().union(*objects))}
     varying = [key for key, own in values.items() if len(set(map(repr, own))) > 1]
     shared = _told({key: own[0] for key, own in values.items() if key not in varying})

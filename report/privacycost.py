@@ -10,8 +10,9 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
+from ..benchmark.store.jsoncolumn import mapping
 from .board import Board
-from .labels import entrant_labels, parse
+from .labels import entrant_labels
 from .regimes import ALONE
 from .sheet import Sheet, SheetCell, SheetColumn, SheetLine
 from .text import ABSENT, finite, mean_std, plain, slug
@@ -38,7 +39,7 @@ class PrivacyCost:
         """Indexed (task, entrant, clip, noise): score, std (over seeds) and epsilon. entrant: its name without these
         settings; clip: 0 for a run without any, epsilon: NaN without noise."""
         rows = self.board.scored
-        asked = [parse(text) or {} for text in rows["training"]]
+        asked = [mapping(text) for text in rows["training"]]
         rest = [json.dumps({name: own[name] for name in own if name not in SETTINGS}, sort_keys=True) for own in asked]
         told = pd.DataFrame({
             "task": rows["task_label"],

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from ..benchmark.store.conditions import strength
+from ..benchmark.store.jsoncolumn import mapping
 from .axes import AXES, along, axis
 from .board import Board
-from .labels import parse, task_labels
+from .labels import task_labels
 
 LEAST = 3  # strengths that make a curve, 0 included
 POINT = ["task", "condition", "strength", "entrant", "seed"]
@@ -50,7 +51,7 @@ class Robustness:
             return pd.DataFrame(columns=[*POINT, "score"])
         tasks = task_labels(rows.assign(conditions="{}"))
         places = rows.assign(task=tasks)[["task", "entrant", "seed", "score", "conditions"]].to_dict("records")
-        runs = [(place, parse(place.pop("conditions")) or {}) for place in places]
+        runs = [(place, mapping(place.pop("conditions"))) for place in places]
         hard = [
             {**place, "condition": name, "strength": strength(name, value)}
             for place, found in runs

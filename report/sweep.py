@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from .labels import ENTRANT_COLUMNS, parse
+from ..benchmark.store.jsoncolumn import parse
+from .labels import ENTRANT_COLUMNS
 
 LEAST = 3  # values that make a sweep
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..store.budget import settings
+from ..store.jsoncolumn import mapping
 from ..store.schema import Row
 from ..suites.cell import Cell
 
@@ -44,7 +44,7 @@ class Costs:
         taken = defaultdict[tuple[str, ...], list[int]](list)
         for (row, _), own, rate in zip(known, facts, rates, strict=True):
             left[own["method"], own["dataset"]].append(rate - float(self._coded(own) @ self.factors))
-            ends = _ends(settings(row.training))
+            ends = _ends(mapping(row.training))
             for key in (ends, (*ends, row.method)):
                 taken[key].append(row.rounds or 0)
         self.left = {pair: statistics.fmean(own) for pair, own in left.items()}
@@ -96,7 +96,7 @@ def _seconds(row: Row) -> float | None:
 
 
 def _of_row(row: Row) -> Facts:
-    asked = settings(row.training)
+    asked = mapping(row.training)
     return _facts(row.method, row.dataset, row.backbone, asked.get("local_epochs"))
 
 

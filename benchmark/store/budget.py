@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from .jsoncolumn import mapping
 
 MODELS = 2  # trained side by side, each for every epoch, as in mutual distillation: the most of the field's papers
 
@@ -16,7 +17,7 @@ def excess(row: Mapping[str, Any]) -> str:
     `training` says, no more steps on one parameter than plain FedAvg takes (`budget_steps`), and not more than MODELS
     times as many in all. Rows of a schema before 3 do not say what they took, so only rounds are held against them.
     """
-    asked, effective = settings(row.get("training")), settings(row.get("effective_training"))
+    asked, effective = mapping(row.get("training")), mapping(row.get("effective_training"))
     budget = _number(row.get("budget_steps"))
     found = [
         ("scored rounds", row.get("rounds"), asked.get("rounds")),
@@ -26,15 +27,6 @@ def excess(row: Mapping[str, Any]) -> str:
     ]
     counts = [(what, _number(took), _number(given)) for what, took, given in found]
     return "; ".join(f"{took:g} {what}, {given:g} given" for what, took, given in counts if given and took > given)
-
-
-def settings(text: object) -> dict[str, Any]:
-    """A column of canonical JSON; nothing where a file has another text in its place."""
-    try:
-        found = json.loads(text) if isinstance(text, str) and text else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _number(value: object) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .budget import settings
+from .jsoncolumn import mapping
 
 NEUTRAL: Mapping[str, float] = {  # a condition -> the value at which it is none; a test holds it against the engine's
     "feature_noise": 0.0,
@@ -21,7 +21,7 @@ NEUTRAL: Mapping[str, float] = {  # a condition -> the value at which it is none
 
 def conditions(training: object) -> dict[str, float]:
     """The conditions of a row's `training` column that are set, by name; none where the column has another text."""
-    asked = settings(training)
+    asked = mapping(training)
     found = {name: asked[name] for name in NEUTRAL if isinstance(asked.get(name), int | float)}
     return {name: float(value) for name, value in found.items() if value != NEUTRAL[name]}
 

@@ -16,7 +16,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...metrics import Column, Metrics, columns
-from .budget import excess, settings
+from .budget import excess
+from .jsoncolumn import mapping
 
 Json = Annotated[str, Column(json=True, longest=4000)]
 Digest = Annotated[str, Column(pattern="[0-9a-f]{12}")]
@@ -166,7 +167,7 @@ class Row(Metrics, Identity):
 
     def _asked(self, name: str) -> object:
         """A setting of the training configuration; None without it."""
-        return settings(self.training).get(name)
+        return mapping(self.training).get(name)
 
 
 RULES = columns(Row)

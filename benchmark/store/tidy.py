@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from .jsoncolumn import loaded
 from .schema import RULES
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ def expanded(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _settings(name: str, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        found = None
+    found = loaded(text or "{}")
     if isinstance(found, list) and all(isinstance(own, dict) for own in found):
         found = {key: [own.get(key) for own in found] for key in dict.fromkeys(key for own in found for key in own)}
     if not isinstance(found, dict):

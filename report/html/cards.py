@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...benchmark.store.jsoncolumn import mapping
 from ...registry import Parameter
 from .. import tables
 from ..answers import AVERAGE
 from ..families import UNKNOWN, family, models, uploads
 from ..figures import convergence
 from ..gaps import missing, reasons
-from ..labels import parse
 from ..sheet import Sheet, SheetCell, SheetColumn
 from ..standings import Standings
 from ..text import plain
@@ -102,7 +102,7 @@ def method_parts(boards: Sequence[Standings], cards: Mapping[str, Card]) -> list
         for method, params in (
             standings.board.rows[["method", "method_params"]].drop_duplicates().itertuples(index=False)
         ):
-            for name, value in (parse(params) or {}).items():
+            for name, value in mapping(params).items():
                 used.setdefault(method, {}).setdefault(str(name), set()).add(json.dumps(value))
     return [
         MethodPart(

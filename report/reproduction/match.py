@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..labels import JSON_COLUMNS, parameters
+from ...benchmark.store.jsoncolumn import parameters
+from ..labels import JSON_COLUMNS
 from ..papers import Filter, Paper, Printed, Reading, Table
 
 

@@ -14,8 +14,9 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.attachments import environment_text
+from fglbench.benchmark.store.jsoncolumn import parse
 from fglbench.benchmark.store.provenance import canonical
-from fglbench.report import build, labels
+from fglbench.report import build
 
 EVIL = (
     "x|y <script>alert(1)</script><img src=x onerror=alert(2)> [a](javascript:alert(3)) **b** `c` $\\frac$ @me "
@@ -109,5 +110,5 @@ def test_text_of_a_submission_never_acts_in_the_page(hostile: Path, here: Path) 
 
 
 def test_parameters_that_are_nested_forever_are_text() -> None:
-    assert labels.parse("[" * 100_000) is None
-    assert labels.parse('{"a":' * 100_000) is None
+    assert parse("[" * 100_000) is None
+    assert parse('{"a":' * 100_000) is None
