@@ -19,6 +19,7 @@ from pydantic_core import from_json, to_json
 
 from ... import files
 from ...registry import UserError
+from .jsoncolumn import parse
 from .places import COLUMNS, LOGS
 
 if TYPE_CHECKING:
@@ -135,10 +136,9 @@ class SideFiles:
     def environment(self, digest: str) -> dict[str, Any] | None:
         """The machine and packages that a row refers to, or None when there is no sound description."""
         try:
-            found = json.loads(self.environment_file(digest).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            return parse(self.environment_file(digest).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
 
     def embeddings(self, suite: str, key: str) -> dict[str, np.ndarray] | None:
         """The arrays stored beside a row, or None. Nothing in the file is ever executed; ValueError if it is too large

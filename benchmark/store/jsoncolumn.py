@@ -1,4 +1,4 @@
-"""Columns of a row that hold JSON. A file of a stranger may have any text there, so none of these raises."""
+"""JSON in columns of a row and in small files. A stranger may have put any text there, so none of these raises."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 
 def mapping(text: object) -> dict[str, Any]:
-    """The object that a column holds; empty where it holds something else."""
+    """The object that a text holds; empty where it holds something else."""
     return parse(text) or {}
 
 
 def parse(text: object) -> dict[str, Any] | None:
-    """The object that a column holds, or None where it holds something else."""
+    """The object that a text holds, or None where it holds something else."""
     found = loaded(text)
     return found if isinstance(found, dict) else None
 
 
 def parameters(text: object) -> dict[str, Any]:
-    """The object that a column holds; of a list of them, as of mixed architectures, all that they say together, of two
+    """The object that a text holds; of a list of them, as of mixed architectures, all that they say together, of two
     values for one name the later; else nothing."""
     found = loaded(text)
     objects = found if isinstance(found, list) else [found]
@@ -26,7 +26,7 @@ def parameters(text: object) -> dict[str, Any]:
 
 
 def loaded(text: object) -> Any:
-    """What a column holds, or None where it is no JSON."""
+    """What a text holds, or None where it is no JSON."""
     try:
         return json.loads(text)  # type: ignore[arg-type]
     except (TypeError, ValueError, RecursionError):

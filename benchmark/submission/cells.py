@@ -15,6 +15,7 @@ from ...methods import METHODS
 from ...metrics import Column
 from ...registry import UserError
 from ..engine.exchange import TASKS
+from ..store.jsoncolumn import mapping
 from ..store.provenance import canonical, code_version, known_commits, origin
 from ..store.schema import FORMULA, RULES, Row
 from ..store.versions import Versions
@@ -80,10 +81,7 @@ def foreign(row: Row) -> str | None:
         return None
     if not here or not row.has("origin"):
         return "its origin says that the method is from outside the package" if row.origin and not here else None
-    try:
-        theirs = json.loads(row.origin or "{}").get("source")
-    except (ValueError, AttributeError, RecursionError):
-        theirs = None
+    theirs = mapping(row.origin).get("source")
     if theirs == json.loads(here).get("source"):
         return None
     return f"made by other source code of a method from outside ({theirs!r:.40}) than there is here"

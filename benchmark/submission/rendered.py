@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from ..store.jsoncolumn import loaded
 from ..store.made import FIGURES, FORMER
 from .inbox import Findings, Folder, Line
 
@@ -53,10 +53,7 @@ def _wrong(kind: str, path: Path, name: PurePosixPath, datasets: dict[str, set[s
 
 
 def _manifest(path: Path) -> Iterator[str]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        found = None
+    found = loaded(path.read_bytes())
     names = {f"{figure}.png" for figure in FIGURES + FORMER}
     sound = isinstance(found, dict) and set(found) <= names
     if not sound or not all(isinstance(each, str) and re.fullmatch("[0-9a-f]{16}", each) for each in found.values()):
