@@ -2,7 +2,8 @@
 # # The rows in pandas
 #
 # Every run is a line of a CSV file, with its settings, its figures and how it was made; docs/columns.md says what each
-# column means. This page reads the rows of a results folder: `RESULTS` in the environment names it.
+# column means. This page reads the rows of a results folder, which `RESULTS` in the environment names, and those of one
+# suite and dataset closely, `SUITE` and `DATASET`; without these, the first.
 
 # %%
 import os
@@ -24,10 +25,11 @@ good = rows[(rows["status"] == "ok") & ~rows["reference"]].copy()
 print(good.groupby(["suite", "dataset", "method"])["score"].agg(["mean", "std", "count"]).head(20))
 
 # %% [markdown]
-# Score beside traffic up to the best round: the mean over the seeds of each method on the first suite and dataset.
+# Score beside traffic up to the best round: the mean over the seeds of each method on one suite and dataset.
 
 # %%
-suite, dataset = good[["suite", "dataset"]].iloc[0]
+suite = os.environ.get("SUITE") or good["suite"].iloc[0]
+dataset = os.environ.get("DATASET") or good.loc[good["suite"] == suite, "dataset"].iloc[0]
 own = good[(good["suite"] == suite) & (good["dataset"] == dataset)]
 own = own.assign(megabytes=(own["upload_bytes_best"] + own["download_bytes_best"]) / 1e6)
 means = own.groupby("method")[["megabytes", "score"]].mean()
@@ -44,3 +46,20 @@ plt.close(axes.figure)
 # %%
 if stored := Store(RESULTS).history(suite, own["key"].iloc[0]):
     print(pd.DataFrame(stored["history"]).tail())
+
+# %% [markdown]
+# Where clients have models of different kinds (`gcn+gat`), client k has the kind k mod their number. What each kind
+# scores: the mean over its clients and the seeds, a line for each method at each of its settings.
+
+
+# %%
+def by_kind(row: pd.Series) -> pd.Series:
+    kinds = row["backbone"].split("+")
+    scores = Store(RESULTS).history(suite, row["key"])["per_client"]["score"]
+    return pd.Series(scores).groupby(lambda k: f"{k % len(kinds)} {kinds[k % len(kinds)]}").mean()
+
+
+options = own.filter(regex=r"^(method|backbone)\.").map(str)
+settings = [options[name] for name in options if options.groupby(own["method"])[name].nunique().max() > 1]
+kinds = own.apply(by_kind, axis=1)
+print(kinds.groupby([own["method"], own["clients"], *settings]).mean().round(3).to_string())
