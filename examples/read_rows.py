@@ -55,8 +55,9 @@ if stored := Store(RESULTS).history(suite, own["key"].iloc[0]):
 # %%
 def by_kind(row: pd.Series) -> pd.Series:
     kinds = row["backbone"].split("+")
-    scores = Store(RESULTS).history(suite, row["key"])["per_client"]["score"]
-    return pd.Series(scores).groupby(lambda k: f"{k % len(kinds)} {kinds[k % len(kinds)]}").mean()
+    stored = Store(RESULTS).history(suite, row["key"]) or {"per_client": {"score": []}}
+    scores = pd.Series(stored["per_client"]["score"], dtype=float)
+    return scores.groupby(lambda k: f"{k % len(kinds)} {kinds[k % len(kinds)]}").mean()
 
 
 options = own.filter(regex=r"^(method|backbone)\.").map(str)

@@ -60,13 +60,16 @@ def reason(cell: Cell, other: Cell, single: bool = False) -> str:
 
     single: both rows tell of one step a client and round.
     The cells are equal but for the method, one of which becomes the other where nothing happens in it; or but for
-    edges, at which their method does not look; or but for settings by which clients are chosen, perhaps the same.
+    edges, at which their method does not look; or but for a patience that stops neither; or but for settings by which
+    clients are chosen, perhaps the same.
     """
     ours, theirs = (_becomes(each, single) for each in (cell, other))
     plain = {ours.other if ours else cell.method.name, theirs.other if theirs else other.method.name}
     known = ours or theirs
     if known and len(plain) == 1 and _without(cell, "method") == _without(other, "method"):
         return known.why
+    if _without(cell, "patience") == _without(other, "patience"):
+        return "no patience stops the run"
     if cell.method.name in BLIND and _without_edges(cell) == _without_edges(other):
         return "the method looks at no edge"
     if cell.method.name in CHOOSING and _without_choosing(cell) == _without_choosing(other):

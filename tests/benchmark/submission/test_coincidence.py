@@ -170,3 +170,14 @@ def test_a_proximal_term_of_single_steps_is_excused(
         for n, (method, own) in enumerate(zip(methods, steps, strict=True))
     )
     assert told(first, second).startswith("warning: ") == excused
+
+
+@pytest.mark.parametrize(("other", "excused"), [
+    ({"training": {"patience": 40}}, True),
+    ({"training": {"patience": 40}, "seed": 7}, False),
+    ({"training": {"patience": 40, "lr": 0.5}}, False),
+])  # fmt: skip
+def test_a_patience_that_stops_nothing_is_pointed_out(row: Row, other: dict[str, Any], excused: bool) -> None:
+    found = told(run(row, "fedomd", 1.0), run(row, "fedomd", 2.0, **other))
+    assert found.startswith("warning: ") == excused
+    assert ("no patience stops the run" in found) == excused
