@@ -15,6 +15,7 @@ import fglbench
 from fglbench.benchmark.store import Store
 
 RESULTS = os.environ.get("RESULTS", "results")
+store = Store(RESULTS)  # one, for it keeps what it has read of the curves
 
 # %% [markdown]
 # With `expand=True` each setting is a column: `training.lr`, `method.mu`, `dataset.features`.
@@ -44,7 +45,7 @@ plt.close(axes.figure)
 # The curves of a run lie beside its row.
 
 # %%
-if stored := Store(RESULTS).history(suite, own["key"].iloc[0]):
+if stored := store.history(suite, own["key"].iloc[0]):
     print(pd.DataFrame(stored["history"]).tail())
 
 # %% [markdown]
@@ -55,12 +56,12 @@ if stored := Store(RESULTS).history(suite, own["key"].iloc[0]):
 # %%
 def by_kind(row: pd.Series) -> pd.Series:
     kinds = row["backbone"].split("+")
-    stored = Store(RESULTS).history(suite, row["key"]) or {"per_client": {"score": []}}
+    stored = store.history(suite, row["key"]) or {"per_client": {"score": []}}
     scores = pd.Series(stored["per_client"]["score"], dtype=float)
     return scores.groupby(lambda k: f"{k % len(kinds)} {kinds[k % len(kinds)]}").mean()
 
 
 options = own.filter(regex=r"^(method|backbone)\.").map(str)
 settings = [options[name] for name in options if options.groupby(own["method"])[name].nunique().max() > 1]
-kinds = own.apply(by_kind, axis=1)
-print(kinds.groupby([own["method"], own["clients"], *settings]).mean().round(3).to_string())
+scores = own.apply(by_kind, axis=1)
+print(scores.groupby([own["method"], own["clients"], *settings]).mean().round(3).to_string())
