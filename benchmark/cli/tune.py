@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,7 +124,7 @@ def _tell_cost(found: list[Study]) -> None:
 
 
 def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
-    """What they cost, and the suite at what they choose, by the rows of the results folder and of earlier studies."""
+    """What they cost, what is left of it and the suite at what they choose, by the rows here and of earlier studies."""
     from ..runner.expense import Costs, told
     from ..runner.job import Store
     from ..suites.suitefile import load_suite
@@ -133,4 +134,7 @@ def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
         methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
         scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
         typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
+        left = [own for study in found if (own := tuner.left(study))]
+        cells = sum(number for own in left for _, number in own)
+        typer.echo(f"left: {len(left)} studies, {cells} cells: {told(costs.of(chain.from_iterable(left)))}")
         typer.echo(f"{len(scored)} cells of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")

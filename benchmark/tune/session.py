@@ -114,6 +114,19 @@ class Tuner:
         self._write(found)
         return [chosen for _, chosen in found]
 
+    def left(self, study: Study) -> list[tuple[Cell, int]]:
+        """What a new study still has to run, by the rows that are there: cells and how many of such, as `planned`.
+
+        Rungs that are done are told, the first that is not ends it: what follows hangs on its rows.
+        """
+        while cells := [(study.suite, cell) for cell in study.cells()]:
+            job = Job(cells, self.store, self.options, self.rerun)
+            plan = job.plan()
+            if plan.todo:
+                return [*((item.cell, 1) for item in plan.todo), *study.planned()[study.rung + 1 :]]
+            study.tell({row.key: row for row in job.rows(plan)})
+        return []
+
     def _rows(
         self, cells: Sequence[tuple[str, Cell]], complain: Callable[[str], object], observer: Callable[[], Observer]
     ) -> dict[str, Row]:

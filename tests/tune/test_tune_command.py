@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 import sys
 
@@ -136,3 +137,28 @@ def test_a_dry_run_says_what_it_will_cost_by_the_rows_of_earlier_trials(done, su
     folder, _ = done
     assert tune(suite, folder, odd, "--dry-run") == 0
     assert "core-hours, judged by the rows here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("gone", "more", "left"),
+    [
+        ([], ["-m", "fedavg"], "left: 0 studies, 0 cells"),
+        ([], ["-m", "fedavg,t-broken"], "left: 0 studies, 0 cells"),  # a failure is a row
+        ([], ["-m", "fedavg,t-broken", "--rerun", "failed"], "left: 1 studies, 8 cells"),
+        ([9, 9], ["-m", "fedavg"], "left: 1 studies, 2 cells"),
+        ([9], ["-m", "fedavg"], "left: 1 studies, 1 cells"),
+        ([1], ["-m", "fedavg"], "left: 1 studies, 5 cells"),  # the rungs above it hang on it
+        ([], ["-m", "fedavg,local"], "left: 1 studies, 8 cells"),
+    ],
+)
+def test_a_dry_run_counts_what_is_left_of_the_studies(done, suite, odd, tmp_path, capsys, gone, more, left) -> None:
+    shutil.copytree(done[0] / "tuning", tmp_path / "tuning")
+    path = tmp_path / "tuning" / "tiny" / "fedavg.csv"
+    with path.open(newline="") as file:
+        head, *rows = csv.reader(file)
+    for rounds in gone:
+        rows.remove(next(row for row in rows if row[head.index("rounds")] == str(rounds)))
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
+    assert tune(suite, tmp_path, odd, "--dry-run", *more) == 0
+    assert left in capsys.readouterr().out
