@@ -134,7 +134,7 @@ def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
         methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
         scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
         typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
-        left = [own for study in found if (own := tuner.left(study))]
+        left = tuner.left(found)
         cells = sum(number for own in left for _, number in own)
         typer.echo(f"left: {len(left)} studies, {cells} cells: {told(costs.of(chain.from_iterable(left)))}")
         typer.echo(f"{len(scored)} cells of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")

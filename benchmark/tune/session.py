@@ -114,18 +114,24 @@ class Tuner:
         self._write(found)
         return [chosen for _, chosen in found]
 
-    def left(self, study: Study) -> list[tuple[Cell, int]]:
-        """What a new study still has to run, by the rows that are there: cells and how many of such, as `planned`.
+    def left(self, own: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
+        """What studies that nothing was told still have to run, as `planned`; without those that are done.
 
-        Rungs that are done are told, the first that is not ends it: what follows hangs on its rows.
+        They are told the rungs that the results folder has, all of a rung together, so that it is read once a rung.
         """
-        while cells := [(study.suite, cell) for cell in study.cells()]:
-            job = Job(cells, self.store, self.options, self.rerun)
-            plan = job.plan()
-            if plan.todo:
-                return [*((item.cell, 1) for item in plan.todo), *study.planned()[study.rung + 1 :]]
-            study.tell({row.key: row for row in job.rows(plan)})
-        return []
+        due, found = list(own), []
+        while cells := [(study.suite, cell) for study in due for cell in study.cells()]:
+            plan = Job(cells, self.store, self.options, self.rerun).plan()
+            missing, standing = {item.cell.key for item in plan.todo}, list[Study]()
+            rows = {item.row.key: item.row for item in plan.items if item.row is not None}
+            for study in due:
+                if todo := [(cell, 1) for cell in study.cells() if cell.key in missing]:
+                    found.append([*todo, *study.planned()[study.rung + 1 :]])
+                else:
+                    study.tell(rows)
+                    standing.append(study)
+            due = standing
+        return found
 
     def _rows(
         self, cells: Sequence[tuple[str, Cell]], complain: Callable[[str], object], observer: Callable[[], Observer]
