@@ -183,7 +183,8 @@ def test_the_index_adds_up_what_rows_took(made: SimpleNamespace, tmp_path: Path)
 
 def test_percent_tables_and_other_columns_than_the_score(made: SimpleNamespace) -> None:
     rows = [made.row("enzymes", "fclg", s, 0.3, macro_f1=0.2, suite="fclg-table2", partition="fclg", clients=6,
-                     split="none", dataset_params='{"features":"auto"}', method_params='{"scored_codes":"raw"}')
+                     split="none", dataset_params='{"features":"auto"}', method_params='{"scored_codes":"raw"}',
+                     training='{"rounds":50}')
             for s in range(2)]  # fmt: skip
     view, *_ = views("fclg-table2", frame(rows))
     found = {figure.metric: (ours.mean, ours.std, ours.n) for figure, ours in view.ours.items() if ours.n}
