@@ -15,6 +15,7 @@ from pydantic import Field
 from ..registry import UserError
 from .federation import Data, NodeData, Task
 from .partitioning import PARTITIONS, PartitionSpec, adjacency
+from .tieorder import avx512_argsort
 
 
 @PARTITIONS.register("louvain")
@@ -33,8 +34,8 @@ class Louvain(PartitionSpec):
     delta: int = Field(20, ge=0, description="tolerated deviation from N/K nodes (at most half of N/K)")
     ordering: Literal["library", "size"] = Field(
         "library",
-        description="order of equally large communities: scikit-network's, which depends on NumPy and processor (the "
-        "first rows have it), or by smallest node",
+        description="order of equally large communities: scikit-network's, as NumPy sorts with AVX-512 (the first rows "
+        "have it), or by smallest node",
     )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -57,6 +58,7 @@ class Louvain(PartitionSpec):
             resolution=self.resolution,
             modularity="newman",
             shuffle_nodes=True,
+            sort_clusters=False,
             return_probs=False,
             return_aggregate=False,
             random_state=int(rng.integers(2**31)),
@@ -64,8 +66,10 @@ class Louvain(PartitionSpec):
         community = louvain.fit_predict(adjacency(data))
         order = np.argsort(community, kind="stable")
         found = np.split(order, np.cumsum(np.bincount(community))[:-1])
-        # The library numbers them by an unstable sort of their sizes; the sets themselves are the same everywhere.
-        return sorted(found, key=lambda ids: (-len(ids), ids[0])) if self.ordering == "size" else found
+        if self.ordering == "size":
+            return sorted(found, key=lambda ids: (-len(ids), ids[0]))
+        # The library would number them by np.argsort, whose order of equals is another on another processor.
+        return [found[number] for number in avx512_argsort(-np.bincount(community))]
 
 
 def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> list[np.ndarray]:
