@@ -3,7 +3,9 @@
 `np.argsort` is not stable by default: which of two equal keys comes first depends on the instructions that it is
 dispatched to. The communities of the first rows were numbered on processors with AVX-512, where NumPy 2 sorts 64-bit
 integers by Intel's x86-simd-sort: a quicksort over vectors of 8 lanes (Bramas, 2017) that ends in bitonic networks of
-at most 256 keys (Batcher, 1968). Neither draws random numbers, so their comparisons can be followed one by one.
+at most 256 keys (Batcher, 1968). What 2 log2(n) splits in a row leave in one piece, as many equal keys do, goes to
+C++'s sort: in GNU's library a quicksort by the median of three that stops at 16 keys, and one insertion sort over all.
+None of them draws random numbers, so their comparisons can be followed one by one.
 """
 
 from __future__ import annotations
@@ -15,14 +17,11 @@ import numpy as np
 LANES = 8  # 64-bit numbers in a register
 BLOCK = 4 * LANES  # what the partition loads at once
 NETWORK = 256  # at most as many keys are sorted by a network
+INSERTED = 16  # at most as many are left to the insertion sort
 
 
 def avx512_argsort(keys: np.ndarray) -> np.ndarray:
-    """The permutation that `np.argsort` gives with AVX-512 for `keys` (int64, shape (n,)).
-
-    Where the quicksort gives up, after 2 log2(n) splits in a row, the rest is sorted stably: what C++'s sort would make
-    of it there is not followed.
-    """
+    """The permutation that `np.argsort` gives with AVX-512 for `keys` (int64, shape (n,))."""
     ids = np.arange(len(keys))
     if len(keys) and (keys[:-1] > keys[1:]).any():
         _sort(keys, ids, 2 * int(math.log2(len(keys))))
@@ -36,7 +35,8 @@ def _sort(keys: np.ndarray, ids: np.ndarray, splits: int) -> None:
         return
     own = keys[ids]
     if splits == 0:
-        ids[:] = ids[np.argsort(own, kind="stable")]
+        _halve(own, ids, 0, len(ids))
+        ids[:] = ids[np.argsort(own, kind="stable")]  # which is what an insertion sort does
         return
     pivot = np.sort(own[(len(ids) - 1) // LANES * np.arange(1, LANES + 1)])[LANES // 2]
     at = _partition(keys, ids, pivot)
@@ -67,9 +67,10 @@ def _partition(keys: np.ndarray, ids: np.ndarray, pivot: np.int64) -> int:
         nonlocal front, back
         for lanes in block.reshape(-1, LANES):
             large = keys[lanes] >= pivot
-            ids[front : front + np.count_nonzero(~large)] = lanes[~large]
-            ids[back - np.count_nonzero(large) : back] = lanes[large]
-            front, back = front + np.count_nonzero(~large), back - np.count_nonzero(large)
+            first, count = front, np.count_nonzero(large)
+            front, back = front + LANES - count, back - count
+            ids[first:front] = lanes[~large]
+            ids[back : back + count] = _large(lanes, large)
 
     while left < right:
         if back - right < left - front:
@@ -81,6 +82,46 @@ def _partition(keys: np.ndarray, ids: np.ndarray, pivot: np.int64) -> int:
     for block in held:
         split(block)
     return front
+
+
+def _large(lanes: np.ndarray, large: np.ndarray) -> np.ndarray:
+    return np.compress(large, lanes)  # with AVX2 in reverse: so the tests compare where there is no AVX-512
+
+
+def _halve(own: np.ndarray, ids: np.ndarray, first: int, last: int) -> None:
+    """Split `ids` and their keys `own` in place, at medians of three, into ordered pieces of at most 16."""
+
+    def swap(one: int, other: int) -> None:
+        for values in (own, ids):
+            values[one], values[other] = values[other], values[one]
+
+    while last - first > INSERTED:
+        three = (first + 1, first + (last - first) // 2, last - 1)
+        swap(first, _median(own, *three))
+        low, high = first + 1, last
+        while True:
+            while own[low] < own[first]:
+                low += 1
+            high -= 1
+            while own[first] < own[high]:
+                high -= 1
+            if low >= high:
+                break
+            swap(low, high)
+            low += 1
+        _halve(own, ids, low, last)
+        last = low
+
+
+def _median(own: np.ndarray, one: int, two: int, three: int) -> int:
+    """Where the median of three keys is; of equal ones the first that these comparisons meet."""
+    if own[one] < own[two]:
+        if own[two] < own[three]:
+            return two
+        return three if own[one] < own[three] else one
+    if own[one] < own[three]:
+        return one
+    return three if own[two] < own[three] else two
 
 
 def _network(keys: np.ndarray, ids: np.ndarray) -> np.ndarray:

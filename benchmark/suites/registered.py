@@ -38,12 +38,9 @@ def check_clients(cell: Cell, partition_hash: str) -> None:
     """UserError when a federation that is registered was cut otherwise here."""
     wanted = registered_hash(cell)
     if wanted is not None and not partition_hash.startswith(wanted):
-        fix = "use the versions of NumPy and scikit-network that results/environments names"
-        if cell.partition.name == "louvain":
-            fix += ", or --set partition.ordering=size, which is the same everywhere"
         raise UserError(
             f"{_what(cell)} gives other clients here (partition hash {partition_hash[:DIGITS]}) than the rows of the "
-            f"boards have ({wanted}): {fix}"
+            f"boards have ({wanted}): use the versions of NumPy and scikit-network that results/environments names"
         )
 
 
