@@ -4,8 +4,9 @@
 dispatched to. The communities of the first rows were numbered on processors with AVX-512, where NumPy 2 sorts 64-bit
 integers by Intel's x86-simd-sort: a quicksort over vectors of 8 lanes (Bramas, 2017) that ends in bitonic networks of
 at most 256 keys (Batcher, 1968). What 2 log2(n) splits in a row leave in one piece, as many equal keys do, goes to
-C++'s sort: in GNU's library a quicksort by the median of three that stops at 16 keys, and one insertion sort over all.
-None of them draws random numbers, so their comparisons can be followed one by one.
+C++'s sort: in GNU's library a quicksort by the median of three that stops at 16 keys, and one insertion sort over all
+(its heap sort, for splits that go wrong, is out of reach: equal keys are halved). None of them draws random numbers,
+so their comparisons can be followed one by one.
 """
 
 from __future__ import annotations
