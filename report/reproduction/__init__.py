@@ -19,6 +19,7 @@ from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
 from ..templating import document
 from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
 from .beside import page
+from .judging import MIN_SEEDS
 from .match import SuiteRows, chosen
 from .spent import cost_table
 from .view import View, csv
@@ -108,7 +109,18 @@ def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tup
 
 def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
     cost = cost_table(boards)
-    return document("reproductions.md", papers=papers(), runs=lambda paper: _runs(paper, made), cost=cost)
+    every = (one for own in made.values() for view in own for one in view.own_claims)
+    seeds = [one.n for one in every if one.verdict != "not claimed"]
+    judged = sum(n >= MIN_SEEDS for n in seeds)
+    return document(
+        "reproductions.md",
+        papers=papers(),
+        runs=lambda paper: _runs(paper, made),
+        claims=f"{len(seeds):,}",
+        judged=f"{judged:,}",
+        least=MIN_SEEDS,
+        cost=cost,
+    )
 
 
 def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
