@@ -129,12 +129,14 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
     No host or user name is in it.
     """
     import psutil
+    import torch
 
     about = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpu": _cpu(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # one name may stand for processors that sum otherwise
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "threads": threads,

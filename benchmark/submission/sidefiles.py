@@ -20,7 +20,7 @@ RERUN = "run the cell again; `fglbench submit` packs the curves"
 AGAIN = "take it from the base again; `fglbench pack` makes it"
 ENVIRONMENT = {"python", "system", "machine", "cpu", "cores", "memory_gib", "threads", "packages"}
 GPU = {"gpu", "gpu_memory_gib", "cuda", "driver"}  # where one computes
-PRELOADED = {"preloaded"}  # where the loader was told of libraries
+LATER = {"instructions", "preloaded"}  # of newer rows; where the loader was told of libraries
 COMPUTING = ("torch", "dgl", "numpy", "scipy")  # packages without which nothing runs
 TEXT = 200  # characters of a value
 
@@ -122,7 +122,7 @@ def _short(about: dict[str, Any] | None) -> bool:
     packages = (about or {}).get("packages", {})
     if (
         not about
-        or set(about) - PRELOADED not in (ENVIRONMENT, ENVIRONMENT | GPU)
+        or set(about) - LATER not in (ENVIRONMENT, ENVIRONMENT | GPU)
         or not isinstance(packages, dict)
         or len(packages) > 100
     ):

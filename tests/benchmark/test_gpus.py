@@ -184,6 +184,18 @@ def test_what_is_preloaded_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment(1) == plain
 
 
+def test_instructions_are_told_and_descriptions_from_before_still_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processors of one name with and without AVX-512 add up in other orders."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    digest, machine = environment(1)
+    assert ", AVX2, " in describe(machine)
+    assert _short(machine)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    assert environment(1)[0] != digest
+    del machine["instructions"]
+    assert _short(machine)
+
+
 def test_the_driver_is_read(tmp_path: Path) -> None:
     told = tmp_path / "version"
     told.write_text(
