@@ -14,8 +14,8 @@ from .text import count, md, plain, slug, spans
 
 # What is said of an environment; its packages come second.
 MACHINE = {
-    "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores", "memory_gib": "{} GiB",
-    "threads": "threads a worker: {}", "preloaded": "preloaded: {}",
+    "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores",
+    "memory_gib": "{} GiB", "threads": "threads a worker: {}", "preloaded": "preloaded: {}",
 }  # fmt: skip
 
 
