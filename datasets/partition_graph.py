@@ -65,11 +65,12 @@ class Louvain(PartitionSpec):
         )
         community = louvain.fit_predict(adjacency(data))
         order = np.argsort(community, kind="stable")
-        found = np.split(order, np.cumsum(np.bincount(community))[:-1])
+        sizes = np.bincount(community)
+        found = np.split(order, np.cumsum(sizes)[:-1])
         if self.ordering == "size":
             return sorted(found, key=lambda ids: (-len(ids), ids[0]))
         # The library would number them by np.argsort, whose order of equals is another on another processor.
-        return [found[number] for number in avx512_argsort(-np.bincount(community))]
+        return [found[number] for number in avx512_argsort(-sizes)]
 
 
 def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> list[np.ndarray]:

@@ -24,7 +24,7 @@ INSERTED = 16  # at most as many are left to the insertion sort
 def avx512_argsort(keys: np.ndarray) -> np.ndarray:
     """The permutation that `np.argsort` gives with AVX-512 for `keys` (int64, shape (n,))."""
     ids = np.arange(len(keys))
-    if len(keys) and (keys[:-1] > keys[1:]).any():
+    if (keys[:-1] > keys[1:]).any():
         _sort(keys, ids, 2 * int(math.log2(len(keys))))
     return ids
 
@@ -68,10 +68,10 @@ def _partition(keys: np.ndarray, ids: np.ndarray, pivot: np.int64) -> int:
         nonlocal front, back
         for lanes in block.reshape(-1, LANES):
             large = keys[lanes] >= pivot
-            first, count = front, np.count_nonzero(large)
+            count = np.count_nonzero(large)
+            ids[front : front + LANES - count] = lanes[~large]
+            ids[back - count : back] = _large(lanes, large)
             front, back = front + LANES - count, back - count
-            ids[first:front] = lanes[~large]
-            ids[back : back + count] = _large(lanes, large)
 
     while left < right:
         if back - right < left - front:
