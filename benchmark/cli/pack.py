@@ -1,4 +1,4 @@
-"""`fglbench pack`: the curves of rows, from a file each into one a method and suite."""
+"""`fglbench pack`: the curves of rows, from a file each into a few for each method and suite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .options import Results, Suites, names
 
 
 def pack(results: Results = Path("results"), suite: Suites = None) -> None:
-    """Put the curves of finished rows, a file each, into one compressed file a method and suite.
+    """Put the curves of finished rows, a file each, into one compressed file a method and suite, or a few.
 
     For whoever keeps results in version control: they take a third of the space then. Nothing is lost, runs and reports
     go on as before, and later runs leave files of their own again, which the next `fglbench pack` takes in.

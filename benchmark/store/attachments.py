@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_json
 from ... import files
 from ...registry import UserError
 from .jsoncolumn import parse
-from .places import COLUMNS, LOGS
+from .places import COLUMNS, LOGS, column_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,9 +51,9 @@ class SideFiles:
     def history_file(self, suite: str, key: str) -> Path:
         return self.root.joinpath(suite, "history", f"{key}{OWN}")
 
-    def columns_file(self, suite: str, stem: str) -> Path:
-        """The curves of many rows of a method, whose file of rows has this stem."""
-        return self.root / suite / COLUMNS / f"{stem}.npz"
+    def columns_file(self, suite: str, stem: str, part: int = 1) -> Path:
+        """The curves of many rows of a method, whose file of rows has this stem; part: of several, from 1."""
+        return self.root / suite / COLUMNS / column_file(stem, part)
 
     def embeddings_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "embeddings" / f"{key}.npz"

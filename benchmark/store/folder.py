@@ -3,7 +3,8 @@
     results/<suite>/<method>.csv                the rows (schema.Row)
     results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
     results/<suite>/history/<key>.json.gz       per-round curves and per-client figures of a row
-    results/<suite>/curves/<method>.npz         the same of many rows, in columns (columnfile, packing)
+    results/<suite>/curves/<method>.npz         the same of many rows, in columns (columnfile, packing); more of them in
+                                                <method>@2.npz and so on
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)

@@ -1,8 +1,14 @@
-"""Curves of finished rows, moved from a file each into one of columns for each method of a suite."""
+"""Curves of finished rows, moved from a file each into files of columns for each method of a suite.
+
+A method has one such file, and another once it holds PART_BYTES: version control keeps each state of a file, and one to
+which all is added would be kept as often as there were new rows.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +18,10 @@ from . import columnfile, rowfile
 from .attachments import clear_errors, unpacked
 from .columnfile import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
+from .places import PART
 from .provenance import canonical
 
+PART_BYTES = 8 * 2**20  # of the runs in a file to which others are added, unpacked
 HEADS = 2**16  # bytes of a file of columns besides its runs
 
 
@@ -37,7 +45,7 @@ def pack(store: Store, suite: str) -> Packed:
         loose = [row.key for row in standing if store.history_file(suite, row.key).is_file()]
         claims = {key: lock for key in loose if (lock := store.claim(suite, key))}
         try:
-            done = _add(store, suite, store.columns_file(suite, rows.stem), list(claims)) if claims else 0
+            done = _take_in(store, suite, rows.stem, list(claims)) if claims else 0
         finally:
             for lock in claims.values():
                 store.unclaim(lock)
@@ -45,32 +53,65 @@ def pack(store: Store, suite: str) -> Packed:
     return Packed(moved, left)
 
 
-def _add(store: Store, suite: str, path: Path, keys: list[str]) -> int:
-    """Move runs, whose cells are claimed, into a file of columns; how many were moved."""
+def _take_in(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
+    """Move runs of a method, whose cells are claimed; how many were moved. One whose cell has an earlier run takes the
+    place of that, the others go into the last file and, where that is full, into new ones."""
+    columns = store.columns(suite)
+    for name, reason in columns.damaged.items():
+        if name.partition(PART)[0] == stem:
+            raise _damaged(store.columns_file(suite, stem).with_stem(name), reason)
+    held = {key: name for key, name in columns.holder.items() if name.partition(PART)[0] == stem}
+    moved, waiting = 0, [key for key in keys if key not in held]
+    for part in count(1):
+        path = store.columns_file(suite, stem, part)
+        last = not store.columns_file(suite, stem, part + 1).exists()
+        earlier = [key for key in keys if held.get(key) == path.stem]
+        done, over = _add(store, suite, path, earlier + (waiting if last else []))
+        moved += done
+        if last:
+            waiting = list(over)
+            if not waiting:
+                break
+    return moved
+
+
+def _add(store: Store, suite: str, path: Path, keys: Sequence[str]) -> tuple[int, Sequence[str]]:
+    """Move runs, whose cells are claimed, into a file of columns. (how many were moved, those for which it is full)"""
+    if not keys:
+        return 0, keys
     with clear_errors(store.root), store.locked(path):
         try:
             before = columnfile.parse(path.read_bytes()) if path.exists() else None
         except ValueError as error:
-            raise UserError(f"{path}: {error}; take it from version control again") from None
+            raise _damaged(path, str(error)) from None
         runs = {key: before.stored(key) for key in before.keys} if before else {}
         kinds = {name: str(column.values.dtype.kind) for name, column in before.columns.items()} if before else {}
-        moved, free = list[str](), columnfile.COLUMN_BYTES - HEADS - columnfile.room(runs.values())
-        for key in keys:
+        size, moved, over = columnfile.room(runs.values()), list[str](), keys[:0]
+        for place, key in enumerate(keys):
             found = _loose(store.history_file(suite, key))
-            if found is not None and _fits(found, kinds) and (room := columnfile.room([found])) <= free:
-                free -= room
+            if found is None or not _fits(found, kinds):
+                continue
+            room = columnfile.room([found])
+            if size + room > PART_BYTES and runs and key not in runs:
+                over = keys[place:]
+                break
+            if size + room <= columnfile.COLUMN_BYTES - HEADS:
+                size += room
                 runs[key] = found
                 moved.append(key)
-        if not moved:
-            return 0
-        content = columnfile.packed(columnfile.arrays_of(runs))
-        made = columnfile.parse(content)
-        if lost := [key for key, stored in runs.items() if canonical(made.stored(key)) != canonical(stored)]:
-            raise UserError(f"{path}: the curves of {lost[0]} do not come back as they went in; nothing was moved")
-        files.write_atomically(path, content)
-        for key in moved:
-            store.history_file(suite, key).unlink()
-    return len(moved)
+        if moved:
+            content = columnfile.packed(columnfile.arrays_of(runs))
+            made = columnfile.parse(content)
+            if lost := [key for key, stored in runs.items() if canonical(made.stored(key)) != canonical(stored)]:
+                raise UserError(f"{path}: the curves of {lost[0]} do not come back as they went in; nothing was moved")
+            files.write_atomically(path, content)
+            for key in moved:
+                store.history_file(suite, key).unlink()
+    return len(moved), over
+
+
+def _damaged(path: Path, reason: str) -> UserError:
+    return UserError(f"{path}: {reason}; take it from version control again")
 
 
 def _loose(path: Path) -> Stored | None:

@@ -8,6 +8,7 @@ from .schema import Row
 
 LOCKS, LOGS = ".locks", ".logs"
 COLUMNS = "curves"  # of a suite: the folder of its files of columns
+PART = "@"  # before the number of a method's second file of columns and of later ones; in the name of no method's file
 NOT_SUITES = {"environments", "submissions"}
 APART = "tuning"  # below a results folder: one of its own, with the trials of studies
 RESERVED = NOT_SUITES | {
@@ -19,6 +20,7 @@ RESERVED = NOT_SUITES | {
     APART,
 }  # no suite of a user's is called so
 NAME = r"[A-Za-z0-9_+][\w.+-]*"  # of a suite, which is a folder, and of a method, which is a file
+COLUMN_FILE = rf"{NAME}({PART}([2-9]|[1-9][0-9]+))?\.npz"
 ROWS = rf"(?!({'|'.join(sorted(NOT_SUITES))})/){NAME}/{NAME}\.csv"
 
 
@@ -31,6 +33,11 @@ def safe_name(name: str) -> str:
 def place(row: Row) -> str:
     """The file that a row belongs in, below the results folder. It counts nowhere else."""
     return f"{row.suite}/{safe_name(row.method)}.csv"
+
+
+def column_file(stem: str, part: int) -> str:
+    """The name of a method's file of columns, whose file of rows has this stem. part: from 1."""
+    return f"{stem}{PART}{part}.npz" if part > 1 else f"{stem}.npz"
 
 
 def is_rows(path: str) -> bool:

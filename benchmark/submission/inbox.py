@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...registry import UserError
 from ..store import Store, made, rowfile
-from ..store.places import APART, COLUMNS, LOCKS, LOGS, NAME, ROWS, place as place_of
+from ..store.places import APART, COLUMN_FILE, COLUMNS, LOCKS, LOGS, NAME, PART, ROWS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import Cell
 from . import limits, metadata
@@ -29,7 +29,7 @@ KINDS: Kinds = {
 # What a results folder has besides, made by the report or kept by the maintainers, and where its metadata are.
 MORE: Kinds = {
     "metadata": (rf"{metadata.FOLDER}/{NAME}\.yaml", limits.METADATA_BYTES),
-    "columns": (rf"{NAME}/{COLUMNS}/{NAME}\.npz", limits.COLUMNS_BYTES),
+    "columns": (rf"{NAME}/{COLUMNS}/{COLUMN_FILE}", limits.COLUMNS_BYTES),
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", limits.EMBEDDINGS_BYTES),
     "verified": (r"verified\.csv", limits.ROWS_BYTES),
     "versions": (r"versions\.csv", limits.ROWS_BYTES),
@@ -41,7 +41,7 @@ MORE: Kinds = {
     "manifest": (rf"{NAME}/figures/manifest\.json", limits.ENVIRONMENT_BYTES),
     # Of a folder in use; not for version control.
     "page": (r"leaderboard\.html", limits.PAGE_BYTES),
-    "lock": (rf"{re.escape(LOCKS)}/[\w.+-]+", 0),
+    "lock": (rf"{re.escape(LOCKS)}/[\w.+{PART}-]+", 0),
     "log": (rf"{re.escape(LOGS)}/[\w.+-]+\.txt", limits.LOG_BYTES),
     "study": (rf"\.studies/{NAME}/[\w.+-]+", limits.ROWS_BYTES),
     "temporary": (r"(.+/)?\.[^/]+\.tmp", limits.PAGE_BYTES),

@@ -19,6 +19,7 @@ from hypothesis import given, settings, strategies as st
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, attachments, columnfile, packing
 from fglbench.benchmark.store.provenance import canonical
+from fglbench.registry import UserError
 
 from .test_altered import archive, saved
 from .test_forged import FORGED
@@ -280,6 +281,58 @@ def test_runs_beyond_what_a_file_may_hold_stay_loose(results: Path, monkeypatch:
     assert done.moved and done.left and done.moved + done.left == len(before)
     assert packing.pack(Store(results), "tiny") == (0, done.left)
     assert {key: Store(results).history("tiny", key) for key in before} == before
+
+
+def test_a_file_that_is_full_is_left_as_it_is(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three runs of four fit into the first file of each method; nothing is lost, nor told of."""
+    store, curves = Store(results), results / "tiny" / "curves"
+    before = {key: store.history("tiny", key) for key in keys(results)}
+    most = max(columnfile.room([run]) for run in before.values() if run)
+    monkeypatch.setattr(packing, "PART_BYTES", int(3.5 * most))
+    assert packing.pack(store, "tiny") == (8, 0)
+    assert sorted(path.name for path in curves.iterdir()) == [
+        "fedavg.npz", "fedavg@2.npz", "local.npz", "local@2.npz"
+    ]  # fmt: skip
+    first = columnfile.parse((curves / "local.npz").read_bytes()).keys
+    assert [len(columnfile.parse((curves / f"local{part}.npz").read_bytes()).keys) for part in ("", "@2")] == [3, 1]
+    assert {key: Store(results).history("tiny", key) for key in before} == before
+    assert said(capsys, str(results)) == []
+    content = {path.name: path.read_bytes() for path in curves.iterdir()}
+    new = {**(before[first[0]] or {}), "per_client": {"score": [0.25]}}
+    store.write_history("tiny", first[0], new)
+    assert packing.pack(store, "tiny") == (1, 0)  # where the earlier run was, though that file is full
+    changed = [path.name for path in curves.iterdir() if path.read_bytes() != content.get(path.name)]
+    assert changed == ["local.npz"] and Store(results).history("tiny", first[0]) == new
+
+
+def test_each_run_may_have_a_file_of_columns(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "PART_BYTES", 0)
+    before = {key: Store(results).history("tiny", key) for key in keys(results)}
+    assert packing.pack(Store(results), "tiny") == (8, 0)
+    assert len(list((results / "tiny" / "curves").iterdir())) == 8
+    assert {key: Store(results).history("tiny", key) for key in before} == before
+
+
+@pytest.mark.parametrize("name", ["local@1", "local@02", "local@", "local@2@3", "@2"])
+def test_parts_are_numbered_from_two(results: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    packing.pack(Store(results), "tiny")
+    (results / "tiny" / "curves" / "local.npz").rename(results / "tiny" / "curves" / f"{name}.npz")
+    assert any(f"{name}.npz: unknown file" in line for line in said(capsys, str(results)))
+
+
+def test_nothing_is_added_beside_a_damaged_part(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what it holds is not known, and would stand in two files."""
+    monkeypatch.setattr(packing, "PART_BYTES", 0)
+    store, key = Store(results), keys(results)[-1]
+    packing.pack(store, "tiny")
+    again = store.history("tiny", key)
+    (results / "tiny" / "curves" / "local@2.npz").write_bytes(b"no archive")
+    store.write_history("tiny", key, again or {})
+    with pytest.raises(UserError, match=r"local@2\.npz: .*; take it from version control again"):
+        packing.pack(Store(results), "tiny")
+    assert store.history_file("tiny", key).exists()
 
 
 @pytest.mark.parametrize("name", ["x" * 70_000, "\ud800", "a b"])
