@@ -18,7 +18,7 @@ from . import columnfile, rowfile
 from .attachments import clear_errors, unpacked
 from .columnfile import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
-from .places import PART
+from .places import rows_stem
 from .provenance import canonical
 
 PART_BYTES = 8 * 2**20  # of the runs in a file to which others are added, unpacked
@@ -58,9 +58,9 @@ def _take_in(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
     place of that, the others go into the last file and, where that is full, into new ones."""
     columns = store.columns(suite)
     for name, reason in columns.damaged.items():
-        if name.partition(PART)[0] == stem:
+        if rows_stem(name) == stem:
             raise _damaged(store.columns_file(suite, stem).with_stem(name), reason)
-    held = {key: name for key, name in columns.holder.items() if name.partition(PART)[0] == stem}
+    held = {key: name for key, name in columns.holder.items() if rows_stem(name) == stem}
     moved, waiting = 0, [key for key in keys if key not in held]
     for part in count(1):
         path = store.columns_file(suite, stem, part)

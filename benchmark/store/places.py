@@ -40,6 +40,11 @@ def column_file(stem: str, part: int) -> str:
     return f"{stem}{PART}{part}.npz" if part > 1 else f"{stem}.npz"
 
 
+def rows_stem(name: str) -> str:
+    """The stem of the file of rows whose curves are in a file of columns; name: the stem of that, of any part."""
+    return name.partition(PART)[0]
+
+
 def is_rows(path: str) -> bool:
     """Whether a path below the results folder is that of a file of rows."""
     return re.fullmatch(ROWS, path) is not None

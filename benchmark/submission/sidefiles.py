@@ -10,7 +10,7 @@ from typing import Any
 
 from ...registry import UserError
 from ..store.attachments import environment_text
-from ..store.places import PART, safe_name
+from ..store.places import rows_stem, safe_name
 from ..store.provenance import canonical
 from . import arrays, curves, metadata
 from .inbox import Findings, Folder, Line, standing
@@ -72,7 +72,7 @@ def _columns(folder: Folder, counting: dict[tuple[str, str], Line], findings: Fi
             line = counting.get((suite, key))
             if columns.holder[key] != stem:
                 findings.add(folder.place(file), f"{key} stands in {columns.holder[key]}.npz too", AGAIN)
-            elif line and safe_name(line.row.method) != stem.partition(PART)[0]:
+            elif line and safe_name(line.row.method) != rows_stem(stem):
                 findings.add(folder.place(file), f"{key} is a row of {line.row.method!r}", AGAIN)
 
 
