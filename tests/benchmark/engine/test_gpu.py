@@ -1,0 +1,113 @@
+"""On a real GPU, where there is one (`pytest -m gpu`): kernels, every method, the loss of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.engine import Outcome, Params, Skip, devicekernels, hostkernels, network, train
+from fglbench.benchmark.engine.device import HOST, on
+from fglbench.methods import METHODS
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
+PERTURBATIONS = 5
+EQUAL = 1e-4  # largest difference of scores per round between CPU and GPU
+
+
+def gpu() -> torch.device:
+    return torch.device("cuda", 0)
+
+
+def run(trial: Trial, name: str, device: torch.device = HOST) -> Outcome:
+    method = METHODS.build(name, SHORT.get(name))
+    return train(trial.federation, method, trial.backbones, trial.config, 0, device=device)
+
+
+drawn = network._drawn
+
+
+def off_by_rounding(seed: int) -> Callable[..., Params]:
+    """Draw the initial weights of a run with random relative errors of up to a few roundings of a float32."""
+    noise = torch.Generator().manual_seed(seed)
+
+    def perturbed(*arguments: Any) -> Params:
+        weights = drawn(*arguments)
+        return {
+            name: value * (1 + 1e-6 * (torch.rand(value.shape, generator=noise) - 0.5))
+            for name, value in weights.items()
+        }
+
+    return perturbed
+
+
+def difference(first: Outcome, second: Outcome) -> float:
+    """Return the largest difference in scores and validation of any round."""
+    curves = [np.array([one.history[name] for name in ("val", "score")]) for one in (first, second)]
+    np.testing.assert_array_equal(*(np.isnan(curve) for curve in curves))
+    return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_gives_the_scores_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores differ only where initial weights changed by rounding give other scores on the CPU too."""
+    ran = 0
+    for trial in trials():
+        try:
+            cpu = run(trial, name)
+        except Skip:
+            continue
+        found = run(trial, name, gpu())
+        ran += 1
+        assert (found.upload_bytes, found.download_bytes) == (cpu.upload_bytes, cpu.download_bytes)
+        if difference(cpu, found) > EQUAL:
+            again = []
+            for seed in range(PERTURBATIONS):
+                with monkeypatch.context() as patch:
+                    patch.setattr(network, "_drawn", off_by_rounding(seed))
+                    again.append(difference(cpu, run(trial, name)))
+            assert max(again) > EQUAL, f"{trial.name}: differs by {difference(cpu, found):.4f} from the CPU"
+    assert ran
+
+
+def test_edge_kernels_and_gradients() -> None:
+    torch.manual_seed(0)
+    n, e = 50, 300
+    graph = dgl.graph((torch.randint(n, (e,)), torch.randint(n, (e,))), num_nodes=n)
+    wide, weight = torch.randn(n, 2, 4), torch.randn(e, 2, 1)
+    pull = torch.randn(n, 2, 4)
+    results = []
+    for kernels, device in ((hostkernels, HOST), (devicekernels, gpu())):
+        with on(device):
+            inputs = [one.to(device).requires_grad_() for one in (wide, weight)]
+            value = kernels.u_mul_e_sum(graph, *inputs)
+            grads = torch.autograd.grad((value * pull.to(device)).sum(), inputs)
+        results.append([one.detach().cpu() for one in (value, *grads)])
+    for host, device in zip(*results, strict=True):
+        torch.testing.assert_close(device, host)
+
+
+def test_two_runs_on_a_gpu_are_equal_to_the_bit() -> None:
+    trial = trials()[0]
+    first, second = (run(trial, "fedavg", gpu()) for _ in range(2))
+    assert first.history["score"] == second.history["score"]
+    assert (
+        first.history["train_loss" if "train_loss" in first.history else "val"]
+        == second.history["train_loss" if "train_loss" in second.history else "val"]
+    )
+
+
+def test_too_little_memory_is_an_error_of_torch() -> None:
+    torch.cuda.set_per_process_memory_fraction(1e-6)
+    try:
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            run(trials()[0], "fedavg", gpu())
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert run(trials()[0], "fedavg", gpu()).score is not None
