@@ -96,11 +96,8 @@ def test_edge_kernels_and_gradients() -> None:
 def test_two_runs_on_a_gpu_are_equal_to_the_bit() -> None:
     trial = trials()[0]
     first, second = (run(trial, "fedavg", gpu()) for _ in range(2))
-    assert first.history["score"] == second.history["score"]
-    assert (
-        first.history["train_loss" if "train_loss" in first.history else "val"]
-        == second.history["train_loss" if "train_loss" in second.history else "val"]
-    )
+    for name in ("val", "score"):
+        assert first.history[name] == second.history[name]
 
 
 def test_too_little_memory_is_an_error_of_torch() -> None:
