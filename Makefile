@@ -1,5 +1,8 @@
 # make run    set up, run the quick suite on real data, write its leaderboard
 # make test   set up with the development tools, then lint (style, types, layers), test, and check that the report is not stale
+# make check  of what differs from main: ruff, layers, types of the changed modules, tests of the changed files (under a minute)
+# make format, make typecheck   ruff's formatter on changed files; mypy on all
+# make catalogue   benchmark/suites/catalogue.json and cells.json anew, after a change of a method, dataset or suite
 # make site   the documentation with the leaderboard's page as a site in build/site, which opens from a file
 # Variables:  PYTHON (an interpreter of Python 3.10 to 3.12), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
 
@@ -12,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DGLBACKEND := pytorch
 
-.PHONY: help install run test lint site clean
+.PHONY: help install run test lint check format typecheck catalogue site clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -43,17 +46,41 @@ run: $(VENV)/.installed
 	$(BIN)/fglbench report --results $(RESULTS) || exit $$?; \
 	echo "leaderboard: $(CURDIR)/$(RESULTS)/LEADERBOARD.md"; exit $$code
 
-lint: $(VENV)/.installed-dev
+lint: typecheck
 	$(BIN)/ruff check .
-	@# The folder is the package but need not have its name: mypy finds it through a link that has.
-	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/fglbench
-	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p fglbench
 	@# import-linter has no version for Python 3.10.
 	test ! -x $(BIN)/lint-imports || $(BIN)/lint-imports
+
+# The folder is the package but need not have its name: mypy finds it through a link that has.
+typecheck: $(VENV)/.installed-dev
+	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/fglbench
+	MYPYPATH=.mypy_cache/src $(BIN)/mypy -p fglbench
+
+# Python files that differ from BASE, and the tests among or beside them: tests/<folder>/test_<name>.py.
+BASE ?= main
+CHANGED = $(shell { git diff --name-only --diff-filter=d $(BASE) -- '*.py'; git ls-files -o --exclude-standard '*.py'; } | sort -u)
+NAMES = $(notdir $(basename $(filter-out tests/%,$(CHANGED))))
+TESTS = $(sort $(filter tests/%,$(foreach f,$(CHANGED),$(if $(filter test_%,$(notdir $f)),$f))) $(foreach n,$(NAMES),$(wildcard tests/test_$n.py tests/*/test_$n.py tests/*/*/test_$n.py)))
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	test -z "$(CHANGED)" || $(BIN)/ruff format --check $(CHANGED)
+	test ! -x $(BIN)/lint-imports || $(BIN)/lint-imports
+	@mkdir -p .mypy_cache/src && ln -sfn ../.. .mypy_cache/src/fglbench
+	test -z "$(filter-out tests/%,$(CHANGED))" || MYPYPATH=.mypy_cache/src $(BIN)/mypy --follow-imports=silent \
+	  $(addprefix .mypy_cache/src/fglbench/,$(filter-out tests/%,$(CHANGED)))
+	test -z "$(TESTS)" || OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	test -z "$(CHANGED)" || $(BIN)/ruff format $(CHANGED)
 
 test: lint
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 	@test ! -f results/LEADERBOARD.md || $(BIN)/fglbench report --check
+
+catalogue: $(VENV)/.installed
+	$(BIN)/python tools/catalogue.py
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(BIN)/python -m pip install -e '.[docs]'

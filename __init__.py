@@ -6,6 +6,9 @@
     fglbench.load_results("results", expand=True)           # the rows that count, a column for each setting
     fglbench.compare("fedprox", "fedavg")                   # paired differences on every board
     fglbench.write_report("results")                        # leaderboard, tables, figures
+    fglbench.clients("cora", suite="quick")                 # the clients of a suite's runs, as plain PyTorch and DGL
+    fglbench.curves(rows), fglbench.per_client(rows)        # curves and figures per client as data frames
+    fglbench.to_latex(rows)                                 # a table for a paper
     fglbench.federation("cora", suite="quick")              # the clients that a suite's cells have
     fglbench.evaluate(predictions, federation)              # predictions made elsewhere, scored as runs are
     @fglbench.register("mymethod")                          # file a method under a name
@@ -23,7 +26,8 @@ from .foundations import keep_graphbolt_out
 
 if TYPE_CHECKING:
     from .benchmark.api import compare, list_methods, register, run, show, write_report
-    from .benchmark.scores import evaluate, federation
+    from .benchmark.frames import curves, per_client, to_latex
+    from .benchmark.scores import clients, evaluate, federation
     from .benchmark.store import load_results
     from .registry import UserError
 
@@ -32,11 +36,12 @@ keep_graphbolt_out()
 
 __version__ = "0.1.0"
 __all__ = [
-    "UserError", "__version__", "compare", "evaluate", "federation", "list_methods", "load_results", "register", "run",
-    "show", "write_report",
+    "UserError", "__version__", "clients", "compare", "curves", "evaluate", "federation", "list_methods",
+    "load_results", "per_client", "register", "run", "show", "to_latex", "write_report",
 ]  # fmt: skip
 _HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
-_HOMES |= dict.fromkeys(("evaluate", "federation"), ".benchmark.scores")
+_HOMES |= dict.fromkeys(("clients", "evaluate", "federation"), ".benchmark.scores")
+_HOMES |= dict.fromkeys(("curves", "per_client", "to_latex"), ".benchmark.frames")
 _HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "write_report"), ".benchmark.api")
 
 

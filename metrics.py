@@ -1,7 +1,7 @@
 """What a run yields, said once: every figure is a column of the result rows, and what its readers do with it.
 
-A new metric is one field of `Metrics`, with `since` one more than `SCHEMA_VERSION` (benchmark/store/schema.py), and
-whatever computes it: rows, outcome, contract, `validate`, `verify` and report read this model.
+A new metric is one field of `Metrics` and the code that computes it: rows, outcome, contract, `validate`, `verify` and
+report read this model. It is a new column of the rows (benchmark/store/schema.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ class Column:
     """What is asked of a column beyond its type. The model reads any value of the type, for what a run yields must be
     stored whatever it is; `pattern`, `longest`, `least` and `json` are what `validate` asks of a row that counts."""
 
-    since: int = 1  # the schema that brought it
     pattern: str = ""  # of the whole text
     longest: int = 200  # characters of a text
     json: bool = False  # canonical JSON
@@ -45,7 +44,7 @@ Seconds = float | None
 
 
 class Metrics(BaseModel):
-    """The figures of one run. Field order is column order within a schema; None where a figure does not exist."""
+    """The figures of one run. None where a figure does not exist."""
 
     score: Annotated[Fraction, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
         None, description="the protocol's primary test metric at the best round"
@@ -92,7 +91,7 @@ class Metrics(BaseModel):
     download_bytes_best: Annotated[
         Count, Column(needed=True, measure="traffic", exact=True, curve="download_bytes")
     ] = Field(None, description="received up to and including the best round")
-    roc_auc: Annotated[Fraction, Column(since=3, always="", measure="roc_auc", floor=0.03)] = Field(
+    roc_auc: Annotated[Fraction, Column(always="", measure="roc_auc", floor=0.03)] = Field(
         None, description="area under the ROC curve, mean over the clients with both classes; datasets of two classes"
     )
     train_seconds: Annotated[Seconds, Column(needed=True, measure="train_seconds")] = Field(
@@ -104,5 +103,5 @@ class Metrics(BaseModel):
 
 
 METRICS = columns(Metrics)
-# The columns of a run's history that `validate` asks for; "seconds" is the time up to a round.
-CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve), "seconds"]
+# The columns of a run's history that `validate` asks for.
+CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve)]

@@ -96,6 +96,23 @@ def searched(cls: type[Spec]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+SGD_RATE = "sgd_rate"
+
+
+def sgd_rate() -> dict[str, Any]:
+    """Mark a field as the rate of a method's own SGD: `Field(0.5, json_schema_extra=sgd_rate())`.
+
+    `fglbench tune` takes it from the table of rates that all methods share.
+    """
+    return {SGD_RATE: True}
+
+
+def sgd_rates(cls: type[Spec]) -> list[str]:
+    """The fields marked by `sgd_rate()`."""
+    extras = ((field, info.json_schema_extra) for field, info in cls.model_fields.items())
+    return [field for field, extra in extras if isinstance(extra, dict) and extra.get(SGD_RATE)]
+
+
 class Parameter(NamedTuple):
     """A parameter as people read it: its name, default (JSON, or 'required'), type and meaning."""
 
@@ -107,12 +124,14 @@ class Parameter(NamedTuple):
 
 def parameters(cls: type[Spec]) -> list[Parameter]:
     """The parameters of a spec, in the order of their definition. What is tuned says among which values."""
-    found, ranges = [], searched(cls)
+    found, ranges, rates = [], searched(cls), sgd_rates(cls)
     for field, info in cls.model_fields.items():
         value = info.get_default(call_default_factory=True)
         default = "required" if info.is_required() else json.dumps(value, default=str)
         kind = info.annotation.__name__ if isinstance(info.annotation, type) else str(info.annotation)
         tried = [", ".join(map(str, choice.values())) for choice in ranges.get(field, ())]
+        if field in rates:
+            tried = ["the SGD rates that all methods share"]
         meaning = [info.description or "", f"tune: {' | '.join(tried)}" if tried else ""]
         found.append(
             Parameter(info.alias or field, default, kind.replace("typing.", ""), "; ".join(filter(None, meaning)))

@@ -6,30 +6,34 @@
 
 from __future__ import annotations
 
-import inspect
+import operator
 import os
+import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from multiprocessing import current_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..datasets.owndata import announce
-from ..methods import METHODS
-from ..report.compare import Duel, duels
-from ..report.families import deed, family
-from .known import Known, look_up
-from .runner.gpus import resolved
-from .runner.job import Job
-from .runner.supervisor import Observer
-from .runner.worker import Options
-from .store import Store
-from .store.schema import COLUMNS
-from .suites.plugins import load_plugins
-from .suites.selection import Request
+from ..registry import UserError
+from .known import Known, completions, listed, look_up
+from .overview import overview
+from .suites.catalogue import FAMILIES, catalogue
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ..report.compare import Comparison
+    from .runner.job import Job
+    from .runner.supervisor import Observer
+
+__all__ = [
+    "FAMILIES", "catalogue", "compare", "completions", "list_methods", "listed", "overview", "register", "run", "show",
+    "write_report",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 
 def register(name: str) -> Callable[[Any], Any]:
@@ -38,6 +42,8 @@ def register(name: str) -> Callable[[Any], Any]:
     Workers are new processes: they know the method when it is registered in a module given to `run(plugins=...)`, or
     in the script that calls `run` under `if __name__ == "__main__"`.
     """
+    from ..methods import METHODS
+
     return METHODS.register(name)
 
 
@@ -57,8 +63,8 @@ def run(
     results: str | os.PathLike[str] = "results",
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
-    backend: str = "processes", address: str | None = None, device: str = "cpu", fleet: bool | None = None,
-    graphs: bool = True, observer: Observer | None = None,
+    backend: str = "processes", address: str | None = None, device: str = "cpu",
+    observer: Observer | None = None, in_process: bool = False,
 ) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
@@ -68,24 +74,80 @@ def run(
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
     those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
-    is "cuda" where there is one; it is no part of a cell. fleet: run cells that differ in their seed as one program
-    (docs/gpu.md); None: on GPUs. graphs: on GPUs, replay local training as CUDA graphs. One line a cell, in the plan's
-    order; a failed cell has its row too. Warns of each dataset that cannot be had, and runs the others. UserError for
-    anything unknown, nothing to run, a folder not to be written.
+    is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
+    as for methods that a notebook defines; nothing then bounds time and memory. One line a cell, in the plan's order;
+    a failed cell has its row too. Warns of each dataset that cannot be had, and runs the others. UserError for anything
+    unknown, nothing to run, a folder not to be written.
     """
+    if not in_process:
+        _check_process()
+        _check_methods(methods)
+    from ..datasets.own_data import announce
+    from .runner.gpus import resolved
+    from .runner.job import Job, Options, Request, Store
+    from .suites.plugins import load_plugins
+
+    names = {"suites": suites, "methods": methods, "datasets": datasets, "partitions": partitions, "splits": splits}
+    names |= {"backbones": backbones, "settings": settings, "rerun": rerun, "plugins": plugins}
+    lists = {name: _several(name, given, str) for name, given in names.items()}
+    again, imported = lists.pop("rerun"), lists.pop("plugins")
+    if data is not None and not os.fspath(data).strip():
+        raise UserError("data is empty; give a folder, or leave it out")
     request = Request(
-        suites=tuple(suites), all_suites=all_suites, quick=quick, methods=tuple(methods), datasets=tuple(datasets),
-        partitions=tuple(partitions), clients=tuple(clients), splits=tuple(splits), backbones=tuple(backbones),
-        seeds=tuple(seeds), settings=tuple(settings), own=announce(Path(data), warnings.warn) if data else None,
+        **lists, all_suites=all_suites, quick=quick, clients=_several("clients", clients, operator.index),
+        seeds=_several("seeds", seeds, operator.index),
+        own=None if data is None else announce(Path(data), warnings.warn),
     )  # fmt: skip
-    how = jobs, threads, timeout, memory_limit, submitter, load_plugins(plugins), embeddings, backend, address
-    options = Options(*how, resolved(device, backend), fleet, graphs)
-    return _frame(Job(request, Store(results), options, tuple(rerun), missing_rows), observer)
+    how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
+    options = Options(*how, resolved(device, backend))
+    return _frame(Job(request, Store(results), options, again, missing_rows, in_process), observer)
+
+
+def _check_process() -> None:
+    """End a worker that imports the calling script; UserError in a process that may not start others."""
+    from .runner.ending import UNGUARDED
+
+    process = current_process()
+    if getattr(process, "_inheriting", False):
+        raise SystemExit(UNGUARDED)
+    if process.daemon:
+        raise UserError("run starts processes, which a worker of multiprocessing.Pool may not; call it from the script")
+
+
+def _check_methods(methods: Iterable[str]) -> None:
+    """UserError for a method that a notebook or an interactive session defines, which no worker could import."""
+    if hasattr(sys.modules["__main__"], "__file__"):
+        return
+    from ..methods import METHODS
+
+    here = [name for name in METHODS.names() if METHODS.cls(name).__module__ == "__main__"]
+    asked = [name for name in here if not isinstance(methods, Iterable) or name in list(methods)]
+    if asked:
+        raise UserError(
+            f"method {asked[0]!r} is defined in this session, which workers cannot import: give in_process=True, or "
+            "put it in a file and give plugins=[FILE]"
+        )
+
+
+def _several(name: str, given: Iterable[Any], read: Callable[[Any], T]) -> tuple[T, ...]:
+    """The values of a list; UserError for a single text, a mapping, or a value of another type."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise UserError(f"{name} is a list of values, as in {name}=[...]; got {given!r:.60}")
+    found = list(given)
+    wrong = [each for each in found if (read is str and not (isinstance(each, str) and each.strip()))]
+    try:
+        if not wrong:
+            return tuple(map(read, found))
+    except TypeError:
+        wrong = found
+    raise UserError(f"{name} are {'texts' if read is str else 'whole numbers'}, got {wrong[0]!r:.60}")
 
 
 def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
     """Carry a job out; its rows."""
     import pandas as pd
+
+    from .store.schema import COLUMNS
 
     plan = job.plan()
     job.run(job.load(plan, partial(warnings.warn, stacklevel=4)), observer)
@@ -96,17 +158,23 @@ def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:
     """Every method there is, by name: its family, what it does, its task (node or graph), whether it is a reference."""
     import pandas as pd
 
-    load_plugins(plugins)
-    found = {name: METHODS.cls(name) for name in METHODS.names()}
+    from ..methods import METHODS
+
+    _load(plugins)
     lines = [
-        {"method": name, "family": family(name), "what": _deed(name), "task": cls.task, "reference": cls.reference}
-        for name, cls in found.items()
-    ]
+        {"method": own["name"], "family": own["family"], "what": own["what"], "task": cls.tasks[0],
+         "reference": cls.reference}
+        for own in sorted(listed("method")[0], key=lambda own: own["name"])
+        for cls in [METHODS.cls(own["name"])]
+    ]  # fmt: skip
     return pd.DataFrame(lines).set_index("method")
 
 
-def _deed(name: str) -> str:
-    return deed(name) or (inspect.getdoc(METHODS.cls(name)) or "").partition("\n")[0]
+def _load(plugins: Iterable[str]) -> None:
+    if given := tuple(plugins):
+        from .suites.plugins import load_plugins
+
+        load_plugins(given)
 
 
 def show(name: str, plugins: Iterable[str] = ()) -> Known:
@@ -114,19 +182,21 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
 
     Raises UserError for a name that nothing has.
     """
-    load_plugins(plugins)
+    _load(plugins)
     return look_up(name)
 
 
 def compare(
     first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] = "results"
-) -> list[Duel]:
+) -> list[Comparison]:
     """Two methods side by side on every board of a results folder where both have rows, or on one of them.
 
     A duel has `tasks`, a data frame with a line a task (scores, difference, its 95% interval, p; fractions), and the
     mean over datasets with its interval and a verdict. Raises UserError for an unknown name, and where they never met.
     """
-    return duels(first, second, suite, Path(results))
+    from ..report.compare import comparisons
+
+    return comparisons(first, second, suite, Path(results))
 
 
 def write_report(

@@ -1,22 +1,23 @@
-"""What one thing is that has a name: method, dataset, partition, split, backbone or suite."""
+"""What there is and what each thing is: methods, datasets, partitions, splits, backbones and suites.
+
+What the package has itself stands in its catalogue; torch and DGL are imported only for what comes from outside.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections import Counter
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
 
-from ..datasets.partitioning import CuttingSpec
-from ..datasets.spec import DatasetSpec
-from ..registry import Parameter, did_you_mean, listed, parameters
-from ..report.families import MEANING, deed, family
-from .engine.method import WHAT
-from .suites.cell import Cell
-from .suites.plugins import REGISTRIES, installed
-from .suites.suitefile import load_suite, suite_names
+from ..registry import Parameter, UserError, did_you_mean
+from .suites.catalogue import FAMILIES, KINDS, OTHER, Entry, catalogue
 
-SHOWN = 12  # names on one line
+if TYPE_CHECKING:
+    from ..registry import Registry
+
+PLUGINS = f"{__package__}.suites.plugins"  # imported as soon as something comes from outside
 
 
 @dataclass(frozen=True)
@@ -36,68 +37,92 @@ class Known:
         lines += [f"{own.name} = {own.default} ({own.type}) {own.meaning}".rstrip() for own in self.parameters]
         return "\n".join(lines)
 
+    @classmethod
+    def of(cls, kind: str, name: str, entry: Entry) -> Known:
+        """Of an entry of the catalogue."""
+        facts = {**entry["facts"], **({"uploads": entry["uploads"]} if kind == "method" else {})}
+        return cls(kind, name, entry["text"], facts, [Parameter(*own) for own in entry["parameters"]])
+
 
 def look_up(name: str) -> Known:
-    """What a name stands for. A suite comes last, where several kinds of things have the name. UserError if nothing."""
-    known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
-    kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
-    if kind is None and (name in suite_names() or name.endswith((".yaml", ".yml"))):
-        return _suite(name)
-    if kind is None:
-        raise did_you_mean(name, {*known, *suite_names()}, "method, dataset, partition, split, backbone or suite")
-    cls = REGISTRIES[kind].cls(name)
-    return Known(kind, name, inspect.getdoc(cls) or "", _facts(kind, cls), parameters(cls))
+    """Return what a name stands for. A suite comes last, where several kinds of things have the name.
+
+    Raises UserError where nothing has the name.
+    """
+    for kind in KINDS:
+        if name in catalogue()[kind]:
+            return Known.of(kind, name, catalogue()[kind][name])
+    names = {name for kind in KINDS for name in catalogue()[kind]}
+    if ":" in name or name.endswith((".yaml", ".yml")) or _others():
+        from .describe import described, described_suite
+        from .suites.plugins import REGISTRIES, installed
+        from .suites.suitefile import load_suite
+
+        if name.endswith((".yaml", ".yml")):
+            suite = load_suite(name)
+            return Known.of("suite", suite.name, described_suite(suite))
+        known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
+        names |= known.keys()
+        if kind := known.get(name, "dataset" if ":" in name else ""):  # datasets made on demand, as tu:NAME
+            return Known.of(kind, name, described(kind, REGISTRIES[kind].cls(name)))
+    raise did_you_mean(name, names, "method, dataset, partition, split, backbone or suite")
 
 
-def _facts(kind: str, cls: type[Any]) -> dict[str, str]:
-    if issubclass(cls, DatasetSpec):
-        return _of_dataset(cls)
-    if issubclass(cls, CuttingSpec):
-        return {"for": f"{' and '.join(cls.tasks)} datasets"}
+def _others() -> bool:
+    """Return whether there may be things that the package does not have itself."""
+    return PLUGINS in sys.modules or any(entry_points(group=f"fglbench.{kind}s") for kind in KINDS)
+
+
+def listed(kind: str) -> tuple[list[Entry], list[str]]:
+    """Return name, summary and, of methods, the family of all of a kind, and what is wrong with plug-ins.
+
+    Methods stand by family, those of plug-ins at the end.
+    """
+    entries = [{"name": name, **own} for name, own in catalogue()[kind].items()]
+    troubles: list[str] = []
+    if kind != "suite" and _others():
+        from .suites.plugins import REGISTRIES
+
+        entries += _from_outside(REGISTRIES[kind], troubles)
+        entries.sort(key=lambda own: own["name"])
     if kind != "method":
-        return {}
-    own = family(cls.name)
-    meaning = f" ({MEANING[own]})" if own in MEANING else ""
-    facts = {
-        "in short": deed(cls.name),
-        "family": f"{own}{meaning}",
-        "for": " and ".join(WHAT[task] for task in cls.tasks()),
-    }
-    return {key: value for key, value in facts.items() if value}
+        return [{"name": own["name"], "what": own["summary"]} for own in entries], troubles
+    order = [*FAMILIES, OTHER]
+    entries.sort(key=lambda own: (order.index(own["family"]) if own["family"] in order else len(order), own["name"]))
+    return [{"name": own["name"], "family": own["family"], "what": own["summary"]} for own in entries], troubles
 
 
-def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
-    """Of a dataset, without getting it."""
-    sources = ", ".join(dict.fromkeys(route.kind for route in cls.routes)) or "generated"
-    facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
-    if about := getattr(cls, "about", None):
-        facts |= vars(about)
-    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" else {}
-    facts |= {"fingerprint": cls.fingerprint or "none registered"} if cls.routes else {}
-    facts |= {"synthetic": "yes: not a real dataset"} if cls.synthetic else {}
-    return {key: value for key, value in facts.items() if value}
+def _from_outside(registry: Registry[Any], troubles: list[str]) -> Iterator[Entry]:
+    """Entries of plug-ins; one that cannot be imported is among the troubles."""
+    from .suites.plugins import installed, refused
+
+    names = registry.names()
+    for name in names:
+        if name not in catalogue()[registry.kind]:
+            yield {"name": name, **_short(registry.cls(name), "")}
+    troubles += refused(registry)
+    for name, point in installed(registry).items():
+        if name in names:
+            continue  # loaded already
+        try:
+            yield {"name": name, **_short(registry.cls(name), f" (plug-in: {point.dist.name if point.dist else '?'})")}
+        except UserError as error:
+            troubles.append(str(error))
 
 
-def _suite(name: str) -> Known:
-    suite = load_suite(name)
-    cells = suite.cells()
-    facts = {"title": suite.title or suite.name, "cells": str(len(cells))}
-    facts |= {"leaderboard": "yes: `fglbench run --all` includes it"} if suite.leaderboard else {}
-    axes = {
-        "datasets": (cell.dataset.name for cell in cells),
-        "partitions": (cell.partition.name for cell in cells),
-        "clients": (str(cell.clients) for cell in cells),
-        "splits": (cell.split.name for cell in cells),
-        "backbones": (_mixed(cell) for cell in cells),
-        "methods": (cell.method.name for cell in cells),
-        "seeds": (str(cell.seed) for cell in cells),
-        "rounds": (str(cell.training.rounds) for cell in cells),
-    }
-    facts |= {axis: listed(own, SHOWN) for axis, own in axes.items()}
-    return Known("suite", suite.name, suite.description, facts)
+def _short(cls: type[Any], source: str) -> Entry:
+    summary = " ".join((cls.__doc__ or "").split("\n\n", 1)[0].split())
+    return {"summary": vars(cls).get("summary", summary) + source, "family": vars(cls).get("family", OTHER)}
 
 
-def _mixed(cell: Cell) -> str:
-    """The backbones of a cell, each with the number of its turns where there are several."""
-    turns = Counter(choice.name for choice in cell.backbones)
-    return "+".join(f"{name} x{number}" if number > 1 else name for name, number in turns.items())
+def completions(kind: str) -> dict[str, str]:
+    """Return the names of a kind with a few words on each; nothing is imported for those of plug-ins.
+
+    kind: as in the catalogue, or "table", those of papers.
+    """
+    if kind == "table":
+        from ..report.papers import tables
+
+        return {suite: paper.name for suite, (paper, _) in tables().items()}
+    found = {name: own["summary"] if kind == "method" else "" for name, own in catalogue()[kind].items()}
+    return found | {point.name: "" for point in entry_points(group=f"fglbench.{kind}s") if point.name not in found}

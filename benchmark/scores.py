@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import dgl
 import torch
 
-from ..datasets.federation import Federation, NodeClient
+from ..datasets.federation import PARTS, Federation, GraphClient, NodeClient
 from ..registry import UserError
-from .engine.evaluate import Evaluator, Scored, own_rows
+from .engine.evaluate import Evaluator, Scored, Target, own_rows
+from .engine.graphs.classification import GraphEvaluator, sets_of
 from .runner.execute import FederationCache
 from .suites.selection import Request, select
 
@@ -62,33 +64,107 @@ def federation(
     return _CACHE.get(next(iter(found.values())))
 
 
+@dataclass(frozen=True)
+class OneClient:
+    """One client's data as plain PyTorch and DGL, for code of one's own.
+
+    graph: DGLGraph, both directions of every edge, no self-loops; of a set of graphs all its graphs as one batched
+    graph. feat: (nodes, d) float32. label: int64, one per node (per graph of a set); train_mask, val_mask, test_mask:
+    bool, as long. number: its place among the clients. global_id: the numbers of its nodes (graphs) in the dataset.
+    """
+
+    number: int
+    graph: dgl.DGLGraph
+    feat: torch.Tensor
+    label: torch.Tensor
+    train_mask: torch.Tensor
+    val_mask: torch.Tensor
+    test_mask: torch.Tensor
+    global_id: torch.Tensor
+
+    def to_pyg(self) -> Any:
+        """Return a `torch_geometric.data.Data`. UserError where PyG is not installed."""
+        try:
+            from torch_geometric.data import Data
+        except ImportError:
+            raise UserError("to_pyg needs PyG: pip install torch_geometric") from None
+        masks = {name: getattr(self, name) for name in ("train_mask", "val_mask", "test_mask")}
+        of_graphs = {} if len(self.label) == len(self.feat) else {"batch": _graph_of_node(self.graph)}
+        edges = torch.stack(self.graph.edges(order="eid"))
+        return Data(x=self.feat, edge_index=edges, y=self.label, **masks, **of_graphs)
+
+
+def _graph_of_node(graph: dgl.DGLGraph) -> torch.Tensor:
+    return torch.repeat_interleave(torch.arange(graph.batch_size), graph.batch_num_nodes())
+
+
+def clients(dataset: str, *, dense: bool = True, **which: Any) -> list[OneClient]:
+    """Return the clients that runs have, as plain data for code of one's own.
+
+    which: suite, seed, partition, clients and split, as for `federation`. dense: features as a dense tensor; otherwise
+    as the dataset has them, which for bags of words is sparse CSR. Sets of graphs need a split that gives them labels.
+    """
+    found = federation(dataset, **which)
+    if not found.masks:
+        raise UserError(f"{dataset!r} is clustered without labels in this suite: name one for graph classification")
+    every: list[Any] = [*found.clients]
+    return [_one_client(number, client, dense) for number, client in enumerate(every)]
+
+
+def _one_client(number: int, client: NodeClient | GraphClient, dense: bool) -> OneClient:
+    if isinstance(client, NodeClient):
+        graph, feat, of = client.graph.local_var(), client.feat, client.graph.ndata
+        label, ids = of["label"], of["global_id"]
+        masks = {part: of[f"{part}_mask"].bool() for part in PARTS}
+    else:
+        graph = dgl.batch(client.graphs)
+        feat, label, ids = graph.ndata["feat"].float(), client.label, client.global_id
+        masks = {part: client.masks[part] for part in PARTS}
+    feat = feat.to_dense() if dense else feat
+    return OneClient(number, graph, feat, label, masks["train"], masks["val"], masks["test"], ids)
+
+
 def evaluate(predictions: Any, federation: Federation) -> Scores:
     """Score predictions as the suites score runs: on each client's own test nodes, mean over clients.
 
-    predictions: an array or tensor over the nodes of the whole graph, (N,) classes or (N, C) a number for each class,
-    of which the largest counts; or a list with such an array for each client, over its own nodes in the order of
-    `federation.clients[k].graph.ndata["global_id"]`. Where ROC AUC is the score, the numbers are needed.
+    predictions: an array or tensor over the nodes of the whole graph (the graphs of the whole set), (N,) classes or
+    (N, C) a number for each class, of which the largest counts; or a list with such an array for each client, over its
+    own nodes in the order of `federation.clients[k].graph.ndata["global_id"]` (of a set, of `.global_id`). Where ROC
+    AUC is the score, the numbers are needed.
 
-    Raises UserError for another shape, a class that there is not, a number that is not finite, and graph sets.
+    Raises UserError for another shape, a class that there is not, a number that is not finite, and sets of graphs that
+    are clustered or whose clients have classes of their own.
     """
-    clients = [client for client in federation.clients if isinstance(client, NodeClient)]
-    if federation.task != "node":
-        raise UserError(f"{federation.whole.name!r} is a set of graphs: only predictions of nodes are scored here")
-    whole = not isinstance(predictions, list | tuple) or not all(hasattr(own, "__len__") for own in predictions)
+    clients = federation.clients
+    if federation.task == "graph" or federation.domains:
+        raise UserError(f"{federation.whole.name!r} is a set of graphs without common classes: nothing to score")
+    nested = isinstance(predictions, list | tuple) and all(hasattr(own, "__len__") for own in predictions)
+    whole = not nested or (len(predictions) == len(federation.whole.label) != len(clients))
     if whole:
         every = _numbers(predictions, len(federation.whole.label), federation, "the whole graph")
-        each = [every[client.graph.ndata["global_id"]] for client in clients]
+        each = [every[_ids(client)] for client in clients]
     else:
         each = _of_clients(predictions, clients, federation)
     found = torch.cat(each)
-    scored = Scored.of(found if found.dim() == 1 else found.argmax(1), own_rows(clients))
+    scored = Scored.of(found if found.dim() == 1 else found.argmax(1), _target(clients))
     if found.dim() == 2 and federation.num_classes == 2:
         scored.margin = found[:, 1] - found[:, 0]
     if federation.scored_by == "roc_auc":
         if scored.margin is None:
             raise UserError(f"{federation.whole.name!r} is scored by ROC AUC: give a number for each class, (N, 2)")
         scored = scored.by_roc_auc()
-    return _scores(scored, Evaluator.phrase(federation.scored_by, "global" if whole else "personal", "local"))
+    phrase = Evaluator.phrase if federation.task == "node" else GraphEvaluator.phrase
+    return _scores(scored, phrase(federation.scored_by, "global" if whole else "personal", "local"))
+
+
+def _ids(client: NodeClient | GraphClient) -> torch.Tensor:
+    found: torch.Tensor = client.graph.ndata["global_id"] if isinstance(client, NodeClient) else client.global_id
+    return found
+
+
+def _target(clients: Sequence[NodeClient | GraphClient]) -> Target:
+    nodes = [client for client in clients if isinstance(client, NodeClient)]
+    return own_rows(nodes) if nodes else sets_of([client for client in clients if isinstance(client, GraphClient)])
 
 
 def _scores(scored: Scored, metric: str) -> Scores:
@@ -109,11 +185,13 @@ def _mean(values: torch.Tensor) -> float | None:
     return mean if mean == mean else None
 
 
-def _of_clients(given: Sequence[Any], clients: Sequence[NodeClient], federation: Federation) -> list[torch.Tensor]:
+def _of_clients(
+    given: Sequence[Any], clients: Sequence[NodeClient | GraphClient], federation: Federation
+) -> list[torch.Tensor]:
     if len(given) != len(clients):
         raise UserError(f"predictions of {len(given)} clients, where the federation has {len(clients)}")
     each = [
-        _numbers(own, client.graph.num_nodes(), federation, f"client {number}")
+        _numbers(own, len(_ids(client)), federation, f"client {number}")
         for number, (own, client) in enumerate(zip(given, clients, strict=True))
     ]
     if len({own.dim() for own in each}) > 1:
@@ -124,7 +202,9 @@ def _of_clients(given: Sequence[Any], clients: Sequence[NodeClient], federation:
 def _numbers(given: Any, rows: int, federation: Federation, where: str) -> torch.Tensor:
     """int64 (rows,) classes or float (rows, C); UserError for anything else."""
     try:
+        given = given.to_numpy(copy=True) if hasattr(given, "to_numpy") else given  # of pandas
         found = torch.as_tensor(given).detach().cpu()
+        found = found.to_dense() if found.layout != torch.strided else found
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"predictions for {where} are no array of numbers: {error}") from None
     classes, shape = federation.num_classes, tuple(found.shape)

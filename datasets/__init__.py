@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 # Each of these files registers what it defines.
-from . import csbm, domains, facts, owndata, partition_graph  # noqa: F401
-from .cut import build_federation
+from . import csbm, domains, own_data, partition_graph, registry_file  # noqa: F401
+from .build import build_federation
 from .describe import Description, describe, label_counts, parts_of, statistics
 from .federation import Data, Federation, Task
 from .partitioning import PARTITIONS, PartitionSpec

@@ -8,7 +8,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from . import pickles
-from .content import Content, csr, node_content, open_npz
+from .content import Content, checked_csr, csr, node_content, open_npz
 from .sources import Files
 
 
@@ -25,8 +25,10 @@ def read_graphdata(files: Files) -> Content:
     """Content from an npz of EdisonLeeeee/GraphData: `adj_matrix`, `node_attr` (CSR or array), `node_label`."""
     (path,) = files.values()
     entry = pickles.load_npz(path, ("adj_matrix", "node_attr", "node_label"))
-    feat = sp.csr_matrix(entry["node_attr"], dtype=np.float32)
-    return node_content(np.argwhere(sp.csr_matrix(entry["adj_matrix"])), entry["node_label"], feat)
+    links, feat = (
+        checked_csr(found, name) if sp.issparse(found := entry[name]) else found for name in ("adj_matrix", "node_attr")
+    )
+    return node_content(np.argwhere(sp.csr_matrix(links)), entry["node_label"], sp.csr_matrix(feat, dtype=np.float32))
 
 
 def read_wiki(files: Files) -> Content:

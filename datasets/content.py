@@ -29,6 +29,10 @@ from ..files import replacing
 Content = dict[str, np.ndarray]
 
 
+class Unsound(ValueError):
+    """Arrays that are no dataset; the message says which array, what is wrong, and the fix."""
+
+
 def fingerprint(content: Content, without: Iterable[str] = ()) -> str:
     """sha256 (hex) over names, dtypes, shapes and little-endian bytes of all arrays but those named in `without`."""
     digest = hashlib.sha256()
@@ -41,13 +45,21 @@ def fingerprint(content: Content, without: Iterable[str] = ()) -> str:
 
 
 def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The pairs of `edges` (any integer, (M, 2)) as an undirected simple graph: u < v, sorted, int64.
+    """The pairs of `edges` (whole numbers, (M, 2)) as an undirected simple graph: u < v, sorted, int64.
 
-    Raises ValueError for a node outside [0, num_nodes).
+    Raises Unsound for another shape, fractions, and a node outside [0, num_nodes).
     """
-    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    given = np.asarray(edges)
+    if given.size and (given.ndim != 2 or given.shape[1] != 2):
+        turned = "; transpose it" if given.ndim == 2 and given.shape[0] == 2 else ""
+        raise Unsound(f"edges has shape {given.shape}; give one row per edge, (M, 2){turned}")
+    whole = given.dtype.kind in "iu" or (given.dtype.kind == "f" and (given == np.rint(given)).all())
+    if given.size and not whole:
+        raise Unsound(f"edges is {given.dtype}; give whole numbers")
+    pairs = given.astype(np.int64).reshape(-1, 2)
     if pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes):
-        raise ValueError(f"an edge names node {pairs.max()} of {num_nodes}")
+        wrong = pairs.min() if pairs.min() < 0 else pairs.max()
+        raise Unsound(f"an edge names node {wrong} of {num_nodes}; name nodes from 0 to {num_nodes - 1}")
     low, high = pairs.min(axis=1), pairs.max(axis=1)
     keys = np.unique((low * num_nodes + high)[low != high])
     return np.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)], axis=1)
@@ -59,10 +71,16 @@ def node_content(
     feat: np.ndarray | sp.spmatrix | None,
     split: dict[str, np.ndarray] | None = None,
 ) -> Content:
-    """Canonical content of a node dataset. A sparse `feat` is stored as CSR without explicit zeros, sorted indices."""
+    """Canonical content of a node dataset. A sparse `feat` is stored as CSR without explicit zeros, sorted indices.
+
+    Raises Unsound for arrays that do not fit together.
+    """
+    label = np.asarray(label)
+    if label.ndim != 1 or label.dtype.kind not in "iub":
+        raise Unsound(f"label is {label.dtype} {label.shape}; give whole numbers (N,), -1 for no label")
     content: Content = {"edges": undirected(edges, len(label)), "label": np.array(label, dtype=np.int64)}
     if sp.issparse(feat):
-        matrix = sp.csr_matrix(feat, dtype=np.float32, copy=True)
+        matrix = sp.csr_matrix(checked_csr(feat, "feat"), dtype=np.float32, copy=True)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         content["feat_indptr"] = matrix.indptr.astype(np.int32)
@@ -73,7 +91,7 @@ def node_content(
         content["feat"] = np.ascontiguousarray(feat, dtype=np.float32)
     rows = len(label) if feat is None else feat.shape[0]
     if rows != len(label):
-        raise ValueError(f"{rows} feature rows for {len(label)} labels")
+        raise Unsound(f"{rows} feature rows for {len(label)} labels; give one row per node")
     for part, ids in (split or {}).items():
         content[f"split_{part}"] = np.sort(np.asarray(ids, dtype=np.int64))
     return content
@@ -85,9 +103,42 @@ def features(content: Content) -> np.ndarray | sp.csr_matrix:
 
 
 def csr(arrays: Mapping[str, np.ndarray], name: str) -> sp.csr_matrix:
-    """The matrix whose parts are the arrays `NAME_{data,indices,indptr,shape}`."""
-    data, indices, indptr, shape = (arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr", "shape"))
+    """The matrix whose parts are the arrays `NAME_{data,indices,indptr,shape}`.
+
+    Raises Unsound for parts that are no CSR matrix, which SciPy itself does not notice; KeyError for a missing one.
+    """
+    data, indices, indptr, shape = (np.asarray(arrays[f"{name}_{part}"]) for part in CSR_PARTS)
+    _check_csr(name, data, indices, indptr, shape)
     return sp.csr_matrix((data, indices, indptr), shape=tuple(shape.tolist()))
+
+
+def checked_csr(matrix: sp.spmatrix, name: str) -> sp.spmatrix:
+    """Return a sparse matrix from outside; Unsound where its CSR parts are none."""
+    if matrix.format == "csr":
+        _check_csr(name, matrix.data, matrix.indices, matrix.indptr, np.array(matrix.shape))
+    return matrix
+
+
+CSR_PARTS = ("data", "indices", "indptr", "shape")
+
+
+def _check_csr(name: str, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: np.ndarray) -> None:
+    for part, array, kinds in zip(CSR_PARTS, (data, indices, indptr, shape), ("fiub", "iu", "iu", "iu"), strict=True):
+        if array.ndim != 1 or array.dtype.kind not in kinds:
+            what = "numbers" if part == "data" else "whole numbers"
+            raise Unsound(f"{name}_{part} is {array.dtype} {array.shape}; give {what} in one dimension")
+    if len(shape) != 2 or shape.min() < 0:
+        raise Unsound(f"{name}_shape is {shape.tolist()}; give (rows, columns)")
+    rows, columns = shape.tolist()
+    if len(indptr) != rows + 1:
+        raise Unsound(f"{name}_indptr has {len(indptr)} numbers for {rows} rows; give {rows + 1}")
+    if len(indices) != len(data):
+        raise Unsound(f"{name}_indices has {len(indices)} numbers and {name}_data {len(data)}; give one each per value")
+    if indptr[0] != 0 or indptr[-1] != len(data) or (indptr[1:] < indptr[:-1]).any():
+        raise Unsound(f"{name}_indptr must go from 0 to {len(data)} and never fall; write SciPy's own csr.indptr")
+    if len(indices) and (indices.min() < 0 or indices.max() >= columns):
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        raise Unsound(f"{name}_indices has {wrong} for {columns} columns; number columns from 0 to {columns - 1}")
 
 
 def largest_component(content: Content) -> Content:

@@ -28,6 +28,7 @@ class CSBM(AnyNodeSpec):
         "",
         "synthetic: never a real dataset's figure",
     )
+    kind: ClassVar[str] = "generated"
     synthetic: ClassVar[bool] = True
 
     nodes: int = Field(1000, ge=2, description="number of nodes N")

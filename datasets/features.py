@@ -39,11 +39,19 @@ def _unit(feat: np.ndarray | sp.csr_matrix) -> np.ndarray | sp.csr_matrix:
     """
     feat = feat if np.issubdtype(feat.dtype, np.floating) else feat.astype(np.float64)
     if isinstance(feat, np.ndarray):
-        length = np.sqrt(np.einsum("ij,ij->i", feat, feat))
+        with np.errstate(over="ignore"):
+            length = np.sqrt(np.einsum("ij,ij->i", feat, feat))
+        if not np.isfinite(length).all():  # a square is too large for float32
+            feat = feat.astype(np.float64)
+            length = np.sqrt(np.einsum("ij,ij->i", feat, feat))
         length[length < 10 * np.finfo(length.dtype).eps] = 1
         return (feat / length[:, None]).astype(np.float32)
     unit = sp.csr_matrix(feat, copy=True)
-    squares = sp.csr_matrix(((unit.data**2).astype(np.float64), unit.indices, unit.indptr), shape=unit.shape)
+    with np.errstate(over="ignore"):
+        square = unit.data**2
+    if not np.isfinite(square).all():  # too large for float32
+        square = unit.data.astype(np.float64) ** 2
+    squares = sp.csr_matrix((square.astype(np.float64), unit.indices, unit.indptr), shape=unit.shape)
     length = np.sqrt(squares @ np.ones(unit.shape[1]))
     length[length == 0] = 1
     unit.data = (unit.data / np.repeat(length, np.diff(unit.indptr))).astype(feat.dtype)
@@ -55,9 +63,8 @@ def to_tensor(feat: np.ndarray | sp.csr_matrix) -> torch.Tensor:
     filled = np.count_nonzero(feat) if isinstance(feat, np.ndarray) else feat.nnz
     if filled < SPARSE_BELOW * max(feat.shape[0] * feat.shape[1], 1):
         return csr_tensor(sp.csr_matrix(feat))
-    return torch.from_numpy(
-        np.ascontiguousarray(feat if isinstance(feat, np.ndarray) else feat.toarray(), dtype=np.float32)
-    )
+    dense = feat if isinstance(feat, np.ndarray) else feat.toarray()
+    return torch.from_numpy(np.require(dense, np.float32, ("C", "W")))  # torch wants to be able to write
 
 
 def csr_tensor(matrix: sp.csr_matrix) -> torch.Tensor:

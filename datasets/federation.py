@@ -29,6 +29,7 @@ class NodeData:
     graph: DGLGraph, N nodes, bidirected. feat: (N, d) dense or sparse CSR. label: int64 (N,), -1 = no label.
     fixed_split: the split that comes with the dataset (Planetoid public, OGB official) as int64 node ids, if any.
     source: where the bytes came from ("cache", "mirror", "package index", "upstream", "generated").
+    published_splits: all splits that the dataset was published with, where it has several.
     owner: the client of each node, int64 (N,), where the dataset comes with clients.
     fingerprint: sha256 over canonical edges, raw features, labels and the published split. options: the loader's
     recorded parameters. scored_by: what validation values and scores are; "roc_auc" is for two classes.
@@ -47,6 +48,7 @@ class NodeData:
 
     scored_by: Measure = "accuracy"
     owner: torch.Tensor | None = None
+    published_splits: tuple[dict[Part, torch.Tensor], ...] = ()
 
     task: Literal["node"] = "node"
 

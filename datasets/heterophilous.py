@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from pydantic import Field
 
 from .content import Content, node_content, open_npz
-from .federation import PARTS
+from .federation import PARTS, Part
 from .sources import Files
 from .spec import NodeSpec
 
@@ -26,6 +27,12 @@ class HeterophilousSpec(NodeSpec):
     """A graph with several published splits."""
 
     split_index: int = Field(0, ge=0, le=9, description="which of the ten published splits is the fixed one")
+
+    def published_splits(self, content: Content) -> tuple[dict[Part, torch.Tensor], ...]:
+        return tuple(
+            {part: torch.from_numpy(np.flatnonzero(role == code)) for code, part in enumerate(PARTS)}
+            for role in content["roles"]
+        )
 
     def select(self, content: Content) -> Content:
         role = content["roles"][self.split_index]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import dgl
@@ -15,7 +17,8 @@ from pydantic import Field
 from ..registry import UserError
 from .federation import Data, NodeData, Task
 from .partitioning import PARTITIONS, PartitionSpec, adjacency
-from .tieorder import avx512_argsort
+
+ORDERS = Path(__file__).parent / "files" / "louvain_orders.npz"
 
 
 @PARTITIONS.register("louvain")
@@ -34,8 +37,8 @@ class Louvain(PartitionSpec):
     delta: int = Field(20, ge=0, description="tolerated deviation from N/K nodes (at most half of N/K)")
     ordering: Literal["library", "size"] = Field(
         "library",
-        description="order of equally large communities: scikit-network's, as NumPy sorts with AVX-512 (the first rows "
-        "have it), or by smallest node",
+        description="order of equally large communities: scikit-network's numbers, as stored rows have them, or by "
+        "smallest node",
     )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -54,6 +57,8 @@ class Louvain(PartitionSpec):
         """Node ids of each community, ascending; the communities in the order in which they are dealt."""
         from sknetwork.clustering import Louvain as SknetLouvain  # half a second: only where it is needed
 
+        if not data.graph.num_edges():
+            raise UserError(f"partition 'louvain': {data.name!r} has no edges, so no communities; choose uniform")
         louvain = SknetLouvain(
             resolution=self.resolution,
             modularity="newman",
@@ -69,8 +74,19 @@ class Louvain(PartitionSpec):
         found = np.split(order, np.cumsum(sizes)[:-1])
         if self.ordering == "size":
             return sorted(found, key=lambda ids: (-len(ids), ids[0]))
-        # The library would number them by np.argsort, whose order of equals is another on another processor.
-        return [found[number] for number in avx512_argsort(-sizes)]
+        return [found[number] for number in library_order(sizes)]
+
+
+def library_order(sizes: np.ndarray) -> np.ndarray:
+    """Return the numbers of communities, largest first. sizes: int64 (communities,), by scikit-network's numbers.
+
+    The first rows were made where NumPy sorts with AVX-512. Its `argsort` is not stable, so equally large communities
+    have another order there than on other processors. ORDERS holds the orders that stored rows have and a stable sort
+    does not give, by the sha256 of their sizes; all others are stable, the same on every processor.
+    """
+    key = hashlib.sha256(sizes.astype("<i8").tobytes()).hexdigest()[:16]
+    with np.load(ORDERS, allow_pickle=False) as orders:
+        return orders[key].astype(np.int64) if key in orders.files else np.argsort(-sizes, kind="stable")
 
 
 def deal_balanced(communities: list[np.ndarray], clients: int, delta: int) -> list[np.ndarray]:

@@ -40,13 +40,14 @@ class PartitionSpec(CuttingSpec):
         """Sorted int64 ids of the nodes (or graphs) of each client; a function of the arguments alone.
 
         Raises UserError when the partition does not apply to the task, when there are fewer clients than 1 or more
-        than nodes, and when a client would hold nothing.
+        than nodes, and when a client would hold nothing. `build_federation` checks the ids (see `soundness`).
         """
         total = len(data.label)
         self.check_task(data, "cuts", PARTITIONS)
         if not 1 <= clients <= total:
             raise UserError(f"{clients} clients: {data.name!r} can be cut into 1 to {total}")
-        parts = [np.sort(part).astype(np.int64) for part in self.deal(data, clients, np.random.default_rng(seed))]
+        parts = [np.sort(part) for part in self.deal(data, clients, np.random.default_rng(seed))]
+        parts = [part if len(part) and part.dtype.kind not in "iu" else part.astype(np.int64) for part in parts]
         empty = [str(client) for client, part in enumerate(parts) if not len(part)]
         if empty:
             raise UserError(

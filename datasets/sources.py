@@ -205,6 +205,8 @@ def obtain(
     def read_from(where: str, read: Callable[[], Content]) -> Content:
         try:
             content = read()
+        except UserError as error:  # a set of another kind than the reader is for
+            raise UserError(f"dataset {dataset!r}: {error}") from None
         except DAMAGE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise UserError(f"dataset {dataset!r}: {where} is damaged ({reason}): remove or replace it") from None

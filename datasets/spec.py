@@ -15,7 +15,7 @@ from ..registry import Registry, Spec, UserError
 from . import content as contents
 from .content import Content
 from .features import Preprocessing, preprocess, to_tensor
-from .federation import PARTS, Data, GraphSetData, Measure, NodeData, Task
+from .federation import PARTS, Data, GraphSetData, Measure, NodeData, Part, Task
 from .sources import Route, obtain
 
 
@@ -34,7 +34,7 @@ class DatasetSpec(Spec):
 
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content but the
     arrays in `unverified`; None where none can be registered. synthetic: results are no accuracies on real data.
-    scored_by: what its source scores it by, for node datasets.
+    scored_by: what its source scores it by, for node datasets. kind: of data, as citations or products.
     """
 
     about: ClassVar[About]
@@ -43,6 +43,7 @@ class DatasetSpec(Spec):
     fingerprint: ClassVar[str | None] = None
     unverified: ClassVar[tuple[str, ...]] = ()
     synthetic: ClassVar[bool] = False
+    kind: ClassVar[str] = "other"
     scored_by: ClassVar[Measure] = "accuracy"
 
     def content(self) -> tuple[Content, str]:
@@ -68,8 +69,15 @@ class AnyNodeSpec(DatasetSpec):
     task: ClassVar[Task] = "node"
 
     def load(self) -> NodeData:
+        try:
+            return self._load()
+        except contents.Unsound as error:
+            raise UserError(f"dataset {self.name!r}: {error}") from None
+
+    def _load(self) -> NodeData:
         content, source = self.content()
         digest = self.digest(content)
+        published = self.published_splits(content)
         content = self.select(content)
         label = torch.from_numpy(content["label"])
         split = {part: torch.from_numpy(content[f"split_{part}"]) for part in PARTS if f"split_{part}" in content}
@@ -85,7 +93,12 @@ class AnyNodeSpec(DatasetSpec):
             synthetic=self.synthetic,
             options=self.params(),
             scored_by=self.scored_by,
+            published_splits=published,
         )
+
+    def published_splits(self, content: Content) -> tuple[dict[Part, torch.Tensor], ...]:
+        """All splits that the dataset was published with, where it has several: node ids by part."""
+        return ()
 
     def digest(self, content: Content) -> str:
         """The fingerprint that results show."""
@@ -147,8 +160,9 @@ class GraphSetSpec(DatasetSpec):
         """Node features of all graphs, float32 (nodes, d)."""
         blocks = []
         if self.features in ("auto", "labels") and "node_label" in content:
-            _, code = np.unique(content["node_label"], return_inverse=True)
-            blocks.append(np.eye(code.max() + 1, dtype=np.float32)[code])
+            for column in content["node_label"].reshape(len(content["graph"]), -1).T:
+                _, code = np.unique(column, return_inverse=True)
+                blocks.append(np.eye(code.max() + 1, dtype=np.float32)[code])
         if self.features in ("auto", "attributes") and "node_attr" in content:
             blocks.append(content["node_attr"])
         if not blocks and self.features in ("labels", "attributes"):

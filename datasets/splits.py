@@ -7,7 +7,7 @@ hold. So with overlapping clients no node trains one client and tests another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -51,10 +51,17 @@ class SplitSpec(CuttingSpec):
         if not self.labelled:
             return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
         role = self.roles(data, parts, np.random.default_rng(seed))
+        if role.shape != (len(data.label),):
+            given = f"roles have shape {role.shape}"
+            raise UserError(f"split {self.name!r} on {data.name!r}: {given}; give one role per {data.task}")
         if not (role == TRAIN).any():
             what = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
             raise UserError(f"{what}; give it a larger share")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
+
+    def choose(self, data: Data, seed: int) -> Data:
+        """The data with the published split that belongs to the seed of a run; as they are for other splits."""
+        return data
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         """The role of each node (graph), int8 (N,)."""
@@ -80,6 +87,17 @@ class NoSplit(SplitSpec):
 @SPLITS.register("fixed")
 class Fixed(SplitSpec):
     """The split that comes with the dataset: Planetoid's public one, OGB's official one."""
+
+    per_seed: bool = Field(
+        False, description="of a dataset with n published splits, seed s has number s mod n, instead of the same one"
+    )
+
+    def choose(self, data: Data, seed: int) -> Data:
+        if not self.per_seed or not isinstance(data, NodeData):
+            return data
+        if not data.published_splits:
+            raise UserError(f"dataset {data.name!r} has one published split; use split fixed without per_seed")
+        return replace(data, fixed_split=data.published_splits[seed % len(data.published_splits)])
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         assert isinstance(data, NodeData)

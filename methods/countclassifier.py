@@ -9,7 +9,7 @@ import torch
 from ..benchmark.engine import (
     METHODS,
     Batch,
-    Cohort,
+    ClientBatch,
     GraphRows,
     Network,
     Params,
@@ -30,12 +30,14 @@ class CountClassifier(Untrained):
     graphs have a single class that. Messages: none.
     """
 
-    task = "graph-classification"
-    domainwise = True
+    family = "reference"
+    summary = "a linear classifier on how many nodes of each label a graph has: the answer without edges"
+    tasks = ("graph-classification",)
+    heterogeneous_features = True
     delivers = "personal"
     heterogeneous = False
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         batch = graph_rows(cohort.batch)
         binary = [((own == 0) | (own == 1)).all(0) for own in batch.of.x.split(batch.of.sizes)]
         counted = torch.stack([own if own.any() else ~own for own in binary]).float()
@@ -46,7 +48,7 @@ class CountClassifier(Untrained):
         weight, bias = (torch.stack(own) for own in zip(*found, strict=True))
         cohort.state["model"] = {"counted": counted, "weight": weight, "bias": bias}
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         model: Params = cohort.state["model"]
         return model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort, Params, Tree
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tree
 from ..registry import tunable
 from .fedavg import FedAvg
 
@@ -22,9 +22,9 @@ class Ditto(FedAvg):
     client takes twice the steps of FedAvg, each parameter as many. Both have the cell's optimiser, each its own state.
     """
 
+    family = "personal"
+    summary = "FedAvg, and beside it a model of every client's own that is held near the common one"
     delivers = "personal"
-    graphwise = True
-    domainwise = True
 
     lam: float = Field(
         1.0,
@@ -33,24 +33,24 @@ class Ditto(FedAvg):
         json_schema_extra=tunable(0.01, 0.1, 1.0, 10.0),
     )
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         cohort.state["own"] = {OWN + name: value.clone() for name, value in cohort.params.items()}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         upload = super().client(cohort)
         cohort.fit(self.own_loss, params=cohort.state["own"], name="own")
         return upload
 
-    def own_loss(self, cohort: Cohort) -> torch.Tensor:
+    def own_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) the loss of the clients' own models."""
         own = self.own(cohort)
         loss = cohort.cross_entropy(cohort.forward(own).logits)
         return loss + self.lam / 2 * cohort.sq_distance(cohort.received["model"], own)
 
-    def own(self, cohort: Cohort) -> Params:
+    def own(self, cohort: ClientBatch) -> Params:
         """The clients' own models under their plain names."""
         return {name.removeprefix(OWN): value for name, value in cohort.state["own"].items()}
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return self.own(cohort)

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
-    Cohort,
+    ClientBatch,
     GraphBatch,
-    GraphCohort,
+    GraphClientBatch,
     GraphMethod,
     Network,
     Params,
@@ -44,6 +44,8 @@ class IntraFedAvg(GraphMethod, FedAvg):
     ENZYMES and DHFR, E = 5, R = 50); a local step is the cell's optimiser's, where line 19 says SGD.
     """
 
+    family = "graph sets"
+    summary = "graph codes by contrast of each graph with its diffusion, models averaged"
     encoder = GINEncoder
 
     tau: float = Field(0.5, gt=0, description="temperature of the intra-client contrast; not in the paper, MOON's 0.5")
@@ -53,7 +55,7 @@ class IntraFedAvg(GraphMethod, FedAvg):
     alpha: float = Field(0.2, gt=0, lt=1, description="restart probability of the diffusion; not in the paper, MVGRL's")
     threshold: float = Field(0.0, ge=0, description="drop diffusion entries below this; 0 = exact (our choice)")
 
-    def batch_loss(self, cohort: GraphCohort) -> torch.Tensor:
+    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         encoder, batch, params = encoder_of(cohort.network, GINEncoder), cohort.minibatch, cohort.params
         codes = encoder.encode(params, batch, neighbours, track=True)
         diffused = encoder.encode(params, batch, PersonalisedPageRank(self.alpha, self.threshold))
@@ -66,7 +68,7 @@ class IntraFedAvg(GraphMethod, FedAvg):
         pairs = zip(first.split(batch.counts), second.split(batch.counts), strict=True)
         return torch.stack([between_views(u, v, self.tau) if len(u) else u.new_zeros(()) for u, v in pairs])
 
-    def distilled(self, cohort: GraphCohort, codes: Codes) -> torch.Tensor:
+    def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
         """(K,) what ties the codes of the adjacency view to the received global model; nothing here."""
         return torch.zeros(len(cohort))
 
@@ -74,7 +76,7 @@ class IntraFedAvg(GraphMethod, FedAvg):
         return encoder_of(network, GINEncoder).encode(params, batch, neighbours, training=False).graphs
 
 
-def frozen(cohort: GraphCohort, model: Params) -> Codes:
+def frozen(cohort: GraphClientBatch, model: Params) -> Codes:
     """Codes of the minibatch under a model that is not trained, with the minibatch's own statistics in BatchNorm.
 
     They are then equal to the current codes as long as the models are.
@@ -91,9 +93,11 @@ class IntraKL(IntraFedAvg):
     The text mentions a temperature that Eq. 2 lacks: 1. Messages as intra-fedavg.
     """
 
+    summary = "Intra-FedAvg held near the server's codes by their divergence"
+
     distillation: float = Field(1.0, ge=0, description="weight of the distillation term (no weight in Eq. 2)")
 
-    def distilled(self, cohort: GraphCohort, codes: Codes) -> torch.Tensor:
+    def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
         shared = frozen(cohort, cohort.received["model"]).graphs
         return self.distillation * cohort.minibatch.mean_over_graphs(self.gap(codes.graphs, shared))
 
@@ -110,6 +114,8 @@ class IntraMSE(IntraKL):
     Sums over nodes make the codes, and so this term, large: it holds the encoder near the global one. Messages as
     intra-fedavg.
     """
+
+    summary = "Intra-FedAvg held near the server's codes by their squared distance"
 
     def gap(self, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         return (own - shared).square().sum(1)
@@ -128,12 +134,14 @@ class FCLG(IntraFedAvg):
     Eq. 4, dot products without temperature, is called the same as Eq. 7; Eq. 7 is used.
     """
 
+    summary = "graph codes by contrast within a client and with the server's model"
+
     tau_inter: float = Field(
         0.5, gt=0, description="temperature of the inter-client contrast; not in the paper, MOON's 0.5"
     )
     inter: float = Field(1.0, ge=0, description="weight of the inter-client contrast (paper: plain sum)")
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         def remember() -> None:
             cohort.state["previous"] = {name: value.detach().clone() for name, value in cohort.params.items()}
 
@@ -141,7 +149,7 @@ class FCLG(IntraFedAvg):
         cohort.fit(self.local_loss, each_epoch=remember)
         return {"model": cohort.params}
 
-    def distilled(self, cohort: GraphCohort, codes: Codes) -> torch.Tensor:
+    def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
         shared, previous = frozen(cohort, cohort.received["model"]), frozen(cohort, cohort.state["previous"])
         return self.inter * self.contrast(cohort.minibatch, codes, shared, previous)
 
@@ -157,6 +165,8 @@ class FCLGH(FCLG):
     the minibatch. The text says that the variant changes the intra-client contrast, Eq. 8 is the other; Eq. 8 is used.
     Messages as intra-fedavg.
     """
+
+    summary = "FCLG with the second contrast on node codes"
 
     def contrast(self, batch: GraphBatch, now: Codes, shared: Codes, previous: Codes) -> torch.Tensor:
         values = to_global_from_previous(now.nodes, shared.nodes, previous.nodes, self.tau_inter)

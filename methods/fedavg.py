@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from pydantic import Field
 from ..benchmark.engine import (
     METHODS,
     Arrangement,
-    Cohort,
+    ClientBatch,
     Download,
     Method,
     Params,
@@ -21,20 +21,20 @@ from ..benchmark.engine import (
     union_client,
     whole_client,
 )
-from ..datasets.federation import Federation, NodeClient
+from ..datasets.federation import Federation, Goal, NodeClient
 
 
 class LocalTraining(Method):
     """Clients that minimise their own loss, whatever they exchange."""
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes."""
         return cohort.cross_entropy(cohort.forward().logits)
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         cohort.params = cohort.network.init(cohort.streams.seed, cohort.features, cohort.classes)
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return cohort.params
 
 
@@ -45,13 +45,15 @@ class Local(LocalTraining):
     Objective of client k: mean cross-entropy over its training nodes. Messages: none.
     """
 
-    graphwise = True
-    domainwise = True
+    family = "alone"
+    summary = "every client trains alone: what federating has to beat"
+    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
+    heterogeneous_features = True
 
     delivers = "personal"
     heterogeneous = True
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.fit(self.local_loss)
         return {}
 
@@ -68,14 +70,16 @@ class FedAvg(LocalTraining):
     `personal_*` columns score the clients' models before it.
     """
 
-    graphwise = True
-    domainwise = True
+    family = "shared model"
+    summary = "averages the clients' models every round: the baseline"
+    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
+    heterogeneous_features = True
 
     def open(self, server: Server) -> Download:
         server.state["model"] = server.initial_model()
         return {"model": server.state["model"]}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
         cohort.fit(self.local_loss)
         return {"model": cohort.params}
@@ -102,6 +106,9 @@ class Global(Local):
     by validation like every other method, scored on each client's own test nodes within that graph.
     """
 
+    family = "reference"
+    summary = "one model on all data in one place: what federating costs"
+    tasks = ("node",)
     heterogeneous = False
     reference = True
 

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import tunable
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
+from ..registry import sgd_rate, tunable
 from .fedavg import FedAvg
 
 
@@ -36,7 +36,8 @@ class FedDC(FedAvg):
     as in the released code; the mean number comes down with the model. On clients of equal size nothing changes.
     """
 
-    graphwise = True
+    summary = "corrects each client's drift from the average by a learned offset"
+    heterogeneous_features = False
 
     alpha: float = Field(
         0.1,
@@ -58,7 +59,7 @@ class FedDC(FedAvg):
         0.1,
         gt=0,
         description="local rate (released code: 0.1; the drift's momentum overshoots at 0.5; 0.01 suits Adam)",
-        json_schema_extra=tunable(0.05, 0.1, 0.2, 0.5),
+        json_schema_extra=sgd_rate(),
     )
     clip: float | None = Field(10.0, gt=0, description="bound on each client's gradient 2-norm (released code: 10)")
 
@@ -67,7 +68,7 @@ class FedDC(FedAvg):
         sizes = {"weighting": "train_nodes"} if self.client_size else {}  # the means are uniform; these are their sizes
         return config.model_copy(update=own | sizes)
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         cohort.state["drift"], cohort.state["update"] = _zeros(cohort.params), _zeros(cohort.params)
 
@@ -76,7 +77,7 @@ class FedDC(FedAvg):
         server.state["drift"], server.state["update"] = _zeros(server.state["model"]), _zeros(server.state["model"])
         return self._download(server)
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         w, drift, span = cohort.received["model"], cohort.state["drift"], self.lr * cohort.config.local_epochs
         corrects, state = self.correction != "none", self.correction == "state"
         size = self.relative_size(cohort)
@@ -87,7 +88,7 @@ class FedDC(FedAvg):
             for n, value in fixed.items():
                 value.add_(cohort.of_a_step(apart[n]), alpha=1 / span)
 
-        def corrected(cohort: Cohort, grads: Tensors) -> Tensors:
+        def corrected(cohort: ClientBatch, grads: Tensors) -> Tensors:
             own = cohort.params
             pull = {n: _divided(own[n].detach(), size) for n in grads}
             return {n: torch.add(g, pull[n], alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
@@ -104,7 +105,7 @@ class FedDC(FedAvg):
             sent = {n: _divided(v, 1 / size) for n, v in sent.items()}
         return {"model": cohort.params, "update": sent}
 
-    def relative_size(self, cohort: Cohort) -> torch.Tensor | None:
+    def relative_size(self, cohort: ClientBatch) -> torch.Tensor | None:
         """(K,) s_k, where it counts."""
         if not self.client_size:
             return None

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
-from ..benchmark.engine import METHODS, Batch, Cohort, Forward, Server, Tree
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree
 from ..registry import tunable
 from .parts.augment import Views
 from .parts.distill import Nodes, kl, mean_of, neighbour_kl
@@ -46,6 +46,9 @@ class FedGKC(Views, CommonWidth, DualModel):
     classes C; a node without neighbours has cosine 0; P_k below 1e-6 counts as 1e-6 (a uniform prediction of many
     classes is below 0), which is logged; a client without a training node has nothing to teach and weighs 0.
     """
+
+    family = "distillation"
+    summary = "a small copilot model travels, is taught by the client's own model and weighted by what it knows"
 
     alpha: float = Field(
         0.6,
@@ -84,7 +87,7 @@ class FedGKC(Views, CommonWidth, DualModel):
             raise ValueError(f"alpha + beta is {self.alpha + self.beta:g}, must be at most 1: the rest weighs KL")
         return self
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         out = self.pair(cohort)
         log_l, log_c = out.private.logits.log_softmax(1), out.shared.logits.log_softmax(1)
         task = cohort.cross_entropy(out.private.logits) + cohort.cross_entropy(out.shared.logits)
@@ -97,16 +100,16 @@ class FedGKC(Views, CommonWidth, DualModel):
         distilled = self.beta * neighbours + (1 - self.alpha - self.beta) * predictions + self._own_views(cohort)
         return self.alpha * task + mean_of(cohort, distilled, self.nodes)
 
-    def _own_views(self, cohort: Cohort) -> torch.Tensor:
+    def _own_views(self, cohort: ClientBatch) -> torch.Tensor:
         """(N,) what the private model's weak view teaches its strong one."""
         weak, strong = (self._through(cohort, self.view(cohort, strength, strength)) for strength in ("weak", "strong"))
         near = (weak.embedding - strong.embedding).square().mean(1)
         return near + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
 
-    def _through(self, cohort: Cohort, data: tuple[Batch, ...]) -> Forward:
+    def _through(self, cohort: ClientBatch, data: tuple[Batch, ...]) -> Forward:
         return cohort.network.forward(cohort.params, data, cohort.streams if self.view_dropout else None)
 
-    def teach(self, cohort: Cohort) -> None:
+    def teach(self, cohort: ClientBatch) -> None:
         if self.order == "together":
             return super().teach(cohort)
         copilot = {name: value for name, value in cohort.params.items() if name.startswith(SHARED)}
@@ -114,7 +117,7 @@ class FedGKC(Views, CommonWidth, DualModel):
         for name, own in (("copilot", copilot), ("private", private)):
             cohort.fit(self.local_loss, params=own, name=name)
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         upload = super().client(cohort)
         if not self.kama:
             return upload
@@ -149,6 +152,8 @@ class FedGKCSMKD(FedGKC):
     Messages: the copilot up and down.
     """
 
+    summary = "FedGKC with its distillation alone"
+
     kama: bool = Field(False, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
 
 
@@ -158,5 +163,7 @@ class FedGKCKAMA(FedGKC):
 
     Messages as FedGKC.
     """
+
+    summary = "FedGKC with its weighted aggregation alone"
 
     smkd: bool = Field(False, description="self-mutual knowledge distillation: N and the two views")

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Batch, Cohort, Download, Params, Server, Tree, segment_sum
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Server, Tree, segment_sum
 from ..registry import tunable
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
@@ -38,6 +38,8 @@ class FedGTA(LocalTraining):
     true labels of nodes outside all three splits, OpenFGL starts from training rows alone.
     """
 
+    family = "personal"
+    summary = "averages clients whose labels spread alike over their graphs"
     delivers = "personal"
 
     steps: int = Field(5, ge=0, description="steps of label propagation (released code: 5)")
@@ -66,14 +68,14 @@ class FedGTA(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
         cohort.fit(self.local_loss)
         moments, confidence = self.profile(cohort)
         return {"model": cohort.params, "moments": moments, "confidence": confidence}
 
     @torch.no_grad()
-    def profile(self, cohort: Cohort) -> tuple[torch.Tensor, torch.Tensor]:
+    def profile(self, cohort: ClientBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """(K, orders C or 2 orders C) moments and (K,) confidence of the clients' propagated predictions."""
         batch, rows = cohort.batch, cohort.batch.rows["train"]
         known = F.one_hot(batch.label[rows], cohort.classes).float()
@@ -93,7 +95,7 @@ class FedGTA(LocalTraining):
         weights = alike * uploads["confidence"]
         return mix(server, uploads["model"], weights / weights.sum(1, keepdim=True))
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         model: Params = cohort.received["model"]
         return model
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
-    Cohort,
+    ClientBatch,
     Download,
     Each,
     Params,
@@ -48,6 +48,9 @@ class FedKD(CommonWidth, DualModel):
     clips gradients at 10, which the training configuration can.
     """
 
+    family = "distillation"
+    summary = "a small student travels and learns from each client's own teacher, and teaches it"
+
     start: float = Field(
         0.95,
         gt=0,
@@ -62,13 +65,13 @@ class FedKD(CommonWidth, DualModel):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         h = cohort.network.backbones[0].hidden
         drawn = [torch.from_numpy(g.uniform(-(h**-0.5), h**-0.5, (h, h))).float() for g in cohort.streams("match")]
         cohort.params[MATCH] = torch.stack(drawn)  # PyTorch's default initialisation of a linear layer
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         out, rows = self.pair(cohort), rows_of(cohort, self.nodes)
         teacher, student = out.private, out.shared
         task = cohort.cross_entropy(teacher.logits) + cohort.cross_entropy(student.logits)
@@ -84,7 +87,7 @@ class FedKD(CommonWidth, DualModel):
     def energy(self, number: int, rounds: int) -> float:
         return self.start + (self.end - self.start) * number / rounds
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         everyone = range(len(cohort))
         before = cohort.state["student"] = stack([self._student(cohort, k) for k in everyone])
         cohort.load(as_shared(before))
@@ -94,7 +97,7 @@ class FedKD(CommonWidth, DualModel):
         return {"update": gather([compress(row(update, k), energy) for k in everyone])}
 
     @staticmethod
-    def _student(cohort: Cohort, k: int) -> Params:
+    def _student(cohort: ClientBatch, k: int) -> Params:
         """The global student at client k: as received whole, or the one it holds plus the received update."""
         whole = row(cohort.received.get("model", {}), k)
         if any(value.numel() for value in whole.values()):

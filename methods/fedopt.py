@@ -24,8 +24,7 @@ class FedOpt(FedAvg):
     v starts at tau^2, m at 0, without bias correction (Algorithm 2). With sgd, momentum 0 and rate 1 it is FedAvg.
     """
 
-    graphwise = True
-    domainwise = True
+    summary = "FedAvg with an optimiser as the server's step"
 
     server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = Field(
         "sgd",
@@ -71,8 +70,7 @@ class FedAdam(FedOpt):
     SGD steps, here the cell's.
     """
 
-    graphwise = True
-    domainwise = True
+    summary = "FedAvg with Adam as the server's step"
 
     server_optimiser: Literal["adam"] = Field("adam", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")
@@ -82,8 +80,7 @@ class FedAdam(FedOpt):
 class FedYogi(FedOpt):
     """FedOpt with Yogi on the server (FedYogi of Reddi et al.), with the settings of FedAdam. Messages as FedAvg."""
 
-    graphwise = True
-    domainwise = True
+    summary = "FedAvg with Yogi as the server's step"
 
     server_optimiser: Literal["yogi"] = Field("yogi", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")

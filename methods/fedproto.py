@@ -25,7 +25,9 @@ class FedProto(PrototypeExchange):
     training pass. With lam = 0 it is local training of the same models.
     """
 
-    graphwise = True
+    family = "prototypes"
+    summary = "clients exchange the mean embedding of every class and no weights"
+    tasks = ("node", "graph-classification")
 
     server_weights: Literal["clients", "samples"] = Field(
         "clients", description="c^(j): plain mean over clients (code), or weighted by training nodes of class j (paper)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort
+from ..benchmark.engine import METHODS, ClientBatch
 from ..registry import tunable
 from .fedavg import FedAvg
 
@@ -20,8 +20,7 @@ class FedProx(FedAvg):
     equals FedAvg.
     """
 
-    graphwise = True
-    domainwise = True
+    summary = "FedAvg with a pull towards the received model"
 
     mu: float = Field(
         0.01,
@@ -30,6 +29,6 @@ class FedProx(FedAvg):
         json_schema_extra=tunable(0.001, 0.01, 0.1, 1.0),
     )
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         loss = super().local_loss(cohort)
         return loss + self.mu / 2 * cohort.sq_distance(cohort.received["model"])

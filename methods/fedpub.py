@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from ..benchmark.engine import (
     METHODS,
     Backbone,
     Batch,
-    Cohort,
+    ClientBatch,
     Download,
     Features,
     Params,
@@ -54,6 +55,10 @@ class FedPub(LocalTraining):
     1e-6, E = 1 on Cora and features divided by their row sums.
     """
 
+    family = "personal"
+    summary = "averages clients whose models compute alike, with private masks on the weights"
+    revision: ClassVar[int] = 2
+
     delivers = "personal"
 
     l1: float = Field(
@@ -81,7 +86,7 @@ class FedPub(LocalTraining):
         proxy = Phase((Step(self.keep_proxy, self.start),), 1, scored=False, name="proxy graph", everyone=True)
         return [proxy, *super().phases(config)]
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         masks = {name: torch.ones_like(value) for name, value in cohort.params.items() if name.endswith("weight")}
         cohort.state["mask"] = masks
@@ -89,7 +94,7 @@ class FedPub(LocalTraining):
     def open(self, server: Server) -> Download:
         return proxy_graph(server.generator, server.features)
 
-    def keep_proxy(self, cohort: Cohort) -> Tree:
+    def keep_proxy(self, cohort: ClientBatch) -> Tree:
         # One shared tensor, listed once a client as all state is.
         cohort.state["proxy"] = {name: list(value) for name, value in cohort.received.items()}
         return {}
@@ -97,18 +102,18 @@ class FedPub(LocalTraining):
     def start(self, server: Server, uploads: Tree) -> Download:
         return {"model": server.initial_model()}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
         trained = cohort.params | {f"mask.{name}": mask for name, mask in cohort.state["mask"].items()}
         cohort.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
         function = self.function(cohort)
         return {"model": cohort.params, "function": function}
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         return cohort.cross_entropy(cohort.forward(masked(cohort.params, cohort.state["mask"])).logits)
 
     @torch.no_grad()
-    def penalised(self, cohort: Cohort, grads: Tensors) -> Tensors:
+    def penalised(self, cohort: ClientBatch, grads: Tensors) -> Tensors:
         """The gradients with those of both penalties added, in closed form: autograd needs twice the passes."""
         found = dict(grads)
         for name, mask in cohort.state["mask"].items():
@@ -124,7 +129,7 @@ class FedPub(LocalTraining):
 
     @torch.no_grad()
     @section("proxy graph")
-    def function(self, cohort: Cohort) -> torch.Tensor:
+    def function(self, cohort: ClientBatch) -> torch.Tensor:
         """(K, h) the clients' mean last hidden layer on the random graph they share."""
         if "proxy" not in cohort.cache:
             proxy = cohort.state["proxy"]
@@ -137,11 +142,11 @@ class FedPub(LocalTraining):
 
     # -- what it delivers -------------------------------------------------------------------------------------------
 
-    def pruned(self, cohort: Cohort) -> Params:
+    def pruned(self, cohort: ClientBatch) -> Params:
         """(K, ...) the weights that the clients compute with outside training."""
         return masked(cohort.params, {n: mask * (mask.abs() >= self.prune) for n, mask in cohort.state["mask"].items()})
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return self.pruned(cohort)
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from ..benchmark.engine import (
     METHODS,
     Backbone,
-    Cohort,
+    ClientBatch,
     Download,
     Forward,
     GraphModel,
@@ -104,8 +104,10 @@ class FedStar(LocalTraining):
     the released code layers of the feature channel are GIN's and the last mixture has no activation.
     """
 
-    task = "graph-classification"
-    domainwise = True
+    family = "personal"
+    summary = "clients average what encodes structure, and keep what encodes features"
+    tasks = ("graph-classification",)
+    heterogeneous_features = True
     delivers = "personal"
 
     walks: int = Field(16, ge=1, description="steps of the random walks in a node's code (released code: 16)")
@@ -121,7 +123,7 @@ class FedStar(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": structure(server.initial_model())}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
         cohort.fit(self.local_loss)
         return {"model": structure(cohort.params)}
@@ -129,7 +131,7 @@ class FedStar(LocalTraining):
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return cohort.params | cohort.received["model"]
 
 

@@ -26,7 +26,9 @@ class FedTGP(PrototypeExchange):
     class j (delta = tau where fewer than two classes were sent). e, A, a, B, b live on from round to round.
     """
 
-    graphwise = True
+    family = "prototypes"
+    summary = "FedProto with class means that the server trains"
+    tasks = ("node", "graph-classification")
 
     lam: float = Field(
         10.0,
@@ -51,6 +53,8 @@ class FedTGP(PrototypeExchange):
     def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
         sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
         net: PrototypeNet = server.state["net"]
+        if not len(sent):  # no participant has a training node
+            return torch.from_numpy(net.forward()[1])
         delta = margin(sent, classes, self.tau)
         points, truth = sent.numpy(), np.eye(server.classes, dtype=np.float32)[classes.numpy()]
         for _ in range(self.server_epochs):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import dgl
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Batch, Cohort, Forward, kernels, on_host, section
+from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, active_kernels, on_host, section
 from ..registry import tunable
 from .fedavg import FedAvg
 from .parts.augment import Strength, Views
@@ -48,6 +48,10 @@ class FGSSL(Views, FedAvg):
     results/sweep-fgssl.
     """
 
+    summary = "contrast and distillation of neighbourhoods between a client's model and the received one"
+    revision: ClassVar[int] = 2
+    tasks = ("node",)
+
     contrast_weight: float = Field(
         3.0,
         ge=0,
@@ -77,7 +81,7 @@ class FGSSL(Views, FedAvg):
         "train", description="nodes that FGSD averages over; the paper's sum runs over one set for all three terms"
     )
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         loss = super().local_loss(cohort)
         if not self.contrast_weight and not self.distil_weight:
             return loss
@@ -92,19 +96,19 @@ class FGSSL(Views, FedAvg):
             loss = loss + self.distil_weight * self.distillation(cohort, own, fixed)
         return loss
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         if self.target == "initial":
             cohort.state["initial"] = {name: value.clone() for name, value in cohort.params.items()}
 
-    def other_target(self, cohort: Cohort, seen: Sequence[Batch]) -> Forward:
+    def other_target(self, cohort: ClientBatch, seen: Sequence[Batch]) -> Forward:
         """What the contrast is against where it is not the received model."""
         if self.target == "local":
             return cohort.network.forward(cohort.params, seen, cohort.streams)
         with torch.no_grad():
             return cohort.network.forward(cohort.state["initial"], seen)
 
-    def contrast(self, cohort: Cohort, own: Forward, target: Forward) -> torch.Tensor:
+    def contrast(self, cohort: ClientBatch, own: Forward, target: Forward) -> torch.Tensor:
         """(K,) FNSC."""
         rows = cohort.batch.rows["train"]
         label, sizes = cohort.batch.label[rows], cohort.batch.counts["train"]
@@ -114,7 +118,7 @@ class FGSSL(Views, FedAvg):
             loss = (loss + class_contrast(other, local, label, sizes, self.temperature, self.rivals)) / 2
         return loss
 
-    def distillation(self, cohort: Cohort, own: Forward, fixed: Forward) -> torch.Tensor:
+    def distillation(self, cohort: ClientBatch, own: Forward, fixed: Forward) -> torch.Tensor:
         """(K,) FGSD."""
         batch = cohort.batch
         if self.distil_nodes == "all":
@@ -130,6 +134,8 @@ class FGSSL(Views, FedAvg):
 class ContrastOnly(FGSSL):
     """FGSSL without FGSD (its ablations, tables 2 and 3): CE + contrast_weight FNSC. Messages as FedAvg."""
 
+    summary = "FGSSL with its contrast alone"
+
     distil_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FNSC only")
 
 
@@ -137,10 +143,12 @@ class ContrastOnly(FGSSL):
 class DistillationOnly(FGSSL):
     """FGSSL without FNSC (its ablation, table 2): CE + distil_weight FGSD. Messages as FedAvg."""
 
+    summary = "FGSSL with its distillation alone"
+
     contrast_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FGSD only")
 
 
-def trained_in(cohort: Cohort) -> dgl.DGLGraph:
+def trained_in(cohort: ClientBatch) -> dgl.DGLGraph:
     """The clients' graphs with the edges into training nodes alone."""
     if "trained in" not in cohort.cache:
         with on_host():
@@ -158,12 +166,12 @@ def neighbour_divergence(
     0 for a node without in-neighbours. student, teacher: logits (N, C); the teacher is fixed.
     """
     log_s, log_t = (_log_similarities(graph, z, temperature) for z in (student, teacher))
-    return kernels().copy_e_sum(graph, log_t.exp() * (log_t - log_s))
+    return active_kernels().copy_e_sum(graph, log_t.exp() * (log_t - log_s))
 
 
 def _log_similarities(graph: dgl.DGLGraph, z: torch.Tensor, temperature: float) -> torch.Tensor:
     """(edges,) log-softmax of z_u . z_v / temperature over the in-edges u -> v of each node v."""
-    score = kernels().u_dot_v(graph, z, z).squeeze(1) / temperature
-    score = kernels().e_sub_v(graph, score, kernels().copy_e_max(graph, score.detach()))
-    total = kernels().copy_e_sum(graph, score.exp()).clamp(min=1)  # 1 at least, but for nodes without neighbours
-    return kernels().e_sub_v(graph, score, total.log())
+    score = active_kernels().u_dot_v(graph, z, z).squeeze(1) / temperature
+    score = active_kernels().e_sub_v(graph, score, active_kernels().copy_e_max(graph, score.detach()))
+    total = active_kernels().copy_e_sum(graph, score.exp()).clamp(min=1)  # 1 at least, but for nodes without neighbours
+    return active_kernels().e_sub_v(graph, score, total.log())

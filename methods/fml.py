@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort, TrainConfig
+from ..benchmark.engine import METHODS, ClientBatch, TrainConfig
 from ..registry import tunable
 from .parts.distill import Nodes, kl, rows_of
 from .parts.dual import DualModel
@@ -22,6 +22,9 @@ class FML(DualModel):
     The released loop (Trainer.py) has the same losses: alpha and 1 - alpha, the mean over examples, a fixed teacher.
     HtFLlib's KL is a mean over nodes x classes, much weaker, and passes gradients to the teacher.
     """
+
+    family = "distillation"
+    summary = "a small model travels and learns from each client's own model, and teaches it"
 
     alpha: float = Field(
         0.5,
@@ -45,7 +48,7 @@ class FML(DualModel):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         out, rows = self.pair(cohort), rows_of(cohort, self.nodes)
         log_l, log_m = out.private.logits[rows].log_softmax(1), out.shared.logits[rows].log_softmax(1)
         private = self.alpha * cohort.cross_entropy(out.private.logits)

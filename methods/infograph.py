@@ -8,7 +8,7 @@ from ..benchmark.engine import (
     METHODS,
     Encoder,
     GraphBatch,
-    GraphCohort,
+    GraphClientBatch,
     GraphMethod,
     Network,
     Params,
@@ -58,9 +58,11 @@ class InfoGraphFedAvg(GraphMethod, FedAvg):
     R = 50).
     """
 
+    family = "graph sets"
+    summary = "InfoGraph's graph codes, models averaged"
     encoder = InfoGraphModel
 
-    def batch_loss(self, cohort: GraphCohort) -> torch.Tensor:
+    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         model, batch, params = encoder_of(cohort.network, InfoGraphModel), cohort.minibatch, cohort.params
         codes = model.gin.encode(named(params, "encoder"), batch, neighbours, track=True)
         nodes = model.discriminator(named(params, "local"), codes.nodes, batch.sizes)
@@ -77,3 +79,6 @@ class InfoGraphFedProx(FedProx, InfoGraphFedAvg):
     """InfoGraph's loss + mu/2 ||theta - theta_g||^2 (Li et al., MLSys 2020), theta without BatchNorm's running
     statistics. All else, messages too, as infograph-fedavg.
     """
+
+    family = "graph sets"
+    summary = "InfoGraph's graph codes, with FedProx's pull"

@@ -29,6 +29,9 @@ class OneCluster(UntrainedCodes):
     Messages: none.
     """
 
+    family = "reference"
+    summary = "all graphs in one cluster: the answer without learning"
+
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
         return torch.zeros(len(batch.picks), 1)
 
@@ -40,6 +43,9 @@ class LabelCounts(UntrainedCodes):
     Labels are the features that are 0 or 1 at every node of the set (one-hot labels, or degrees of a set that has no
     labels); where there is none, all features are summed. Messages: none.
     """
+
+    family = "reference"
+    summary = "graph codes that count a graph's node labels: the answer without learning"
 
     counts: Literal["plain", "log", "shares"] = Field(
         "plain", description="numbers of nodes as they are, log(1 + number), or divided by the graph's nodes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tree, average
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree, average
 from .parts.heads import CommonWidth
 
 HEAD = "head."
@@ -21,13 +21,15 @@ class LGFedAvg(CommonWidth):
     scored by its encoder under the new global head, as in the original's code.
     """
 
-    graphwise = True
+    family = "personal"
+    summary = "clients keep their encoders and average the classifier"
+    tasks = ("node", "graph-classification")
 
     def open(self, server: Server) -> Download:
         model = server.initial_model()
         return {"head": {name: value for name, value in model.items() if name.startswith(HEAD)}}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.params = self._under_global_head(cohort)
         cohort.fit(self.local_loss)
         return {"head": cohort.network.part(cohort.params, HEAD)}
@@ -35,8 +37,8 @@ class LGFedAvg(CommonWidth):
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return self._under_global_head(cohort)
 
-    def _under_global_head(self, cohort: Cohort) -> Params:
+    def _under_global_head(self, cohort: ClientBatch) -> Params:
         return cohort.network.with_part(cohort.params, cohort.received["head"])

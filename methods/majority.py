@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from ..benchmark.engine import (
     METHODS,
     Batch,
-    Cohort,
+    ClientBatch,
     Download,
     Method,
     Network,
@@ -34,7 +34,7 @@ class Untrained(Method):
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.client, self.server),), 1)]
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         return {}
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -48,17 +48,19 @@ class Majority(Untrained):
     Of equally frequent classes the first; class 0 where a client has no training node. Messages: none.
     """
 
-    graphwise = True
-    domainwise = True
+    family = "reference"
+    summary = "the most frequent class of each client: the answer without learning"
+    tasks = ("node", "graph-classification")
+    heterogeneous_features = True
 
     delivers = "personal"
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         batch, rows = cohort.batch, cohort.batch.rows["train"]
         votes = F.one_hot(batch.label[rows], cohort.classes).float()
         cohort.state["votes"] = segment_sum(votes, batch.owner[rows], len(cohort))
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return {"votes": cohort.state["votes"]}
 
     @torch.no_grad()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort, Tree
+from ..benchmark.engine import METHODS, ClientBatch, Tree
 from ..registry import tunable
 from .fedavg import FedAvg
 from .parts.contrast import model_contrast
@@ -25,8 +27,8 @@ class MOON(FedAvg):
     of mu and tau are the defaults.
     """
 
-    graphwise = True
-    domainwise = True
+    summary = "contrast that draws a client's embeddings to the received model and from its last one"
+    revision: ClassVar[int] = 2
 
     mu: float = Field(
         1.0,
@@ -36,11 +38,11 @@ class MOON(FedAvg):
     )
     temperature: float = Field(0.5, gt=0, description="tau (paper: 0.5)", json_schema_extra=tunable(0.1, 0.5, 1.0))
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         cohort.state["trained"] = torch.zeros(len(cohort))
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         if self.mu:
             with torch.no_grad():
                 previous = cohort.forward(training=False).embedding
@@ -48,7 +50,7 @@ class MOON(FedAvg):
             contrast = model_contrast(received, previous, self.temperature)
             weight = self.mu * cohort.state["trained"]
 
-        def loss(cohort: Cohort) -> torch.Tensor:
+        def loss(cohort: ClientBatch) -> torch.Tensor:
             out = cohort.forward()
             ce = cohort.cross_entropy(out.logits)
             if not self.mu:

@@ -9,7 +9,7 @@ from ..benchmark.engine import (
     METHODS,
     Encoder,
     GraphBatch,
-    GraphCohort,
+    GraphClientBatch,
     GraphMethod,
     Network,
     Params,
@@ -61,12 +61,14 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
     architecture is fixed. Rate, batch and epochs are the cell's (our choice: Adam 1e-3 without decay, B = 128 or 64).
     """
 
+    family = "graph sets"
+    summary = "MVGRL's graph codes, models averaged"
     encoder = MVGRLModel
 
     alpha: float = Field(0.2, gt=0, lt=1, description="restart probability of the diffusion (MVGRL)")
     threshold: float = Field(0.0, ge=0, description="drop diffusion entries below this; 0 = exact, as MVGRL for graphs")
 
-    def batch_loss(self, cohort: GraphCohort) -> torch.Tensor:
+    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         batch = cohort.minibatch
         (node1, graph1), (node2, graph2) = self._views(cohort.params, cohort.network, batch)
         head, own = encoder_of(cohort.network, MVGRLModel).node_head, named(cohort.params, "node")
@@ -90,3 +92,6 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
 @METHODS.register("mvgrl-fedprox")
 class MVGRLFedProx(FedProx, MVGRLFedAvg):
     """MVGRL's loss + mu/2 ||theta - theta_g||^2 (Li et al., MLSys 2020). All else, messages too, as mvgrl-fedavg."""
+
+    family = "graph sets"
+    summary = "MVGRL's graph codes, with FedProx's pull"

@@ -12,6 +12,8 @@ from .scaffold import Scaffold
 class FedMLP(FedAvg):
     """FedAvg of an MLP that ignores edges (FedOMD's FedMLP: 2 layers, h = 64). Messages as FedAvg."""
 
+    summary = "FedAvg of a network that ignores edges"
+    tasks = ("node",)
     fixed_backbone = "mlp"
 
 
@@ -19,6 +21,8 @@ class FedMLP(FedAvg):
 class FedProxMLP(FedProx):
     """FedProx of an MLP (the FedProx row of FedOMD, whose base model is FedMLP). Messages as FedAvg."""
 
+    summary = "FedProx of a network that ignores edges"
+    tasks = ("node",)
     fixed_backbone = "mlp"
 
 
@@ -26,6 +30,8 @@ class FedProxMLP(FedProx):
 class ScaffoldMLP(Scaffold):
     """SCAFFOLD of an MLP (the SCAFFOLD row of FedOMD, whose base model is FedMLP). Messages as SCAFFOLD."""
 
+    summary = "SCAFFOLD of a network that ignores edges"
+    tasks = ("node",)
     fixed_backbone = "mlp"
 
 
@@ -33,6 +39,8 @@ class ScaffoldMLP(Scaffold):
 class LocGCN(Local):
     """Local training of a GCN (FedOMD's LocGCN). Messages: none."""
 
+    summary = "training alone with a GCN, as FedOMD calls it"
+    tasks = ("node",)
     fixed_backbone = "gcn"
 
 
@@ -40,4 +48,6 @@ class LocGCN(Local):
 class FedGCN(FedAvg):
     """FedAvg of a GCN (FedOMD's FedGCN; not the cross-client method of arXiv 2201.12433). Messages as FedAvg."""
 
+    summary = "FedAvg of a GCN, as FedOMD calls it"
+    tasks = ("node",)
     fixed_backbone = "gcn"

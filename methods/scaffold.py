@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 
-from ..benchmark.engine import METHODS, Cohort, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import tunable
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
+from ..registry import sgd_rate, tunable
 from .fedavg import FedAvg
 
 
@@ -22,20 +22,21 @@ class Scaffold(FedAvg):
     rate; weight decay is part of the gradient.
     """
 
-    graphwise = True
+    summary = "corrects every local step by the difference between the client's and the mean gradient"
+    heterogeneous_features = False
 
     lr: float = Field(
         0.5,
         gt=0,
         description="local SGD rate, our choice from {0.01, 0.05, 0.1, 0.5} on validation",
-        json_schema_extra=tunable(0.05, 0.1, 0.5, 1.0),
+        json_schema_extra=sgd_rate(),
     )
     server_lr: float = Field(1.0, gt=0, description="server rate (paper: 1)", json_schema_extra=tunable(0.5, 1.0))
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"optimiser": "sgd", "momentum": 0.0, "lr": self.lr, "grad_clip": None})
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         cohort.state["control"] = {name: torch.zeros_like(value) for name, value in cohort.params.items()}
 
@@ -44,11 +45,11 @@ class Scaffold(FedAvg):
         server.state["control"] = {name: torch.zeros_like(v) for name, v in server.state["model"].items()}
         return {**download, "control": server.state["control"]}  # type: ignore[dict-item]
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         x, c, c_k = cohort.received["model"], cohort.received["control"], cohort.state["control"]
         correction = {name: c[name] - c_k[name] for name in c_k}
 
-        def corrected(_: Cohort, grads: Tensors) -> Tensors:
+        def corrected(_: ClientBatch, grads: Tensors) -> Tensors:
             return {name: grad + correction[name] for name, grad in grads.items()}
 
         cohort.load(x)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,13 +20,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..benchmark.store.conditions import conditions
-from ..benchmark.store.schema import COLUMNS, RULES, Row
+from ..benchmark.store.schema import RULES
 from ..benchmark.store.verified import Verified
-from ..benchmark.suites.headers import board_title
-from . import sweep
-from .axes import harder
-from .labels import TASK_COLUMNS, entrant_labels, task_labels
+from ..benchmark.suites.catalogue import board_title
+from .display_names import TASK_COLUMNS, entrant_labels, task_labels
+from .sweeps import Sweep, find_sweeps, harder
 
+FEDAVG, LOCAL = "fedavg", "local"  # the baselines
+CLIENT_SCORES = ("score", "global_on_local", "personal_on_local")  # the first that has more than one client
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
 PARTS: dict[str, list[str]] = {}  # measure -> the columns of a row that it is the sum of
 for _name, _rule in RULES.items():
@@ -36,12 +38,6 @@ MEASURES = list(PARTS)
 # key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
 Histories = Callable[[str], dict[str, Any] | None]
 Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/runner/snapshot.py) or None
-
-
-def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """Rows as `Board.build` takes them: their columns, and what follows from them."""
-    told = [row.model_dump() | {"over_budget": row.over_budget, "rising": row.rising} for row in rows]
-    return pd.DataFrame(told, columns=[*COLUMNS, "over_budget", "rising"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +197,47 @@ class Board:
         kinds = self.scored.groupby("entrant")["score_metric"].unique()
         return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
 
-    def standing(self, entrant: str) -> str:
+    @cached_property
+    def metrics(self) -> dict[str, str]:
+        """The metric of each dataset, that of most of its scores: accuracy, ROC AUC, ..."""
+        kinds = [re.split(r"[,/]", text)[0] for text in self.scored["score_metric"]]
+        counted = Counter(zip(self.scored["dataset"], kinds, strict=True))
+        return {dataset: kind for (dataset, kind), _ in reversed(counted.most_common())}  # the most common is the last
+
+    @cached_property
+    def metric(self) -> str:
+        """The main metric: that of most datasets."""
+        return max(sorted(set(kinds := list(self.metrics.values()))), key=kinds.count, default="score")
+
+    def datasets_of(self, metric: str) -> list[str]:
+        """The datasets that are scored by a metric. Scores of two metrics are never averaged."""
+        return [name for name in self.by_dataset.index if self.metrics[name] == metric]
+
+    def client_scores(self, key: str) -> NDArray[np.float64]:
+        """The score of each client in the side file of a row, without clients that have none; empty if not stored."""
+        stored = self.stored(key).get("per_client")
+        for column in CLIENT_SCORES:
+            values = stored.get(column) if isinstance(stored, dict) else None
+            if isinstance(values, list) and len(values) > 1:
+                try:
+                    numbers = np.array(values, dtype=float)
+                except (TypeError, ValueError):  # a file that anyone may have written
+                    numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
+                return numbers[np.isfinite(numbers)]
+        return np.empty(0)
+
+    @cached_property
+    def client_summary(self) -> pd.DataFrame:
+        """Indexed (task, entrant): `worst` and `spread`, the lowest score of a client and the standard deviation over
+        clients, means over seeds; NaN where a seed has fewer than two clients with a score."""
+        rows = self.scored[["task_label", "entrant", "key"]]
+        found = [self.client_scores(str(key)) for key in rows["key"]]
+        worst = [own.min() if len(own) > 1 else np.nan for own in found]
+        spread = [own.std(ddof=1) if len(own) > 1 else np.nan for own in found]
+        table = rows[["task_label", "entrant"]].assign(worst=worst, spread=spread)
+        return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
+
+    def status(self, entrant: str) -> str:
         if entrant in self.references:
             return "over budget" if entrant in self.over_budget else "reference"
         if entrant in self.ranked:
@@ -213,8 +249,8 @@ class Board:
         return [name for name in self.entrants if self.tasks and name not in self.complete]
 
     @cached_property
-    def sweeps(self) -> list[sweep.Sweep]:
-        return sweep.find(self.scored)
+    def sweeps(self) -> list[Sweep]:
+        return find_sweeps(self.scored)
 
     @cached_property
     def is_sweep(self) -> bool:

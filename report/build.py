@@ -13,103 +13,65 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..benchmark.store import Store
-from ..benchmark.suites.headers import board_order
 from ..files import write_atomically
 from ..registry import UserError
-from . import readme as readme_file, reproduction
-from .board import Board, frame
+from . import reproduction
 from .figures import Plot, found_figures
 from .html import Card, Paperwork, Picture, Reproduced, page
-from .leaderboard import leaderboard, readme_block
+from .leaderboard import leaderboard, readme_block, with_block
+from .loading import environments, load_boards
 from .papers import tables as papers_tables
-from .robustsheet import curves_csv
-from .standings import Standings
-from .tables import one_task_csv
+from .ranking import Ranking
+from .robustness import curves_csv
+from .self_reported import lines as reported, section
+from .tables import task_csv
 from .templating import document
 from .text import slug
-
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zlib.error, zipfile.BadZipFile)
 
 
 @dataclass
 class Report:
     """Texts by path, figures by path (plot, data), and the files that are no longer made; and what they show."""
 
-    boards: list[Standings] = field(default_factory=list)
+    boards: list[Ranking] = field(default_factory=list)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
     figures: dict[Path, tuple[Plot, dict[str, Any]]] = field(default_factory=dict)
     orphans: list[Path] = field(default_factory=list)
 
 
-def load_boards(results: Path) -> list[Board]:
-    """The boards of a results folder in the order of their suites. UserError where there are no rows."""
-    store, boards = Store(results), []
-    verdicts, versions = store.verdicts(), store.versions()
-    for suite in sorted(store.suites(), key=board_order):
-        rows = frame(store.rows(suite, latest_only=True))
-        if len(rows):
-            made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
-            rows["computed_with"] = [versions.of(*each) for each in made_with]
-            files = partial(_side, store.history, suite), partial(_side, store.embeddings, suite)
-            boards.append(Board.build(suite, rows, *files, verdicts))
-    if not boards:
-        raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
-    return boards
-
-
-def _side(read: Callable[[str, str], Any], suite: str, key: str) -> dict[str, Any] | None:
-    """What lies beside a row; a file that cannot be read is as good as none, for the row itself is sound."""
-    try:
-        found = read(suite, key)
-    except UNREADABLE:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def environments(results: Path) -> dict[str, dict[str, Any]]:
-    """Machine and package descriptions by hash."""
-    paths = sorted((results / "environments").glob("*.json"))
-    found = {path.stem: Store(results).environment(path.stem) for path in paths}
-    return {digest: about for digest, about in found.items() if about is not None}
-
-
 def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     """The whole report in memory, the pictures not yet drawn. Without `figures`, figure files are left alone."""
     found = load_boards(results)
-    boards = [Standings(board) for board in found if board.suite not in papers_tables()]
+    boards = [Ranking(board) for board in found if board.suite not in papers_tables()]
     report = Report(boards, environments(results))
     captions = {each.board.suite: _board(report, results, each, figures) for each in boards}
     report.texts |= reproduction.texts(results, found, report.environments)
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
         return report  # tables of papers only
-    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, report.environments, captions)
+    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, report.environments, captions) + section(results)
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
-        report.texts[readme] = readme_file.with_block(readme, readme_block(boards, link))
+        report.texts[readme] = with_block(readme, readme_block(boards, link))
     return report
 
 
-def _board(report: Report, results: Path, standings: Standings, figures: bool) -> list[tuple[str, str]]:
+def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> list[tuple[str, str]]:
     """Add the files of a board's own folder; the file names and captions of the figures that it has."""
-    suite = results / standings.board.suite
-    for task in standings.board.plain.tasks:
+    suite = results / ranking.board.suite
+    for task in ranking.board.plain.tasks:
         stem = suite / "tables" / slug(task)
-        report.texts[Path(f"{stem}.md")] = document("task.md", standings=standings, board=standings.board, task=task)
-        report.texts[Path(f"{stem}.csv")] = one_task_csv(standings, task)
-    if not standings.robustness.table.empty:
-        report.texts[suite / "tables" / "robustness.csv"] = curves_csv(standings)
-    drawn = found_figures(standings)
+        report.texts[Path(f"{stem}.md")] = document("task.md", ranking=ranking, board=ranking.board, task=task)
+        report.texts[Path(f"{stem}.csv")] = task_csv(ranking, task)
+    if not ranking.robustness.table.empty:
+        report.texts[suite / "tables" / "robustness.csv"] = curves_csv(ranking.robustness)
+    drawn = found_figures(ranking)
     if figures:
         report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
         manifest = {plot.file: plot.digest(found) for plot, found in drawn.items()}
@@ -178,7 +140,7 @@ def _paperwork(report: Report) -> Paperwork:
         for place, text in pages.items()
         if place != folder
     ]
-    return Paperwork(told, report.texts.get(index, ""), tables)
+    return Paperwork(told, report.texts.get(index, ""), tables, reported(folder))
 
 
 def _manifest(folder: Path) -> dict[str, str]:

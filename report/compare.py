@@ -1,22 +1,84 @@
-"""Two methods side by side on the boards of a results folder: for programs, and as text for a terminal."""
+"""Compare two methods of a board task by task: paired differences and a test over datasets."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ..registry import UserError, did_you_mean
 from . import text
-from .build import load_boards
-from .duel import Duel, compare
+from .board import Board
+from .inference import RULE, Inference
+from .loading import load_boards
+from .statistics import Posterior, paired_difference
 from .templating import document
-from .text import ABSENT, percent, plain, table
+from .text import ABSENT, markdown_table, percent, plain
 
 
-def duels(first: str, second: str, suite: str | None, results: Path) -> list[Duel]:
-    """The duels of two methods on every board of a results folder where both have rows, or on one of them.
+@dataclass(frozen=True)
+class Comparison:
+    """tasks: one line a task where both have a score for some common seed: n, first, second, difference, low, high
+    (95% t interval over seeds), p. datasets: mean difference on each. mean, low, high: over the datasets of the main
+    metric, with the 95% interval of the posterior; verdict: a sentence that agrees with it."""
+
+    suite: str
+    first: str
+    second: str
+    tasks: pd.DataFrame
+    datasets: pd.Series
+    mean: float
+    low: float
+    high: float
+    verdict: str
+
+
+def compare(board: Board, first: str, second: str) -> Comparison | None:
+    """Compare two methods on one board; None if they have no task and seed in common.
+
+    Raises UserError for a name that is not on the board.
+    """
+    for name in (first, second):
+        if name not in board.entrants:
+            raise did_you_mean(name, board.entrants, f"method on board {board.suite!r}")
+    lines, grids = [], {}
+    for task in board.tasks:
+        both = board.seeds_of(task).reindex(columns=[first, second]).dropna()
+        if len(both):
+            grids[task] = both
+            found = paired_difference(both[first], both[second])
+            dataset = board.task_row(task)["dataset"]
+            lines.append([task, dataset, len(both), both[first].mean(), both[second].mean(), *found])
+    if not lines:
+        return None
+    columns = ["task", "dataset", "n", "first", "second", "difference", "low", "high", "p"]
+    tasks = pd.DataFrame(lines, columns=columns)
+    datasets = tasks.groupby("dataset", sort=True)["difference"].mean()
+    scores = tasks.groupby("dataset", sort=True)[["first", "second"]].mean()
+    main = [name for name in scores.index if board.metrics[name] == board.metric] or list(scores.index)
+    by_dataset = scores.set_axis([first, second], axis=1)
+    inference = Inference(by_dataset, grids, dict(zip(tasks["task"], tasks["dataset"], strict=True)), averaged=main)
+    over = inference.difference(first, second)
+    verdict = _verdict(first, second, over, inference.unit)
+    mean = float(datasets[main].mean()) if inference.unit == "none" else over.mean
+    return Comparison(board.suite, first, second, tasks, datasets, mean, over.low, over.high, verdict)
+
+
+def _verdict(first: str, second: str, found: Posterior, unit: str) -> str:
+    if unit == "none":
+        return f"Too few datasets and seeds for a comparison over the board ({RULE})."
+    chances = f"worse {found.worse:.2f}, equivalent {found.equivalent:.2f}, better {found.better:.2f}"
+    words = {"equivalent": "is equivalent to", "undecided": "is neither shown to differ from nor to be equivalent to"}
+    phrase = words.get(found.verdict, f"is {found.verdict} than")
+    return f"Over {unit}s, {plain(first)} {phrase} {plain(second)} (one point; probabilities: {chances})."
+
+
+def comparisons(first: str, second: str, suite: str | None, results: Path) -> list[Comparison]:
+    """The comparisons of two methods on every board of a results folder where both have rows, or on one of them.
 
     Raises UserError for an unknown suite or method, one method twice, and two that never met.
     """
@@ -37,27 +99,31 @@ def duels(first: str, second: str, suite: str | None, results: Path) -> list[Due
     return found
 
 
-def as_data(duel: Duel) -> dict[str, Any]:
-    """A duel for programs: scores and differences as fractions; None where there is no interval or p."""
-    tasks = duel.tasks.astype(object).where(duel.tasks.notna(), None)
-    interval = [value if math.isfinite(value) else None for value in (duel.low, duel.high)]
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """A comparison for programs: scores and differences as fractions; None where there is no interval or p."""
+    tasks = comparison.tasks.astype(object).where(comparison.tasks.notna(), None)
+    interval = [value if math.isfinite(value) else None for value in (comparison.low, comparison.high)]
+    names = {name: getattr(comparison, name) for name in ("suite", "first", "second")}
+    datasets, mean, verdict = comparison.datasets.to_dict(), comparison.mean, comparison.verdict
     return {
-        "suite": duel.suite, "first": duel.first, "second": duel.second, "tasks": tasks.to_dict("records"),
-        "datasets": duel.datasets.to_dict(), "mean": duel.mean, "interval": interval, "verdict": duel.verdict,
+        **names, "tasks": tasks.to_dict("records"), "datasets": datasets, "mean": mean, "interval": interval,
+        "verdict": verdict,
     }  # fmt: skip
 
 
-def shown(duel: Duel) -> str:
-    """The duel as text for a terminal, differences in percentage points."""
+def as_text(comparison: Comparison) -> str:
+    """A comparison as text for a terminal, differences in percentage points."""
     points = partial(text.points, digits=2)
     rows = [
         [
             plain(line["task"], 40), str(line["n"]), percent(line["first"]), percent(line["second"]),
             points(line["difference"]), f"{points(line['low'])} to {points(line['high'])}" if line["n"] > 1 else ABSENT,
         ]
-        for line in duel.tasks.to_dict("records")
+        for line in comparison.tasks.to_dict("records")
     ]  # fmt: skip
-    headers = ["task", "seeds", plain(duel.first, 24), plain(duel.second, 24), "difference", "95% interval"]
-    rounded = duel.datasets.round(12)
+    headers = ["task", "seeds", plain(comparison.first, 24), plain(comparison.second, 24), "difference", "95% interval"]
+    rounded = comparison.datasets.round(12)
     signs = {"higher": (rounded > 0).sum(), "equal": (rounded == 0).sum(), "lower": (rounded < 0).sum()}
-    return document("duel.txt", duel=duel, table=table(rows, headers, "lrrrrr"), points=points, **signs)
+    return document(
+        "comparison.txt", comparison=comparison, table=markdown_table(rows, headers, "lrrrrr"), points=points, **signs
+    )

@@ -1,23 +1,90 @@
-"""LEADERBOARD.md: who is ahead on each board, by how much, and how sure the data can be of it."""
+"""LEADERBOARD.md, the key findings, and the block of a README that the report keeps up to date."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..benchmark.suites.headers import is_board
-from .sheet import Sheet
-from .standings import Standings
-from .tables import ranking
+from ..benchmark.suites.catalogue import is_board
+from ..registry import UserError
+from .board import FEDAVG, LOCAL
+from .ranking import Ranking
+from .statistics import Posterior
+from .table import Table
+from .tables import ranking_table
 from .templating import document
-from .text import count, plain
+from .text import count, data_size, number, plain, points, slug
 
-SHOWN = 6  # names of a tier in a sentence
-README = ["Tier", "Method", "Mean rank (95% interval)", "Mean score, %"]
+CHEAP = 0.1  # of FedAvg's traffic
+
+
+class Finding(NamedTuple):
+    """A sentence, the id of the table that it comes from, and the title of that table's board."""
+
+    text: str
+    table: str
+    board: str
+
+
+def key_findings(boards: Sequence[Ranking]) -> list[Finding]:
+    """The comparison with FedAvg, that of FedAvg with `local`, and traffic, from the first board that has them."""
+    compared = next((found for each in boards if (found := _by_baselines(each))), [])
+    return compared + next((found for each in boards if (found := _by_traffic(each))), [])
+
+
+def _by_baselines(ranking: Ranking) -> list[Finding]:
+    inference = ranking.inference
+    if not {FEDAVG, LOCAL} <= set(inference.baselines) or inference.unit == "none":
+        return []
+    table, title = f"overall:{slug(ranking.board.suite)}", ranking.board.title
+    others: dict[str, list[str]] = {}
+    for name, found in inference.against[FEDAVG].items():
+        others.setdefault(found.verdict, []).append(plain(name))
+    order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
+    text = "; ".join(f"{verdict}: {', '.join(others[verdict])}" for verdict in order)
+    gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
+    if ranking.macro_f1 and ranking.macro_f1.unit != "none":
+        gains.append(f"macro-F1 {_difference(ranking.macro_f1.against[LOCAL][FEDAVG])}")
+    return [
+        Finding(f"Compared with FedAvg (one point, probability 95%): {text}.", table, title),
+        Finding(f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.", table, title),
+    ]
+
+
+def _difference(found: Posterior) -> str:
+    return f"{points(found.mean)} ({points(found.low)} to {points(found.high)}), {found.verdict}"
+
+
+def _by_traffic(ranking: Ranking) -> list[Finding]:
+    told, suite = _cheap_methods(ranking), slug(ranking.board.suite)
+    return [Finding(told, f"overall:{suite}", ranking.board.title)] if told else []
+
+
+def _cheap_methods(ranking: Ranking) -> str:
+    """The first of the methods that send a tenth of FedAvg's bytes or less, but something."""
+    table, against = ranking.table if ranking.board.ranked else None, ranking.inference.against
+    if table is None or FEDAVG not in against or ranking.inference.unit == "none":
+        return ""
+    traffic = {str(name): float(value) for name, value in table["traffic"].items()}
+    usual = traffic[FEDAVG]
+    cheap = table[(table["traffic"] > 0) & (table["traffic"] <= CHEAP * usual)]
+    told = []
+    for name in [*cheap.index[:1], *(own for own in (LOCAL,) if own in against[FEDAVG])]:
+        own, sent = against[FEDAVG][name], traffic[name]
+        share = f"{data_size(sent)}, {number(100 * sent / usual, 1)}%" if sent else "nothing"
+        gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
+        told.append(f"{plain(name)} sends {share} of FedAvg's {data_size(usual)} and lies {gap} from FedAvg")
+    return f"When traffic counts: {'; '.join(told)}." if told else ""
+
+
+SHOWN = 6  # names in a sentence
+README = ["Group", "Method", "Mean rank (95% interval)"]  # and those of means and differences
 
 
 def leaderboard(
-    boards: list[Standings],
+    boards: list[Ranking],
     environments: dict[str, dict[str, Any]],
     figures: dict[str, list[tuple[str, str]]],
 ) -> str:
@@ -31,7 +98,7 @@ def anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def readme_block(boards: list[Standings], leaderboard_link: str, top: int = 5) -> str:
+def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 5) -> str:
     """The body of the README block: every board of the benchmark, or what there is (`quick` last), in a sentence.
 
     Of the first, what it answers and its first lines as well.
@@ -41,25 +108,51 @@ def readme_block(boards: list[Standings], leaderboard_link: str, top: int = 5) -
     shown = own or [each for each in boards if each.board.suite != "quick"] or boards
     verified = any(each.board.verified for each in own[:1])
     known = {"boards": shown, "link": leaderboard_link, "head": _head, "first": _first, "top": top}
-    return document("readme.md", **known, verified=verified)
+    return document("readme.md", **known, verified=verified, findings=key_findings(shown))
 
 
-def _first(standings: Standings) -> str:
-    """Which methods are in tier 1, or that none is told below the first."""
-    ranked = list(standings.table.index) if standings.board.ranked else []
-    tiers = standings.contest.tiers if ranked else {}
-    ahead = [name for name in ranked if tiers.get(name) == 1]
+def _first(ranking: Ranking) -> str:
+    """The method with the best mean rank, and those that share a letter with it."""
+    ranked = list(ranking.table.index) if ranking.board.ranked else []
     if not ranked:
         return "no method is complete on this board yet."
-    if not ahead or len(ahead) == len(ranked):
-        return f"of {count(len(ranked), 'method')}, none is told below the first, {plain(ranked[0])}."
-    names = ", ".join(map(plain, ahead[:SHOWN])) + (f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else "")
-    first = "it" if len(ahead) == 1 else plain(ahead[0])
-    return f"tier 1 of {count(len(ranked), 'method')}: {names}; all others are told below {first}."
+    leaders = ranking.inference.leaders
+    if not leaders:
+        return f"{plain(ranked[0])} has the best mean rank of {count(len(ranked), 'method')}; none can be compared."
+    others = [plain(name) for name in leaders if name != ranked[0]]
+    names = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
+    rest = f"{names} share a letter with it" if others else "all others are worse"
+    return f"{plain(ranked[0])} has the best mean rank of {count(len(ranked), 'method')}; {rest}."
 
 
-def _head(standings: Standings, top: int) -> Sheet:
-    """The first lines of a ranking in the columns that a README has room for."""
-    sheet = ranking(standings)
-    sheet = sheet.only([title for title in sheet.titles if title in README or title.startswith("Against")])
-    return replace(sheet, lines=sheet.lines[: min(top, len(standings.board.ranked))])
+def _head(ranking: Ranking, top: int) -> Table:
+    """The first lines of a ranking_table in the columns that a README has room for."""
+    table = ranking_table(ranking)
+    table = table.only([title for title in table.titles if title in README or title.startswith(("Mean ", "Against"))])
+    return replace(table, lines=table.lines[: min(top, len(ranking.board.ranked))])
+
+
+BEGIN = "<!-- leaderboard:begin -->"
+END = "<!-- leaderboard:end -->"
+
+
+def find_readme(results: Path) -> Path | None:
+    """The README beside the results folder, if it has the markers."""
+    path = results.resolve().parent / "README.md"
+    return path if path.is_file() and BEGIN.encode() in path.read_bytes() else None
+
+
+def with_block(path: Path, body: str) -> str:
+    """The text of the README at `path` with the lines of `body` between the markers.
+
+    Raises UserError for anything but one pair of them.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the README {str(path)!r}: {error}") from None
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in before + after:
+        raise UserError(f"{str(path)!r} must hold the lines {BEGIN!r} and {END!r} once each, in this order")
+    return f"{before}{BEGIN}\n\n{body}\n{END}{after}"

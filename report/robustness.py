@@ -16,11 +16,12 @@ import pandas as pd
 
 from ..benchmark.store.conditions import strength
 from ..benchmark.store.jsoncolumn import mapping
-from .axes import AXES, along, axis
 from .board import Board
-from .labels import task_labels
+from .display_names import task_labels
+from .sweeps import AXES, along, axis
+from .text import csv_text
 
-LEAST = 3  # strengths that make a curve, 0 included
+MIN_STRENGTHS = 3  # strengths that make a curve, 0 included
 POINT = ["task", "condition", "strength", "entrant", "seed"]
 
 
@@ -79,7 +80,7 @@ class Robustness:
             counts = whole.groupby(level="entrant").size()
             kept = whole[whole.index.get_level_values("entrant").isin(counts.index[counts == seeds])]
             begins = condition in AXES or 0.0 in kept.columns
-            if len(kept) and begins and len(kept.columns) >= LEAST:
+            if len(kept) and begins and len(kept.columns) >= MIN_STRENGTHS:
                 found[str(task), str(condition)] = kept
         return found
 
@@ -132,3 +133,13 @@ def area(grid: pd.DataFrame, ratios: bool = False) -> pd.Series:
 
 def _mean(values: pd.Series) -> pd.Series:
     return values.groupby(level="entrant").mean()
+
+
+def curves_csv(robustness: Robustness) -> str:
+    """The points of all curves: mean and deviation over seeds as fractions, six significant digits."""
+    runs = robustness.points
+    found = runs.groupby(["task", "condition", "strength", "entrant"], sort=True)["score"].agg(["mean", "std", "size"])
+    frame = found.reset_index().rename(columns={"entrant": "method", "mean": "score", "std": "score_std", "size": "n"})
+    for column in ("task", "method"):
+        frame[column] = [csv_text(text) for text in frame[column]]
+    return str(frame.to_csv(index=False, lineterminator="\n", float_format="%.6g"))

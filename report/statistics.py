@@ -1,17 +1,16 @@
-"""What the scores can say: ranks, intervals, tests. Pure functions; scores are datasets x methods.
+"""Statistics of scores: ranks, intervals, posteriors, tests. Pure functions; scores are datasets x methods.
 
-The dataset is the unit: seeds are averaged before anything here is called, except in `paired_difference`,
-`stratified_difference` and `indistinguishable`, which take the seed as the unit. References: J. Demšar, Statistical
-comparisons of classifiers over multiple data sets, JMLR 7 (2006); S. Holm, A simple sequentially rejective multiple
-test procedure, Scandinavian Journal of Statistics 6 (1979); B. L. Welch, The generalization of "Student's" problem when
-several different population variances are involved, Biometrika 34 (1947).
+Seeds are averaged before these functions are called, except `paired_difference`, `stratified_difference`,
+`seed_posterior` and `indistinguishable`, whose unit is the seed. References: S. Holm, A simple sequentially rejective
+multiple test procedure, Scandinavian Journal of Statistics 6 (1979); B. L. Welch, The generalization of "Student's"
+problem when several different population variances are involved, Biometrika 34 (1947).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from scipy import special
 
 ALPHA = 0.05
 LEVEL = 0.95
-POWER = 0.8  # with which a difference is called detectable
 DRAWS = 10_000
 MIN_SEEDS = 3  # of a pair; below, nothing is said of a difference on one task
 Name = TypeVar("Name", bound=Hashable)
@@ -65,43 +63,6 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return np.minimum(adjusted, 1.0)[np.argsort(order)]
 
 
-def wilcoxon_p(differences: ArrayLike) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test on paired differences (n,); 1 when all are zero."""
-    from scipy import stats  # half a second, and few boards have datasets enough for the test
-
-    d = np.round(np.asarray(differences, dtype=float), DECIMALS)
-    return float(stats.wilcoxon(d).pvalue) if np.any(d) else 1.0
-
-
-def wilcoxon_reach(datasets: int) -> float:
-    """The smallest two-sided p that the signed-rank test can give with so many datasets: 2 / 2^n."""
-    return 2.0 ** (1 - datasets)
-
-
-def datasets_needed(comparisons: int) -> int:
-    """With how many datasets the signed-rank test can tell one of so many comparisons after Holm's correction."""
-    return next(n for n in range(1, 64) if wilcoxon_reach(n) * comparisons <= ALPHA)
-
-
-def contrary(datasets: int, comparisons: int) -> int:
-    """On how many datasets two methods may lie the other way and still be told apart by the signed-rank test.
-
-    At the first and strictest of Holm's levels, and if these are the datasets with the smallest differences.
-    """
-    ranked = np.arange(1.0, datasets + 1)
-    signed = (np.where(ranked <= other, -ranked, ranked) for other in range(datasets // 2 + 1))
-    told = [wilcoxon_p(own) * comparisons <= ALPHA for own in signed]
-    return told.index(False) - 1
-
-
-def signed_ranks(differences: ArrayLike) -> float:
-    """The sum of the signed ranks of differences (n,): its sign is the side that Wilcoxon's test is for."""
-    from scipy import stats
-
-    d = np.round(np.asarray(differences, dtype=float), DECIMALS)
-    return float(np.sum(np.sign(d) * stats.rankdata(np.abs(d))))
-
-
 class Difference(NamedTuple):
     """A mean of paired differences with its 95% t interval and p; bounds and p are NaN for fewer than two pairs."""
 
@@ -132,18 +93,6 @@ def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Di
         return Difference(mean, mean, mean, 1.0 if round(mean, DECIMALS) == 0 else 0.0)
     half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
     return Difference(mean, mean - half, mean + half, float(2 * special.stdtr(freedom, -abs(mean) / error)))
-
-
-def detectable(strata: Sequence[ArrayLike], weights: ArrayLike, alpha: float) -> float:
-    """The true difference that `stratified_difference` would tell from zero at level alpha in four of five repetitions.
-
-    Of the spread that these tasks show: the shift at which a noncentral t is beyond the test's bound so often.
-    """
-    error, freedom = _error([np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata], weights)
-    if error == 0:
-        return 0.0
-    bound = special.stdtrit(freedom, 1 - alpha / 2)
-    return error * float(special.nctdtrinc(freedom, 1 - POWER, bound))
 
 
 def _error(samples: Sequence[NDArray[np.float64]], weights: ArrayLike) -> tuple[float, float]:
@@ -179,3 +128,144 @@ def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:
     no_worse = (c[None, :] <= c[:, None]) & (s[None, :] >= s[:, None])
     better = (c[None, :] < c[:, None]) | (s[None, :] > s[:, None])
     return np.asarray(~(no_worse & better).any(axis=1))
+
+
+ROPE = 0.01  # half-width of the region of practical equivalence: one percentage point
+CERTAIN = 0.95  # posterior probability from which a verdict is given
+POSTERIOR_DRAWS = 10_000
+Verdict = Literal["better", "equivalent", "worse", "undecided"]
+
+
+class Posterior(NamedTuple):
+    """Posterior of a mean difference: mean, 95% credible interval, probabilities of three regions; NaN if unknown."""
+
+    mean: float
+    low: float
+    high: float
+    worse: float
+    equivalent: float
+    better: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The region with a probability of at least 95%, if the interval agrees with it; else "undecided".
+
+        "better" needs an interval above 0, "worse" one below 0, and "equivalent" one within the rope.
+        """
+        if self.better >= CERTAIN and self.low > 0:
+            return "better"
+        if self.worse >= CERTAIN and self.high < 0:
+            return "worse"
+        if self.equivalent >= CERTAIN and -ROPE <= self.low <= self.high <= ROPE:
+            return "equivalent"
+        return "undecided"
+
+    @property
+    def differs(self) -> bool:
+        return self.verdict in ("better", "worse")
+
+
+def signed_rank_posterior(differences: ArrayLike, rope: float = ROPE) -> Posterior:
+    """Bayesian signed-rank test of paired differences (n,) over datasets, in the unit of `rope`.
+
+    A. Benavoli, G. Corani, J. Demsar, M. Zaffalon, Time for a change: a tutorial for comparing multiple classifiers
+    through Bayesian analysis, JMLR 18 (2017), section 4.2: Dirichlet weights over the datasets and one pseudo-dataset
+    without a difference (prior strength 0.5); a draw counts for the region (below, within, above the rope) that has
+    most of the weighted Walsh averages. The interval is that of the weighted mean under the same weights.
+    """
+    d = np.concatenate([[0.0], np.round(np.asarray(differences, dtype=float), DECIMALS)])
+    weights = _dirichlet(len(d) - 1)
+    sums = d[:, None] + d[None, :]
+    parts = {}
+    for side, sign in (("worse", -1.0), ("better", 1.0)):
+        inside = np.heaviside(np.round(sign * sums - 2 * rope, DECIMALS), 0.5)
+        parts[side] = np.einsum("di,di->d", weights @ inside, weights)
+    regions = np.stack([parts["worse"], 1 - parts["worse"] - parts["better"], parts["better"]], axis=1)
+    shares = np.bincount(regions.argmax(axis=1), minlength=3) / len(regions)
+    low, high = np.quantile(weights @ d, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Posterior(float(d[1:].mean()), float(low), float(high), *map(float, shares))
+
+
+@lru_cache(maxsize=4)  # all pairs of methods of a board have the same draws
+def _dirichlet(n: int) -> NDArray[np.float64]:
+    """(draws, 1 + n) weights of the pseudo-dataset and n datasets."""
+    return np.random.default_rng(0).dirichlet([0.5, *[1.0] * n], size=POSTERIOR_DRAWS)
+
+
+def seed_posterior(strata: Sequence[ArrayLike], weights: ArrayLike, rope: float = ROPE) -> Posterior:
+    """Posterior of `stratified_difference` under a flat prior: Student's t about the mean difference."""
+    found = stratified_difference(strata, weights)
+    error, freedom = _error([np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata], weights)
+    if error == 0:
+        below, above = float(found.mean < -rope), float(found.mean > rope)
+    else:
+        below = float(special.stdtr(freedom, (-rope - found.mean) / error))
+        above = float(special.stdtr(freedom, (found.mean - rope) / error))
+    return Posterior(found.mean, found.low, found.high, below, 1 - below - above, above)
+
+
+def prediction_interval(differences: ArrayLike) -> tuple[float, float]:
+    """95% interval for the difference on a new dataset under normal random effects; NaN for fewer than 3 datasets.
+
+    mean -+ t(n - 1) s sqrt(1 + 1/n), J. P. T. Higgins, S. G. Thompson, D. J. Spiegelhalter, JRSS A 172 (2009), with the
+    spread s of the dataset means, which holds the noise of their seeds too.
+    """
+    d = np.asarray(differences, dtype=float)
+    if len(d) < 3:
+        return np.nan, np.nan
+    half = special.stdtrit(len(d) - 1, (1 + LEVEL) / 2) * d.std(ddof=1) * np.sqrt(1 + 1 / len(d))
+    return float(d.mean() - half), float(d.mean() + half)
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> NDArray[np.float64]:
+    """Adjusted p-values (m,) that control the false discovery rate (Benjamini & Hochberg, JRSS B 57, 1995)."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(-p, kind="stable")
+    raised = p[order] * len(p) / np.arange(len(p), 0, -1)
+    return np.minimum(np.minimum.accumulate(raised), 1.0)[np.argsort(order)]
+
+
+def win_rates(scores: pd.DataFrame) -> pd.DataFrame:
+    """Methods x methods: share of the datasets on which the row's score is higher; a tie counts half."""
+    rounded = scores.round(DECIMALS).to_numpy(dtype=float)
+    above, below = rounded[:, :, None], rounded[:, None, :]
+    shares = ((above > below) + 0.5 * (above == below)).mean(axis=0)
+    return pd.DataFrame(shares, index=scores.columns, columns=scores.columns)
+
+
+def performance_profile(scores: pd.DataFrame, within: Sequence[float]) -> pd.DataFrame:
+    """Methods x (each of `within`, "worst"): share of rows at most so far below the best; largest gap to the best.
+
+    E. D. Dolan, J. J. More, Mathematical Programming 91 (2002), with differences instead of ratios.
+    """
+    gaps = scores.rsub(scores.max(axis=1), axis=0).round(DECIMALS)
+    found = pd.DataFrame({gap: (gaps <= gap).mean() for gap in within})
+    return found.assign(worst=gaps.max())
+
+
+def letters(order: Sequence[Name], differ: Callable[[Name, Name], bool]) -> dict[Name, str]:
+    """Compact letter display: two methods share a letter if and only if they do not differ.
+
+    H.-P. Piepho, Journal of Computational and Graphical Statistics 13 (2004): insert and absorb. Letters are given in
+    the order of their first methods.
+    """
+    groups: list[set[Name]] = [set(order)]
+    for place, first in enumerate(order):
+        for second in order[place + 1 :]:
+            if not differ(first, second):
+                continue
+            both = [group for group in groups if {first, second} <= group]
+            split = [group - {name} for group in both for name in (first, second)]
+            kept = [group for group in groups if group not in both]
+            for group in sorted(split, key=len, reverse=True):
+                if not any(group <= other for other in kept):
+                    kept.append(group)
+            groups = kept
+    groups.sort(key=lambda group: [place for place, name in enumerate(order) if name in group])
+    return {name: "".join(_letter(i) for i, group in enumerate(groups) if name in group) for name in order}
+
+
+def _letter(place: int) -> str:
+    """A to z, then A to Z, then numbers in brackets."""
+    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return alphabet[place] if place < len(alphabet) else f"({place + 1})"

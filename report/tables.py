@@ -1,4 +1,4 @@
-"""The tables of a board as sheets. A column stands in one list here, and from there in every file and on the page."""
+"""The tables of a board. Each column is defined once, for the markdown files and for the page."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import partial
 import pandas as pd
 
 from .board import MEASURES, Board
-from .datakinds import groups_of
-from .families import uploads
-from .gaps import missing
-from .sheet import Interval, Sheet, SheetCell, SheetColumn, SheetLine, Span
-from .standings import Standings
-from .statistics import ALPHA, DECIMALS, MIN_SEEDS
-from .text import ABSENT, csv_text, data_size, finite, mean_std, number, percent, plain, points, slug
+from .characteristics import groups_of
+from .groups import kind_of_data, uploads
+from .provenance import missing
+from .ranking import Ranking
+from .statistics import DECIMALS, MIN_SEEDS, Posterior, ranks
+from .sweeps import AXES
+from .table import Cell, Column, Interval, Line, Span, Table
+from .text import ABSENT, count, csv_text, data_size, finite, mean_std, number, percent, plain, points, slug
 
 EQUAL = "≈"
 ABOVE, BELOW = "↑", "↓"
@@ -25,39 +26,40 @@ USELESS = "▽"
 
 @dataclass(frozen=True)
 class Entrant:
-    """What a line of a sheet is about. figures: what is known of it, NaN for anything else."""
+    """What a line of a table is about. figures: what is known of it, NaN for anything else."""
 
-    standings: Standings
+    ranking: Ranking
     name: str
     figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def board(self) -> Board:
-        return self.standings.board
+        return self.ranking.board
 
     def __getitem__(self, figure: str) -> float:
         return self.figures.get(figure, float("nan"))
 
 
-def _figure(name: str, show: Callable[[float], str], entrant: Entrant) -> SheetCell:
+def _figure(name: str, show: Callable[[float], str], entrant: Entrant) -> Cell:
     value = entrant[name]
-    return SheetCell(show(value), value if finite(value) else None)
+    return Cell(show(value), value if finite(value) else None)
 
 
 def _whole(value: float) -> str:
     return f"{value:.0f}" if finite(value) else ""
 
 
-def _tier(value: float) -> str:
-    return _whole(value) if value != 0 else ABSENT
+def _group(entrant: Entrant) -> Cell:
+    group = entrant.ranking.inference.groups.get(entrant.name, "")
+    return Cell(group or ABSENT, group or None)
 
 
-def _name(entrant: Entrant) -> SheetCell:
-    return SheetCell(plain(entrant.name), entrant.name)
+def _name(entrant: Entrant) -> Cell:
+    return Cell(plain(entrant.name), entrant.name)
 
 
-def _marked(entrant: Entrant) -> SheetCell:
-    return SheetCell((Span(plain(entrant.name)), Span(mark(entrant.board, entrant.name))), entrant.name)
+def _marked(entrant: Entrant) -> Cell:
+    return Cell((Span(plain(entrant.name)), Span(mark(entrant.board, entrant.name))), entrant.name)
 
 
 def mark(board: Board, name: str) -> str:
@@ -67,66 +69,68 @@ def mark(board: Board, name: str) -> str:
     return f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else ""
 
 
-def _rank(entrant: Entrant) -> SheetCell:
+def _rank(entrant: Entrant) -> Cell:
     if entrant.name in entrant.board.references:
-        return SheetCell(entrant.board.standing(entrant.name), mark="absent")
+        return Cell(entrant.board.status(entrant.name), mark="absent")
     mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
     bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
-    return SheetCell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
+    return Cell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
 
 
-def _against(control: str, entrant: Entrant) -> SheetCell:
-    """The difference from a control in points with its interval, and an arrow where it is told from zero."""
-    found = entrant.standings.contest.against[control].get(entrant.name)
+def _against(baseline: str, entrant: Entrant) -> Cell:
+    return difference_cell(entrant.ranking.inference.against[baseline].get(entrant.name))
+
+
+def difference_cell(found: Posterior | None) -> Cell:
+    """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
     if found is None or not finite(found.mean):
-        return SheetCell(ABSENT, None, "absent")
-    arrow = f" {ABOVE if found.mean > 0 else BELOW}" if found.p <= ALPHA else ""
-    return SheetCell(f"{points(found.mean)} ({points(found.low)} to {points(found.high)}){arrow}", found.mean)
+        return Cell(ABSENT, None, "absent")
+    return Cell(f"{points(found.mean)} ({points(found.low)} to {points(found.high)}) {found.verdict}", found.mean)
 
 
 def _solved(entrant: Entrant) -> tuple[int, int]:
     return int(entrant.board.full[entrant.name].sum()), len(entrant.board.tasks)
 
 
-def _uploads(entrant: Entrant) -> SheetCell:
+def _uploads(entrant: Entrant) -> Cell:
     what = ", ".join(uploads(entrant.board.method_of[entrant.name]))
-    return SheetCell(what or ABSENT, what or None)
+    return Cell(what or ABSENT, what or None)
 
 
-def _tasks(entrant: Entrant) -> SheetCell:
+def _tasks(entrant: Entrant) -> Cell:
     solved, every = _solved(entrant)
-    return SheetCell(f"{solved}/{every}", solved)
+    return Cell(f"{solved}/{every}", solved)
 
 
-def _runs(entrant: Entrant) -> SheetCell:
+def _runs(entrant: Entrant) -> Cell:
     runs = int(entrant.board.counts[entrant.name].sum())
-    return SheetCell(f"{runs}/{sum(map(len, entrant.board.expected.values()))}", runs)
+    return Cell(f"{runs}/{sum(map(len, entrant.board.expected.values()))}", runs)
 
 
-def _missing(entrant: Entrant) -> SheetCell:
+def _missing(entrant: Entrant) -> Cell:
     lines = missing(entrant.board, entrant.name)
-    return SheetCell(tuple(Span(line, "break") for line in lines[:-1]) + tuple(map(Span, lines[-1:])))
+    return Cell(tuple(Span(line, "break") for line in lines[:-1]) + tuple(map(Span, lines[-1:])))
 
 
-def score(task: str, entrant: Entrant) -> SheetCell:
+def score(task: str, entrant: Entrant) -> Cell:
     """The score on a task: best in bold, those not told apart from the best with a mark."""
     board, name = entrant.board, entrant.name
     line = board.measures(task, name)
     if not line:
         rows = board.rows_of(task)
         words = ", ".join(sorted(set(rows["status"][rows["entrant"] == name]) - {"ok"}))
-        return SheetCell((Span(words or "not run", "em"),), None, "absent")
+        return Cell((Span(words or "not run", "em"),), None, "absent")
     text, value = mean_std(line["score"], line["score_std"]), line["score"]
-    best, equal = entrant.standings.leaders[task]
+    best, equal = entrant.ranking.leaders[task]
     if name not in board.references and value < board.floor(task, LEARNS_NOTHING):
         text += f" {USELESS}"
     if name in best:
-        return SheetCell((Span(text, "strong"),), value, "best")
+        return Cell((Span(text, "strong"),), value, "best")
     if name in equal:
-        return SheetCell(f"{text} {EQUAL}", value, "equal")
+        return Cell(f"{text} {EQUAL}", value, "equal")
     if line["n"] < len(board.expected[task]):
-        return SheetCell(f"{text} (n={int(line['n'])})", value, "partial")
-    return SheetCell((Span(text, "em" if name in board.references else ""),), value)
+        return Cell(f"{text} (n={int(line['n'])})", value, "partial")
+    return Cell((Span(text, "em" if name in board.references else ""),), value)
 
 
 def legend(board: Board) -> str:
@@ -139,106 +143,123 @@ def legend(board: Board) -> str:
     return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}{below}"
 
 
-METHOD = SheetColumn("Method", _name, "method")
-TIME = SheetColumn("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # by the board's clock
+METHOD = Column("Method", _name, "method")
+TIME = Column("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # by the board's clock
+SCORE = Column("Mean score, %", partial(_figure, "score", percent), falling=True, best=True)  # named by its metric
 RANKING = [
-    SheetColumn("Tier", partial(_figure, "tier", _tier), "place"),
-    SheetColumn("Method", _marked, "method"),
-    SheetColumn("Mean rank (95% interval)", _rank, best=True),
-    SheetColumn("Mean score, %", partial(_figure, "score", percent), falling=True, best=True),
-    SheetColumn("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
-    SheetColumn("Traffic", partial(_figure, "traffic", data_size)),
+    Column("Group", _group, "word"),
+    Column("Method", _marked, "method"),
+    Column("Mean rank (95% interval)", _rank, best=True),
+    SCORE,
+    Column("Wins", partial(_figure, "wins", _whole), falling=True, best=True),
+    Column("Traffic", partial(_figure, "traffic", data_size)),
     TIME,
-    SheetColumn("Uploads", _uploads, "word"),
+    Column("Uploads", _uploads, "word"),
 ]
-FIRST = 4  # columns of the ranking that stand before those of the controls
+FIRST = 4  # columns of the ranking_table that stand before those of the baselines
 UNRANKED = [
     METHOD,
-    SheetColumn("Tasks", _tasks, falling=True),
-    SheetColumn("Runs", _runs, falling=True),
-    SheetColumn("What is missing", _missing, "text"),
+    Column("Tasks", _tasks, falling=True),
+    Column("Runs", _runs, falling=True),
+    Column("What is missing", _missing, "text"),
 ]
 # Beside the score, for one task.
 MEASURED = [
-    SheetColumn("n", partial(_figure, "n", _whole), falling=True),
-    SheetColumn("Validation", partial(_figure, "val", percent), falling=True),
-    SheetColumn("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
-    SheetColumn("Best round", partial(_figure, "best_round", partial(number, digits=1))),
-    SheetColumn("Traffic", partial(_figure, "traffic", data_size)),
-    SheetColumn("Train, s", partial(_figure, "train_seconds", partial(number, digits=1))),
-    SheetColumn("Peak, MiB", partial(_figure, "peak_memory_mb", partial(number, digits=0))),
+    Column("n", partial(_figure, "n", _whole), falling=True),
+    Column("Validation", partial(_figure, "val", percent), falling=True),
+    Column("Macro-F1", partial(_figure, "macro_f1", percent), falling=True),
+    Column("Best round", partial(_figure, "best_round", partial(number, digits=1))),
+    Column("Traffic", partial(_figure, "traffic", data_size)),
+    Column("Train, s", partial(_figure, "train_seconds", partial(number, digits=1))),
+    Column("Peak, MiB", partial(_figure, "peak_memory_mb", partial(number, digits=0))),
 ]
 
 
-def ranking(standings: Standings) -> Sheet:
-    """The ranking, references below it."""
-    suite = standings.board.suite
-    names = [*(standings.table.index if standings.board.ranked else []), *standings.references.index]
-    lines = [ranked(standings, name) for name in names]
-    controls = [
-        SheetColumn(f"Against {control}, points", partial(_against, control), falling=True)
-        for control in (standings.contest.controls if standings.contest.unit != "none" else [])
+def ranking_table(ranking: Ranking) -> Table:
+    """The ranking_table, references below it."""
+    suite = ranking.board.suite
+    names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
+    lines = [ranked_entrant(ranking, name) for name in names]
+    baselines = [
+        Column(f"Against {baseline}, points", partial(_against, baseline), falling=True)
+        for baseline in (ranking.inference.baselines if ranking.inference.unit != "none" else [])
     ]
-    columns = [*RANKING[:FIRST], *controls, *RANKING[FIRST:]]
-    if standings.board.clock == "cpu_seconds":
+    columns = [*RANKING[:FIRST], *baselines, *RANKING[FIRST:]]
+    columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
+    if ranking.board.clock == "cpu_seconds":
         columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
-    return _sheet(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
+    return _table(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
 
 
-def ranked(standings: Standings, name: str) -> Entrant:
-    """What the columns of `RANKING` are made from; an entrant that is not in the ranking has no figures."""
-    return Entrant(standings, name, standings.figures(name))
+def _score_columns(ranking: Ranking) -> list[Column]:
+    """A column of means for each metric of the board: accuracy and ROC AUC are not averaged together."""
+    board, other = ranking.board, ranking.other_metric
+    if not other:
+        return [replace(SCORE, title=f"Mean {_short(board.metric)}, %")]
+    sizes = {metric: count(len(board.datasets_of(metric)), "dataset") for metric in (board.metric, other)}
+    main = replace(SCORE, title=f"Mean {_short(board.metric)}, %", note=sizes[board.metric])
+    return [main, Column(f"{_short(other)}, %", partial(_figure, "other", percent), falling=True, best=True,
+                         note=sizes[other])]  # fmt: skip
 
 
-def unranked(standings: Standings) -> Sheet:
+def _short(metric: str) -> str:
+    return metric.removesuffix(" of graphs").removeprefix("clustering ")
+
+
+def ranked_entrant(ranking: Ranking, name: str) -> Entrant:
+    """What the columns of `RANKING` are made from; an entrant that is not in the ranking_table has no figures."""
+    return Entrant(ranking, name, ranking.figures(name))
+
+
+def incomplete_table(ranking: Ranking) -> Table:
     """Who is not complete, what is missing, and why."""
-    suite, lines = standings.board.suite, [Entrant(standings, name) for name in standings.board.incomplete]
-    return _sheet(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines)
+    suite, lines = ranking.board.suite, [Entrant(ranking, name) for name in ranking.board.incomplete]
+    return _table(f"incomplete:{slug(suite)}", f"Incomplete methods of board {suite}", UNRANKED, lines)
 
 
-def per_dataset(standings: Standings) -> Sheet:
+def per_dataset_table(ranking: Ranking) -> Table:
     """Mean ± std of every entrant on every task; of a board under stress, on every plain one."""
-    board, columns = standings.board, [METHOD]
+    board, columns = ranking.board, [METHOD]
     for task in board.plain.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
-        column = SheetColumn(plain(task), partial(score, task), falling=True, note=seeds, link=link)
-        columns.append(replace(column, groups=groups_of(standings, task)))
-    lines = [Entrant(standings, name) for name in standings.order]
+        column = Column(plain(task), partial(score, task), falling=True, note=seeds, link=link)
+        columns.append(replace(column, groups=groups_of(ranking.characteristics, task)))
+    lines = [Entrant(ranking, name) for name in ranking.order]
     caption = f"Scores on every task of board {board.suite}, %"
-    return replace(_sheet(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)
+    return replace(_table(f"tasks:{slug(board.suite)}", caption, columns, lines), tagged=True)
 
 
-def one_task(standings: Standings, task: str) -> Sheet:
+def task_table(ranking: Ranking, task: str) -> Table:
     """Every entrant with a score on a task: its mean ± std over seeds, and what it cost."""
-    board = standings.board
-    columns = [METHOD, SheetColumn("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
-    lines = [Entrant(standings, name, board.measures(task, name)) for name in order(board, task)]
-    return _sheet(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, lines)
+    board = ranking.board
+    columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
+    lines = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
+    return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, lines)
 
 
-def _sheet(id: str, caption: str, columns: Sequence[SheetColumn], entrants: Iterable[Entrant]) -> Sheet:
-    return Sheet(id, caption, columns, lines_of(columns, entrants))
+def _table(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[Entrant]) -> Table:
+    return Table(id, caption, columns, lines_of(columns, entrants))
 
 
-def lines_of(columns: Sequence[SheetColumn], entrants: Iterable[Entrant]) -> list[SheetLine]:
-    """A line for each entrant, the best of the ranked marked in the columns that ask for it."""
+def lines_of(columns: Sequence[Column], entrants: Iterable[Entrant]) -> list[Line]:
+    """A line for each entrant, the best of the ranked_entrant marked in the columns that ask for it."""
     lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
-    racing = [line.cells for line in lines if line.standing == "ranked"]
+    racing = [line.cells for line in lines if line.status == "ranked"]
     for place, column in enumerate(columns):
         if column.best:
             _mark_best(racing, place, max if column.falling else min)
     return lines
 
 
-def _mark_best(lines: Sequence[list[SheetCell]], place: int, best: Callable[..., float]) -> None:
+def _mark_best(lines: Sequence[list[Cell]], place: int, best: Callable[..., float]) -> None:
     values = [round(float(cells[place].value or 0), DECIMALS) for cells in lines]
     for cells, value in zip(lines, values, strict=True):
         cells[place] = replace(cells[place], mark="best" if value == best(values) else "")
 
 
-def _line(entrant: Entrant, cells: list[SheetCell]) -> SheetLine:
+def _line(entrant: Entrant, cells: list[Cell]) -> Line:
     board, name = entrant.board, entrant.name
-    return SheetLine(cells, name, board.method_of[name], board.standing(name))
+    return Line(cells, name, board.method_of[name], board.status(name))
 
 
 def order(board: Board, task: str) -> list[str]:
@@ -247,12 +268,80 @@ def order(board: Board, task: str) -> list[str]:
     return sorted(scores.index, key=lambda name: (name in board.references, -scores[name], name))
 
 
-def one_task_csv(standings: Standings, task: str) -> str:
-    """The same as `one_task` as CSV: means over seeds as fractions, bytes, seconds; six significant digits."""
-    lines = standings.board.summary.xs(task, level="task_label").loc[order(standings.board, task)]
-    best, equal = standings.leaders[task]
+def task_csv(ranking: Ranking, task: str) -> str:
+    """The same as `task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits."""
+    lines = ranking.board.summary.xs(task, level="task_label").loc[order(ranking.board, task)]
+    best, equal = ranking.leaders[task]
     frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
     frame[["n", "score", "score_std"]] = lines[["n", "score", "score_std"]]
     frame["standing"] = ["best" if n in best else "equal" if n in equal else "" for n in lines.index]
     frame[MEASURES[1:]] = lines[MEASURES[1:]]
     return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+
+
+def kinds_table(ranking: Ranking) -> Table | None:
+    """The mean rank of every ranked method over the datasets of each kind; None where there is one kind only."""
+    by_dataset = ranking.board.by_dataset
+    kinds = pd.Series({name: kind_of_data(str(name)) for name in by_dataset.index}, dtype=object)
+    if kinds.nunique() < 2 or len(by_dataset.columns) < 2:
+        return None
+    means = ranks(by_dataset).groupby(kinds).mean().round(12)
+    sizes = kinds.value_counts()
+    suite, columns = ranking.board.suite, [METHOD]
+    for kind in map(str, means.index):
+        note = count(int(sizes[kind]), "dataset")
+        columns.append(Column(kind.capitalize(), partial(_kind_rank, means.loc[kind]), best=True, note=note))
+    entrants = [Entrant(ranking, str(name)) for name in ranking.table.index]
+    caption = f"Mean ranks by kind of data on board {suite}"
+    return Table(f"kinds:{slug(suite)}", caption, columns, lines_of(columns, entrants))
+
+
+def _kind_rank(means: pd.Series, entrant: Entrant) -> Cell:
+    return Cell(number(means[entrant.name], 1), float(means[entrant.name]))
+
+
+AREA_LEGEND = (
+    "Area: the mean score over the strengths of a condition, from none to the greatest (trapezoidal rule), in percent; "
+    "mean over datasets, in the second column over conditions too, with the standard deviation over seeds. In "
+    "brackets: points less than without the condition."
+)
+AXIS_LEGEND = (
+    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area lies between "
+    "its least and its greatest value, of clients and alpha in logarithms; what is called plain, and without the "
+    "condition, is the mild end: fewest clients, greatest alpha, greatest homophily."
+)
+
+
+def robustness_legend(ranking: Ranking) -> str:
+    """What the table of a board shows."""
+    return AREA_LEGEND + AXIS_LEGEND if AXES.keys() & {*ranking.robustness.conditions} else AREA_LEGEND
+
+
+def robustness_table(ranking: Ranking) -> Table:
+    """The entrants with all curves by the area under them, and what each loses to every condition."""
+    board, table = ranking.board, ranking.robustness.table
+    columns = [
+        METHOD,
+        Column("Area, %", _area, falling=True, best=True),
+        Column("Plain, %", _plain, falling=True, best=True),
+    ]
+    for condition in ranking.robustness.conditions:
+        title = condition.replace("_", " ").capitalize()
+        columns.append(Column(title, partial(_under, condition), falling=True, best=True))
+    figures = table.to_dict("index")
+    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in own.items()}) for name, own in figures.items()]
+    caption = f"Areas under the curves of score against strength on board {board.suite}"
+    return Table(f"robustness:{slug(board.suite)}", caption, columns, lines_of(columns, entrants))
+
+
+def _area(entrant: Entrant) -> Cell:
+    return Cell(mean_std(entrant["area"], entrant["std"]), entrant["area"])
+
+
+def _plain(entrant: Entrant) -> Cell:
+    return Cell(percent(entrant["plain"]), entrant["plain"])
+
+
+def _under(condition: str, entrant: Entrant) -> Cell:
+    loss = points(-entrant[f"{condition} loss"])
+    return Cell(f"{percent(entrant[condition])} ({loss})", entrant[condition])

@@ -1,6 +1,6 @@
 """Documents from templates: what may stand in one, and the texts of the report (templates/).
 
-A template says where things stand; what they are comes from `tables`, `origins` and `gaps`, which it calls by name.
+A template says where things stand; the content comes from the modules in MODULES, which it calls by name.
 """
 
 from __future__ import annotations
@@ -10,9 +10,18 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import answers, footing, gaps, orders, origins, privacycost, regimes, robustsheet, tables
-from .markdown import markdown
+from . import alternative_rankings, characteristics, inference_tables, privacy_cost, provenance, tables
+from .table import to_markdown
 from .text import count, finite, literal, md, plain, slug
+
+MODULES = (
+    alternative_rankings,
+    characteristics,
+    inference_tables,
+    privacy_cost,
+    provenance,
+    tables,
+)  # by their own names
 
 
 def environment(templates: Path, **options: Any) -> Environment:
@@ -25,11 +34,9 @@ def environment(templates: Path, **options: Any) -> Environment:
         keep_trailing_newline=True,
         **options,
     )
-    found.filters |= {"count": count, "literal": literal, "markdown": markdown, "md": md, "slug": slug}
+    found.filters |= {"count": count, "literal": literal, "markdown": to_markdown, "md": md, "slug": slug}
     found.filters |= {"finite": finite, "plain": plain}
-    found.globals |= {"gaps": gaps, "provenance": origins, "tables": tables}
-    found.globals |= {"answers": answers, "footing": footing, "orders": orders, "regimes": regimes}
-    found.globals |= {"privacycost": privacycost, "robustsheet": robustsheet}
+    found.globals |= {module.__name__.rpartition(".")[2]: module for module in MODULES}
     return found
 
 

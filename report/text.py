@@ -15,7 +15,7 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]|~#!$])")
 
 
 def plain(value: object, limit: int = 200) -> str:
-    """`value` on one line, without control, format and bidirectional-override characters, cut to `limit` characters."""
+    """Return `value` on one line, without control, format and bidirectional characters, cut to `limit` characters."""
     text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(value))
     text = " ".join("".join(c for c in text if not unicodedata.category(c).startswith("C")).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -48,7 +48,7 @@ def slug(label: str) -> str:
     return f"{safe[:80]}-{digest}" if safe else digest
 
 
-def table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> str:
+def markdown_table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> str:
     """A markdown table; `align` has one letter a column: l, r or c."""
     names = {"l": "left", "r": "right", "c": "center"}
     columns = [names[letter] for letter in align]

@@ -26,6 +26,10 @@ class Anywhere:
         return pytest.Dir.from_parent(parent, path=path)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden.csv anew (test_golden.py)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Anywhere())  # not a hook of this file, which would hold below tests/ only
 

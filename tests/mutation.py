@@ -41,12 +41,12 @@ TESTS = (  # what may notice
     "tests/report/test_robustness.py", "tests/benchmark/submission/test_provenance.py",
     *(f"tests/benchmark/test_{name}.py" for name in (
         "plan", "identity", "versions", "schema", "store", "suite", "headers", "tuned", "plugins", "agree", "api",
-        "backends", "cheats", "code_version", "embeddings", "expense", "fleets", "gpus", "offspring",
+        "backends", "cheats", "code_version", "embeddings", "expense", "gpus", "offspring",
         "packed_curves", "reproduce", "runner", "signals", "cli",
     )),
 )  # fmt: skip
 UNTRACED = {  # tests whose workers run the code in processes of their own, where nothing is traced
-    "benchmark/runner": ("test_runner.py", "test_backends.py", "test_fleets.py", "test_offspring.py", "test_cli.py"),
+    "benchmark/runner": ("test_runner.py", "test_backends.py", "test_offspring.py", "test_cli.py"),
     "benchmark/store": ("test_store.py", "test_cli.py"),
     "benchmark/suites": ("test_plugins.py", "test_cli.py"),
 }

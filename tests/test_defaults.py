@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.method import RENAMED
 from fglbench.benchmark.suites.plugins import REGISTRIES
 from fglbench.methods import METHODS
 from fglbench.registry import Spec, searched
@@ -33,9 +34,12 @@ def own(cls: type[Spec]) -> dict[str, Any]:
 
 def flags(cls: type[Spec]) -> dict[str, Any]:
     """What a class says of itself beside its parameters: task, reference, fingerprint, ..."""
-    names = sorted(cls.__class_vars__ - {"name", "about", "routes", "model_config"})
+    names = sorted(
+        cls.__class_vars__ - {"name", "about", "routes", "model_config", "family", "summary", "kind"} - RENAMED.keys()
+    )
     values = {name: getattr(cls, name, None) for name in names if not name.startswith("_")}
-    return {name: value for name, value in values.items() if isinstance(value, str | bool | None)}
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {name: value for name, value in values.items() if isinstance(value, str | bool | list | None)}
 
 
 def shown(value: Any) -> Any:

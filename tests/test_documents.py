@@ -58,7 +58,7 @@ def descend(words: list[str]):
 @pytest.mark.parametrize(("place", "line"), list(blocks()), ids=lambda value: value if ":" in value else "")
 def test_every_command_parses(place: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.benchmark.suites.plugins.load_plugins", tuple)
-    monkeypatch.setattr("fglbench.datasets.owndata.announce", lambda *_: "own:some")  # no such folder lies here
+    monkeypatch.setattr("fglbench.datasets.own_data.announce", lambda *_: "own:some")  # no such folder lies here
     command, words = descend(shlex.split(line)[1:])
     command.make_context(command.name, words)
 

@@ -105,13 +105,13 @@ def pull_request(tmp_path: Path):
         (["results/quick/mine.csv", "results/LEADERBOARD.md", "results/quick/tables/cora.csv", "README.md"], 0),
         (["results/quick/mine.csv", "benchmark/suites/founding.json", "benchmark/suites/federations.csv"], 0),
         (["benchmark/suites/quick.yaml", "report/papers/tables.csv"], 0),
-        (["methods/mine.py", "results/versions.csv", "results/quick/tables/cora.csv"], 0),
+        (["methods/mine.py", "results/quick/tables/cora.csv"], 0),
         (["results/quick/mine.csv", "methods/mine.py"], 1),
         (["results/quick/mine.csv", "benchmark/suites/quick.yaml"], 1),
-        (["results/quick/mine.csv", "benchmark/submission/checks.py"], 1),
+        (["results/quick/mine.csv", "benchmark/submission/validate.py"], 1),
         (["results/quick/mine.csv", "metrics.py"], 1),
         (["results/environments/0123456789ab.json", "report/board.py"], 1),
-        (["results/submissions/mine.yaml", "SECURITY.md"], 1),
+        (["results/submissions/mine/quick/mine.csv", "methods/mine.py"], 0),
         (["results/quick/history/0123456789abcdef.json.gz", ".github/workflows/ci.yml"], 1),
         (["results/quick/embeddings/0123456789abcdef.npz", ".github/MAINTAINERS"], 1),
         (["results/quick/m\u00e9thode.csv", "methods/mine.py"], 1),
@@ -160,5 +160,5 @@ def test_what_is_the_maintainers_has_owners() -> None:
         assert owners
         assert path.startswith("/")
         assert (root / path[1:]).exists() or path == "/results/submissions/", path
-    for path in ("/.github/", "/results/verified.csv", "/results/versions.csv", "/benchmark/suites/"):
+    for path in ("/.github/", "/results/verified.csv", "/benchmark/suites/"):
         assert path in owned

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,10 +13,6 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 WORD, LINE = 300, 3000  # characters of a complaint; who typed more need not read it again
-NAMING = {"list", "show", "status", "validate"}  # commands that look at what is declared and compute nothing with it
-READING = NAMING | {"report", "compare"}  # commands that read, tell and end: what they have read stays until then
-DRAWING = ("matplotlib", "seaborn", "PIL")
-COMPUTING = ("torch", "dgl", "scipy", "sklearn", "pandas")
 EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # what a user gave is too large, too deep, no such file
 
 
@@ -41,8 +35,6 @@ def _command(arguments: Sequence[str] | None) -> int:
     usage_error: Any = typer.BadParameter.__bases__[0]  # its place depends on typer's version, its relation does not
     try:
         _check_text(sys.argv[1:] if arguments is None else arguments)
-        if arguments is None:  # the process is ours and ends with the command
-            _travel_light(sys.argv[1:])
         from .app import app
 
         code = app(args=arguments, standalone_mode=False, prog_name="fglbench")
@@ -73,35 +65,18 @@ def _command(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _travel_light(given: Sequence[str]) -> None:
-    """Leave out the packages that compute, where the command needs none and no code from outside is imported.
-
-    Nor is rubbish looked for among what a short command has read: that takes a sixth of its time and finds nothing.
-    """
-    from importlib.metadata import entry_points
-
-    from ...standins import leave_out
-    from .completion import VARIABLE
-
-    if given and given[0] in READING:
-        gc.disable()
-    if given[:1] == ["report"] and "--check" in given:  # compares figures by what they are drawn from
-        leave_out(*DRAWING)
-    asked = VARIABLE in os.environ  # a shell, for names
-    if asked:
-        leave_out(*DRAWING)
-    outside = any(argument.startswith("--plugin") for argument in given)
-    if (given and given[0] in NAMING and not outside) or asked:
-        groups = ("fglbench.methods", "fglbench.datasets")
-        if asked or not any(entry_points(group=group) for group in groups):
-            leave_out(*COMPUTING)
-
-
 def _check_text(arguments: Sequence[str]) -> None:
-    """UserError for bytes that are no text, which neither a file of rows nor a terminal could show."""
+    """UserError for an empty argument, and for bytes that are no text, which no file of rows could show."""
     from ...registry import UserError
 
-    for argument in arguments:
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        unset = argument.startswith("--") and argument.endswith("=")
+        if unset or not argument.strip():
+            option = argument[:-1] if unset else before if before.startswith("-") else ""
+            where = f" of {option}" if option else ""
+            raise UserError(
+                f"an argument{where} is empty (a shell variable that is not set?); give a value or leave it out"
+            )
         if "\0" in argument or any("\ud800" <= character <= "\udfff" for character in argument):
             raise UserError(f"the argument {argument!a:.200} is not text in this system's encoding; write it in UTF-8")
 

@@ -8,6 +8,7 @@ import typer
 
 from ... import __version__
 from . import (
+    adopt,
     catalogue,
     check,
     data,
@@ -46,7 +47,7 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify,
+    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify, adopt.adopt,
     pack.pack, doctor.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"))(command)

@@ -109,7 +109,7 @@ def partition(
 ) -> None:
     """Cut a dataset into clients and show what each would hold; options of dataset and partition by --set."""
     from ...datasets import DATASETS, PARTITIONS, describe
-    from ...datasets.seeds import derive
+    from ...datasets.rng import derive
 
     params = _section(set_, {"partition": PARTITIONS.cls(partition), "dataset": DATASETS.cls(name)})
     spec = PARTITIONS.build(partition, params["partition"])
@@ -117,10 +117,10 @@ def partition(
     description = describe(data, spec(data, clients, derive(seed, "partition")))
     _print(description)
     if plot or out:
-        from ...report.figures.label_distribution import save
+        from ...report.figures.clients import save_labels
 
         path = out or Path(f"{name.replace(':', '-')}-{partition}-{clients}.png")
-        save(description.labels, f"{name}, {partition}, {clients} clients, seed {seed}", path)
+        save_labels(description.labels, f"{name}, {partition}, {clients} clients, seed {seed}", path)
         typer.echo(f"\nwrote {path}")
 
 

@@ -50,7 +50,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     from ...datasets import DATASETS, PARTITIONS
     from ...datasets.federation import NodeData
     from ...datasets.properties import properties
-    from ...datasets.seeds import derive
+    from ...datasets.rng import derive
     from ...registry import UserError
     from ..store.provenance import canonical
 

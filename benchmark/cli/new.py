@@ -18,9 +18,13 @@ Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder fo
 def method(
     name: Name,
     into: Into = Path(),
+    torch: Annotated[
+        bool, typer.Option("--torch", help="an nn.Module and a training loop, one client at a time")
+    ] = False,
 ) -> None:
     """Write one file with a working method to start from, and say what comes next."""
-    _started("method", name, into, "your method's objective, server rule and docstring", "--quick -m")
+    what = "your model, training loop and docstring" if torch else "your method's objective, server rule and docstring"
+    _started("method", name, into, what, "--quick -m", torch=torch)
     typer.echo("CONTRIBUTING.md goes on from there to results on the leaderboard")
 
 
@@ -42,10 +46,10 @@ def backbone(name: Name, into: Into = Path()) -> None:
     _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b")
 
 
-def _started(kind: str, name: str, into: Path, what: str, option: str) -> None:
-    from ..contract import template
+def _started(kind: str, name: str, into: Path, what: str, option: str, *, torch: bool = False) -> None:
+    from . import template
 
-    path = template.create(kind, name, into)
+    path = template.create(kind, name, into, torch=torch)
     plugin = "" if template.in_tree(into) else f" --plugin {path}"
     steps = [f"put {what} in place of the template's", f"fglbench check {name}{plugin}"]
     typer.echo(f"wrote {path}; next:")

@@ -16,17 +16,27 @@ Names = list[str] | None
 
 
 def _loaded(plugins: Names) -> list[str]:
+    if not plugins:
+        return []
     announce()
     from ..suites.plugins import load_plugins
 
-    return list(load_plugins(plugins or ()))
+    return list(load_plugins(plugins))
 
 
 def _announced(folder: str | None) -> str | None:
     """The dataset's name; each mistake in its files is told."""
-    from ...datasets.owndata import announce
+    from ...datasets.own_data import announce
 
     return announce(Path(folder), complain) if folder else None
+
+
+def _expanded(folder: Path) -> Path:
+    """Return the folder with ~ as the home folder, as a shell gives it if it is not quoted."""
+    try:
+        return folder.expanduser()
+    except RuntimeError:
+        raise typer.BadParameter(f"there is no home folder {str(folder)!r}; give a whole path") from None
 
 
 Methods = Annotated[
@@ -53,14 +63,10 @@ Device = Annotated[
 Timeout = Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")]
 Memory = Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")]
 Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: processes (of this machine) or ray")]
-Fleet = Annotated[
-    bool | None, typer.Option("--fleet/--no-fleet", help="cells that differ in their seed as one program [on GPUs]")
-]
-Graphs = Annotated[bool, typer.Option("--graphs/--no-graphs", help="on GPUs, local training as CUDA graphs")]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
 Rerun = Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="the results folder")]
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
 Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
 Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
 Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
@@ -92,8 +98,11 @@ Plugins = Annotated[  # loaded when the command begins
 
 
 def names(values: Iterable[str] | None) -> tuple[str, ...]:
-    """`-m a,b -m c` as (a, b, c)."""
-    return tuple(dict.fromkeys(part.strip() for value in values or () for part in value.split(",") if part.strip()))
+    """`-m a,b -m c` as (a, b, c). UserError for a list of commas alone."""
+    found = tuple(dict.fromkeys(part.strip() for value in values or () for part in value.split(",") if part.strip()))
+    if values and not found:
+        raise UserError(f"no name in {','.join(values)!r:.60}; give one, or leave the option out")
+    return found
 
 
 def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:

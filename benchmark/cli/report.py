@@ -32,14 +32,15 @@ def report(
     ] = None,
 ) -> None:
     """Rebuild the leaderboard, the tables, the figures and the README block from the rows."""
-    from ...report import build, readme as readme_file
+    from ...report import build
+    from ...report.leaderboard import find_readme
     from ...report.text import data_size
 
     if file is not None and not html:
         raise UserError(f"unexpected argument {str(file)!r}: a file is only written with --html")
     if html and check:
         raise UserError("--check writes nothing and --html writes a page: use one of them")
-    made = build.make(results, readme or readme_file.find(results), figures=not no_figures)
+    made = build.make(results, readme or find_readme(results), figures=not no_figures)
     total = len(made.texts) + len(made.figures)
     if check:
         old = build.stale(made)
@@ -86,10 +87,10 @@ def compare(
     json: Json = False,
 ) -> None:
     """Paired differences of two methods on every dataset, with intervals, and over datasets with a test."""
-    from ...report.compare import as_data, duels, shown
+    from ...report.compare import as_data, as_text, comparisons
 
-    found = duels(first, second, suite, results)
+    found = comparisons(first, second, suite, results)
     if json:
-        print_json([as_data(duel) for duel in found])
+        print_json([as_data(each) for each in found])
     else:
-        typer.echo("\n\n".join(map(shown, found)))
+        typer.echo("\n\n".join(map(as_text, found)))

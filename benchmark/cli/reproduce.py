@@ -43,8 +43,7 @@ def reproduce(
     split: given.Splits = None,
     seeds: given.Seeds = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
-    graphs: given.Graphs = True,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None,
     dry_run: given.DryRun = False,
@@ -67,7 +66,7 @@ def reproduce(
         suites=(table,), datasets=wanted["dataset"], methods=wanted["method"],
         clients=given.client_numbers(clients), splits=given.names(split), seeds=given.parse_seeds(seeds),
     )  # fmt: skip
-    where = backend, address, resolved(device, backend), fleet, graphs
+    where = backend, address, resolved(device, backend)
     options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
@@ -79,11 +78,13 @@ def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | 
     """The cells of a request that these readings ask for; of none, the request. UserError where there are no cells."""
     if not readings:
         return request
-    from ...report.reproduction.keys import of_readings
+    from ...report.reproduction.match import keys_of_readings
     from ..suites.selection import select
 
     cells = select(request)
-    keys = of_readings(table, readings, [cell.row(table, status="ok", started="", environment="") for _, cell in cells])
+    keys = keys_of_readings(
+        table, readings, [cell.row(table, status="ok", started="", environment="") for _, cell in cells]
+    )
     found = [(suite, cell) for suite, cell in cells if cell.key in keys]
     if not found:
         raise UserError(f"no cell of {table} is both asked for and of the readings {', '.join(readings)}")

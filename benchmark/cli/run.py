@@ -40,8 +40,8 @@ def run(
     seeds: given.Seeds = None,
     data: given.Data = None, set_: given.Settings = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
-    backend: given.Backends = "processes", address: given.Address = None, graphs: given.Graphs = True,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, missing_rows: given.MissingRows = False, embeddings: given.Embeddings = False,
     dry_run: given.DryRun = False,
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
@@ -62,7 +62,7 @@ def run(
         settings=tuple(set_ or ()), own=data,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
-    options = Options(*how, resolved(device, backend), fleet, graphs)
+    options = Options(*how, resolved(device, backend))
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json)
 
 
@@ -124,7 +124,7 @@ def _tell_plan(plan: Plan, console: Console) -> None:
     if count["failed"]:
         console.print("  failed cells are run again with --rerun failed")
     if stale:
-        console.print(f"  {stale} done with other source code of the method than now: run again with --rerun stale")
+        console.print(f"  {stale} done with an earlier revision of the method: run again with --rerun stale")
 
 
 def outline(items: list[Item]) -> list[str]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from .. import api
 from .options import Json, Plugins, Results, Suites, names
 from .output import command, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
+    from ..overview import Progress
     from ..runner.plan import Plan
-    from ..store import Store
     from ..store.schema import Row
 
 HEADINGS = {"cells": "cells", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
@@ -27,74 +27,42 @@ def status(
 ) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons), still to do or cut off.
 
-    Without --suite: the suites that have rows, or all where none has. Others are rows of methods, datasets or settings
-    that a suite itself does not have.
+    Without --suite: the suites that have rows, or all where there are no rows. Others are rows of methods, datasets or
+    settings that a suite itself does not have.
     """
-    from ..runner.plan import make_plan
-    from ..store import Store
-    from ..suites.selection import untuned_of
-    from ..suites.suitefile import load_suite, suite_names
-
-    store = Store(results)
-    wanted, there = names(suite), set(store.suites())
-    shown = wanted or [name for name in suite_names() if name in there] or suite_names()
-    plans, others, untuned = dict[str, "Plan"](), dict[str, list["Row"]](), list[str]()
-    for found in map(load_suite, shown):
-        untuned += untuned_of(found)
-        plans[found.name] = make_plan([(found.name, cell) for cell in found.cells()], store)
-        others[found.name] = _others(plans[found.name], store, found.name)
-    if not wanted and "custom" in there:
-        others["custom"] = store.rows("custom", latest_only=True)
-    counts = {name: _counts(plans.get(name), others[name]) for name in others}
+    found = api.overview(results, names(suite))
     if json:
-        print_json([{"suite": name, **counts[name], **_reasons(plans.get(name), others[name])} for name in counts])
+        print_json([{"suite": own.suite, **own.counts(), **_reasons(own)} for own in found])
         return
     table = plain_table("suite", *HEADINGS.values(), numeric=True)
-    for name, own in counts.items():
-        table.add_row(name, *(str(own[key]) for key in HEADINGS))
+    for own in found:
+        table.add_row(own.suite, *(str(own.counts()[key]) for key in HEADINGS))
     plain_console().print(table)
-    for line in _remarks(plans, others, results, len(suite_names()) - len(plans) if not wanted else 0):
+    empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
+    for line in _remarks(found, results, empty):
         typer.echo(line)
-    for line in untuned:
-        typer.echo(line)
 
 
-def _others(plan: Plan, store: Store, suite: str) -> list[Row]:
-    """The rows of a suite's folder that stand for no cell of the suite."""
-    own = {item.cell.key for item in plan.items}
-    return [row for row in store.rows(suite, latest_only=True) if row.key not in own]
-
-
-def _counts(plan: Plan | None, others: list[Row]) -> dict[str, int]:
-    found = plan.counts() if plan else Counter[str]()
-    states = {state: found[state] for state in ("done", "failed", "skipped", "todo")}
-    return {"cells": found.total(), **states, "stale": plan.stale() if plan else 0, "others": len(others)}
-
-
-def _bad(plan: Plan | None, others: Iterable[Row]) -> list[Row]:
-    """The rows that failed or were skipped, those of others included."""
-    own = [*plan.rows("failed"), *plan.rows("skipped")] if plan else []
-    return own + [row for row in others if row.status != "ok"]
-
-
-def _reasons(plan: Plan | None, others: Iterable[Row]) -> dict[str, Any]:
+def _reasons(own: Progress) -> dict[str, Any]:
     keys = ("method", "dataset", "seed", "status", "error")
-    bad = [{key: getattr(row, key) for key in keys} for row in _bad(plan, others)]
-    return {"reasons": bad, "rising": dict(plan.rising()) if plan else {}}
+    bad = [{key: getattr(row, key) for key in keys} for row in own.bad()]
+    return {"reasons": bad, "rising": dict(own.rising())}
 
 
-def _remarks(plans: dict[str, Plan], others: dict[str, list[Row]], results: Path, empty: int) -> list[str]:
+def _remarks(found: list[Progress], results: Path, empty: int) -> list[str]:
     """What there is to say of the table: reasons, each once, what was cut off, what the words mean."""
-    lines = why([row for name in others for row in _bad(plans.get(name), others[name])], suites=True)
-    lines += [f"{name}: {line}" for name, plan in plans.items() for line in still_rising(plan)]
-    if any(plan.stale() for plan in plans.values()):
+    lines = why([row for own in found for row in own.bad()], suites=True)
+    lines += [f"{own.suite}: {line}" for own in found for line in still_rising(own)]
+    if any(own.stale for own in found):
         again = command("run -s SUITE --rerun stale", results)
-        lines.append(f"stale: done with other source code of the method than now; to run them again: {again}")
-    if any(others.values()):
+        lines.append(f"stale: done with an earlier revision of the method; to run them again: {again}")
+    if not {own.suite for own in found if not own.cells} <= {"custom"}:
+        lines.append(f"a suite of your own has its cells in its file: {command('status -s FILE.yaml', results)}")
+    if any(own.others for own in found):
         lines.append("others: rows of methods, datasets or settings that the suite itself does not have")
     if empty > 0:
         lines.append(f"{empty} more suites have no row in {results} (fglbench list suites)")
-    return lines
+    return lines + [line for own in found for line in own.untuned]
 
 
 def why(rows: Iterable[Row], *, suites: bool = False) -> list[str]:
@@ -111,7 +79,7 @@ def why(rows: Iterable[Row], *, suites: bool = False) -> list[str]:
     return lines
 
 
-def still_rising(plan: Plan) -> list[str]:
+def still_rising(plan: Plan | Progress) -> list[str]:
     """Which methods were cut off by the number of rounds, the one with most rows first."""
     found = plan.rising()
     methods = ", ".join(f"{method} ({count})" for method, count in found.most_common())

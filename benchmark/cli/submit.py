@@ -9,7 +9,7 @@ import typer
 
 from .completion import completes
 from .options import Plugins, Results, Suites, names
-from .validate import tell
+from .validate import default_base, tell
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")]
@@ -17,9 +17,6 @@ Packed = Annotated[
     str, typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method"))
 ]
 Meta = Annotated[Path | None, typer.Option("--meta", metavar="FILE", help="a YAML or JSON file with what follows")]
-Base = Annotated[
-    Path | None, typer.Option("--base", metavar="DIR", help="the results that it adds to [results, if there]")
-]
 
 
 def submit(
@@ -34,7 +31,6 @@ def submit(
     hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
     contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
     notes: Annotated[Text, typer.Option(metavar="TEXT", help="anything else")] = None,
-    base: Base = None,
     plugin: Plugins = None,
 ) -> None:
     """Pack a method's rows, their curves and environments and the metadata; only what validates is written.
@@ -42,18 +38,19 @@ def submit(
     Paper, code, licence, hardware and contact are required, by option or in the file; an option wins over the file.
     """
     from ..store import Store
-    from ..submission import checks, metadata, pack
+    from ..submission import submit as pack
+    from ..submission.validate import validate
 
     given = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}
-    fields = (metadata.read_fields(meta) if meta else {}) | {key: value for key, value in given.items() if value}
-    about = metadata.metadata(fields | {"method": name})
+    fields = (pack.read_fields(meta) if meta else {}) | {key: value for key, value in given.items() if value}
+    about = pack.metadata(fields | {"method": name})
     store, out = Store(results), out or Path(f"{name}-submission")
     rows = pack.rows_to_submit(store, name, names(suite))
     with pack.placed(out) as folder:
         pack.write(store, rows, about, folder)
-        standard = str(base) if base else pack.default_base(folder)
-        found = checks.validate(folder, str(out), standard, maintainer=True)  # who takes it in decides
-        tell(found, standard)
+        base = default_base()
+        found = validate(folder, str(out), base, submission=True)
+        tell(found, base)
         if not found.ok:
             typer.echo("nothing was written")
             raise typer.Exit(1)

@@ -29,12 +29,15 @@ Tuned = Annotated[
 def tune(
     suite: Tuned,
     method: given.Methods = None, dataset: given.Datasets = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="settings a method and dataset")] = 12,
-    seeds: Annotated[str, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range")] = "100",
-    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of the longest rung [the suite's]")] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="100 and up: one, a list (100,101) or a range [the suite's]")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of a full trial [the suite's]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None, device: given.Device = "cpu", fleet: given.Fleet = None,
-    graphs: given.Graphs = True,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
     results: given.Results = Path("results"),
@@ -61,8 +64,8 @@ def tune(
     place = out or load_suite(suite).tuned_file
     if report:
         return _report(results, suite, place)
-    numbers = given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
-    where = backend, address, resolved(device, backend), fleet, graphs
+    numbers = None if seeds is None else given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
+    where = backend, address, resolved(device, backend)
     options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), False, *where)
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds)
     return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)
@@ -110,13 +113,19 @@ def _tuned(tuner: Tuner, own: list[Study]) -> int:
 def _tell_cost(found: list[Study]) -> None:
     """What each study runs: settings, trials, cells, rounds."""
     table = plain_table(
-        "method", "dataset", "settings", "trials a rung", "rounds a rung", "cells", "rounds", numeric=True
+        "method", "dataset", "own settings", "trials a rung", "rounds a rung", "cells", "rounds", numeric=True
     )
     for study in found:
         sizes, rungs = (" ".join(map(str, own)) for own in (study.sizes, study.rungs))
         cell = study.cell
         table.add_row(
-            cell.method.name, cell.dataset.name, str(study.settings), sizes, rungs, str(study.size), str(study.rounds)
+            cell.method.name,
+            cell.dataset.name,
+            str(study.design.own_settings),
+            sizes,
+            rungs,
+            str(study.size),
+            str(study.rounds),
         )
     plain_console().print(table)
     cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))

@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Plugins
-
 if TYPE_CHECKING:
-    from ..submission.checks import Validation
+    from ..submission.validate import Validation
 
 SHOWN = 200  # lines of problems
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder, a submission or a zip of one")]
 Base = Annotated[
     str | None,
-    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH adds to (a submission: results)"),
+    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
 ]
 
 
 Maintainer = Annotated[
     bool,
-    typer.Option("--maintainer", help="you maintain this board: rows may be yours, and supersede those of others"),
+    typer.Option("--maintainer", help="you maintain this board: rows that rank may be added"),
 ]
 
 
@@ -35,35 +33,37 @@ def validate(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
     ] = None,
-    plugin: Plugins = None,
 ) -> int:
     """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
 
     Nothing that lies under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
-    from ..store.places import APART
-    from ..submission import checks, pack
+    from ..submission import read, submit
+    from ..submission.validate import validate_all
 
-    with checks.opened(path) as (root, archive):
-        base = base or pack.default_base(root, into)
-        name, apart = str(path).rstrip("/"), root / APART
-        found = checks.validate(root, name, base, archive=archive, maintainer=maintainer)
-        tell(found, base)
-        sound = found.ok
-        if not found.folder.submission and apart.is_dir():
-            before = str(Path(base) / APART) if base and Path(base).is_dir() else base
-            trials = checks.validate(apart, f"{name}/{APART}", before, maintainer=maintainer)
-            tell(trials, base)
-            sound = sound and trials.ok
-        if into is not None and not found.folder.submission:
+    with read.opened(path) as (root, archive):
+        submission = True if archive else None
+        if submission or (root / read.METADATA).is_file():
+            base = base or default_base(into)  # the results that it is to join
+        found = []
+        for each in validate_all(root, str(path).rstrip("/"), base, maintainer=maintainer, submission=submission):
+            found.append(each)
+            tell(each, base)
+        if into is not None and not found[0].folder.submission:
             raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-        if not sound:
+        if not all(each.ok for each in found):
             return 1
         if into is not None:
-            added = pack.take_in(found, into)
-            typer.echo(f"{into}: {added} rows added; next: fglbench report --results {into}")
+            place, added = submit.take_in(found[0].folder, found[0].lines, into)
+            typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}")
     return 0
+
+
+def default_base(into: Path | None = None) -> str | None:
+    """The results folder that a submission joins: --into, or the one here if there is one."""
+    folder = into or Path("results")
+    return str(folder) if folder.is_dir() else None
 
 
 def tell(found: Validation, base: str | None) -> None:

@@ -1,1 +1,1 @@
-"""What must hold: the checks that every method and dataset is held to, and the template of a new method."""
+"""What must hold: the checks that every method and dataset is held to."""

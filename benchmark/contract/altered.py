@@ -63,15 +63,28 @@ def drawn(federation: Federation) -> Federation:
     """Labels drawn at random wherever a client has no business to know them."""
     whole, rng = federation.whole, np.random.default_rng(0)
     label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
-    if isinstance(whole, GraphSetData):
-        label = torch.where(federation.masks["train"], whole.label, label) if federation.masks else label
+    known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool))
+    return _with_labels(federation, torch.where(known, whole.label, label))
+
+
+def relabelled(federation: Federation) -> Federation:
+    """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
+    and on all graphs of a set that is clustered."""
+    shifted = (federation.whole.label + 1) % federation.num_classes
+    known = federation.masks.get("train", torch.zeros(len(shifted), dtype=torch.bool))
+    return _with_labels(federation, torch.where(known, federation.whole.label, shifted), shifted)
+
+
+def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tensor | None = None) -> Federation:
+    """The federation with other labels. others: of nodes that are no training nodes of their client; None: label."""
+    out = replace(federation, whole=replace(federation.whole, label=label))
+    if isinstance(federation.whole, GraphSetData):
         sets = [replace(c, label=label[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
-        return replace(federation, whole=replace(whole, label=label), clients=sets)
-    label = torch.where(federation.masks["train"], whole.label, label)
-    out = replace(federation, whole=replace(whole, label=label))
+        return replace(out, clients=sets)
     for k, own in enumerate(federation.clients):
         assert isinstance(own, NodeClient)
-        out = with_client(out, k, label=label[own.graph.ndata["global_id"]])
+        ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
+        out = with_client(out, k, label=torch.where(train, label[ids], (label if others is None else others)[ids]))
     return out
 
 
@@ -98,23 +111,4 @@ def _path(graph: dgl.DGLGraph, rng: np.random.Generator) -> dgl.DGLGraph:
     path = torch.arange(n - 1)
     out = dgl.graph((torch.cat([path, path + 1]), torch.cat([path + 1, path])), num_nodes=n)
     out.ndata["feat"] = graph.ndata["feat"][torch.from_numpy(rng.permutation(n))]
-    return out
-
-
-def relabelled(federation: Federation) -> Federation:
-    """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
-    and on all graphs of a set that is clustered."""
-    whole, classes = federation.whole, federation.num_classes
-    shifted = (whole.label + 1) % classes
-    if isinstance(whole, GraphSetData):
-        if federation.masks:
-            shifted = torch.where(federation.masks["train"], whole.label, shifted)
-        sets = [replace(c, label=shifted[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
-        return replace(federation, whole=replace(whole, label=shifted), clients=sets)
-    known = federation.masks["train"]
-    out = replace(federation, whole=replace(whole, label=torch.where(known, whole.label, shifted)))
-    for k, own in enumerate(federation.clients):
-        assert isinstance(own, NodeClient)
-        label, train = own.graph.ndata["label"], own.graph.ndata["train_mask"].bool()
-        out = with_client(out, k, label=torch.where(train, label, (label + 1) % classes))
     return out

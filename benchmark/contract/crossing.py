@@ -6,15 +6,12 @@ it is told as it is, so that nothing crosses unseen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...files import write_atomically
-from ..engine import METHODS, Cohort, Method, Step, Tree
-from ..engine.exchange import Exchange
-from ..engine.messages import leaves
-from ..engine.privacy import KINDS, kind_of
-from ..suites.uploads import FILE
+from ..engine import ClientBatch, Method, Step, Tree
+from ..engine.payload import leaves
+from ..engine.simulation import Simulation
+from ..engine.transforms import KINDS, kind_of
 from .recording import record
 from .verdicts import Inapplicable, fitting
 
@@ -34,12 +31,12 @@ def crossings(method: Method) -> list[Crossing]:
     trial = fitting(method)[0]
     found: dict[tuple[str, str], Crossing] = {}
 
-    def watched(exchange: Exchange, step: Step) -> Step:
-        def client(cohort: Cohort) -> Tree:
+    def watched(simulation: Simulation, step: Step) -> Step:
+        def client(cohort: ClientBatch) -> Tree:
             upload = step.client(cohort)
             for name, value in upload.items():
                 shapes = tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf))
-                where = _phase(method, exchange, step)
+                where = _phase(method, simulation, step)
                 found.setdefault((where, name), Crossing(where, name, kind_of(name), shapes))
             return upload
 
@@ -49,9 +46,9 @@ def crossings(method: Method) -> list[Crossing]:
     return list(found.values())
 
 
-def _phase(method: Method, exchange: Exchange, step: Step) -> str:
+def _phase(method: Method, simulation: Simulation, step: Step) -> str:
     """The name of the phase that a step belongs to."""
-    names = [p.name for p in method.phases(exchange.config) if any(s.client == step.client for s in p.steps)]
+    names = [p.name for p in method.phases(simulation.config) if any(s.client == step.client for s in p.steps)]
     return names[0] if names else "training"
 
 
@@ -63,16 +60,3 @@ def kinds(method: Method) -> list[str]:
         return []
     known = list(dict.fromkeys(KINDS.values()))
     return sorted(seen, key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
-
-
-def table() -> Iterator[tuple[str, str]]:
-    """(method, kinds) of all methods of the package."""
-    for name in METHODS.names():
-        if METHODS.is_own(METHODS.cls(name)):
-            yield name, ", ".join(kinds(METHODS.build(name))) or "nothing"
-
-
-def write() -> None:
-    """Write the file anew."""
-    lines = ["method,uploads", *(f'{name},"{what}"' for name, what in table())]
-    write_atomically(FILE, ("\n".join(lines) + "\n").encode())

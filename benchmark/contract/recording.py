@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from ..engine import Method, Server, Step
-from ..engine.cohort import Cohort
+from ..engine.client_batch import ClientBatch
 from ..engine.evaluate import Evaluator
-from ..engine.exchange import Exchange
 from ..engine.graphs.clustering import ClusteringEvaluator
-from ..engine.messages import Download, Each, Tree, transform
-from ..engine.train import begin
+from ..engine.payload import Download, Each, Tree, transform
+from ..engine.simulation import Simulation
+from ..engine.train import set_up
 from .trial import Trial
 
 Logged = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value
-Wrap = Callable[[Exchange, Step], Step]
+Wrap = Callable[[Simulation, Step], Step]
 
 
 @dataclass
@@ -49,69 +49,68 @@ def record(
     trial: Trial,
     *,
     seed: int = 0,
-    cohort_size: int | None = None,
-    copies: bool = False,
+    clients_per_batch: int | None = None,
     replay: Record | None = None,
     scored: bool = False,
-    wrap: Wrap = lambda exchange, step: step,
+    wrap: Wrap = lambda simulation, step: step,
 ) -> Record:
     """Run a method and write down what crosses.
 
-    copies: hand over copies of all messages, as a network would. replay: the clients get the messages of that run,
-    whatever they upload; the server does nothing, its model is not recorded, and nothing is predicted. scored: the
-    models are scored after each scored round, as in a real run. wrap: what is run in the place of a step.
+    replay: the clients get the messages of that run, whatever they upload; the server does nothing, its model is not
+    recorded, and nothing is predicted. scored: the models are scored after each scored round, as in a real run. wrap:
+    what is run in the place of a step.
     """
-    exchange, evaluator = begin(trial.federation, method, trial.backbones, trial.config, seed, cohort_size)
+    simulation, evaluator = set_up(trial.federation, method, trial.backbones, trial.config, seed, clients_per_batch)
     out, answers = Record(), iter(replay.messages) if replay else None
-    for p, phase in enumerate(method.phases(exchange.config)):
-        out.lengths.append(replay.lengths[p] if replay else phase.length(exchange.server))
+    for p, phase in enumerate(method.phases(simulation.config)):
+        out.lengths.append(replay.lengths[p] if replay else phase.length(simulation.server))
         for number in range(1, out.lengths[-1] + 1):
             where = f"{phase.name} round {number}"
             steps = [
-                _watched(wrap(exchange, each), f"{where}, step {s}", out, answers, copies)
+                _watched(wrap(simulation, each), f"{where}, step {s}", out, answers)
                 for s, each in enumerate(phase.steps, 1)
             ]
-            before = np.array([exchange.upload_bytes, exchange.download_bytes])
-            exchange.round(replace(phase, steps=tuple(steps)), number)
-            up, down = np.array([exchange.upload_bytes, exchange.download_bytes]) - before
+            before = np.array([simulation.upload_bytes, simulation.download_bytes])
+            simulation.round(replace(phase, steps=tuple(steps)), number)
+            up, down = np.array([simulation.upload_bytes, simulation.download_bytes]) - before
             out.traffic.append((phase.name, up.tolist(), down.tolist()))
             if scored and phase.scored:
-                _predicted(evaluator, exchange)
-    server = {} if replay else method.global_model(exchange.server) or {}
+                _predicted(evaluator, simulation)
+    server = {} if replay else method.global_model(simulation.server) or {}
     out.models = [(f"final parameter {name!r}", -1, value.clone()) for name, value in server.items()]
-    out.models += _personal_models(exchange)
-    out.predictions = [] if replay else _predicted(evaluator, exchange)
+    out.models += _personal_models(simulation)
+    out.predictions = [] if replay else _predicted(evaluator, simulation)
     for log in (out.uploads, out.models):
         log.sort(key=lambda logged: logged[1])  # by client; stable, so in the order of rounds
     return out
 
 
-def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None, copies: bool) -> Step:
+def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None) -> Step:
     """The step, writing down what crosses; with the answers of another run in place of the server's own, if given."""
 
-    def client(cohort: Cohort) -> Tree:
+    def client(cohort: ClientBatch) -> Tree:
         upload = step.client(cohort)
         for position, own in enumerate(cohort.clients):
             out.uploads += [(f"upload {path!r} in {where}", own, value) for path, value in _rows(upload, position)]
-        return _copied(upload) if copies else upload
+        return upload
 
     def server(server: Server, uploads: Tree) -> Download:
         if answers is not None:
             return _copied_message(next(answers))
         message = step.server(server, uploads)
         out.messages.append(_copied_message(message))
-        return _copied_message(message) if copies else message
+        return message
 
     return replace(step, client=client, server=server)
 
 
-def _predicted(evaluator: Evaluator, exchange: Exchange) -> list[Logged]:
+def _predicted(evaluator: Evaluator, simulation: Simulation) -> list[Logged]:
     """What the models answer where they are scored: classes, or the global model's embeddings of graphs."""
-    models = exchange.models()
+    models = simulation.models()
     if isinstance(evaluator, ClusteringEvaluator):
         if models.server is None:
             return []
-        network = exchange.cohorts[0].network.select([0])
+        network = simulation.client_batches[0].network.select([0])
         return [("embeddings", -1, evaluator.embeddings(models.expanded(1), network))]
     kinds = [("global", "local"), ("personal", "local"), ("global", "global"), ("global", "union")]
     found = [(f"{kind} model on {data} data", evaluator.score(models, kind, data)) for kind, data in kinds]
@@ -122,8 +121,8 @@ def _predicted(evaluator: Evaluator, exchange: Exchange) -> list[Logged]:
     ]
 
 
-def _personal_models(exchange: Exchange) -> Iterator[Logged]:
-    for cohort, model in zip(exchange.cohorts, exchange.personal_models() or (), strict=False):
+def _personal_models(simulation: Simulation) -> Iterator[Logged]:
+    for cohort, model in zip(simulation.client_batches, simulation.personal_models() or (), strict=False):
         for position, client in enumerate(cohort.clients):
             for name, value in cohort.network.take(model, [position]).items():
                 yield f"final parameter {getattr(name, 'name', name)!r}", client, value[0]

@@ -8,8 +8,8 @@ from typing import Literal, TypeVar
 
 import torch
 
-from ...registry import Spec, UserError
-from ..engine import Diverged, Method
+from ...registry import UserError
+from ..engine import Diverged, Facts, Method
 from ..runner.execute import explain
 from .recording import Logged, Record, record
 from .trial import Trial, trials
@@ -38,15 +38,8 @@ def named(*checks: Callable[[T], None]) -> dict[str, Callable[[T], None]]:
     return {check.__name__: check for check in checks}
 
 
-def says_what_it_is(cls: type[Spec], what: str) -> None:
-    """ContractError unless a class has a docstring (`what`: what belongs there), and its parameters descriptions."""
-    demand((cls.__dict__.get("__doc__") or "").strip(), f"has no docstring: {what}")
-    bare = [name for name, info in cls.model_fields.items() if not (info.description or "").strip()]
-    demand(not bare, f"does not describe its parameters {', '.join(bare)}: Field(default, description=...)")
-
-
 def refusal(method: Method, trial: Trial) -> str | None:
-    return method.skip(trial.federation, method.architecture(trial.backbones))
+    return method.skip(Facts.of(trial.federation), method.architecture(trial.backbones))
 
 
 def fitting(method: Method, among: Sequence[Trial] | None = None) -> list[Trial]:

@@ -2,15 +2,16 @@
 
 All that an author of a method needs is here; no other module of the engine has to be imported.
 
+- in ordinary PyTorch, one client at a time: `TorchMethod`, `Client`, `ModuleBackbone`
 - what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
-  `average`, `Arrangement`, `Skip`
-- the client's side: `Cohort`, `GraphCohort`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
+  `average`, `Arrangement`, `Facts`, `Skip`
+- the client's side: `ClientBatch`, `GraphClientBatch`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
 - what crosses: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`,
   `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification)
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
-- edge by edge, under DGL's names: `kernels()`; graphs and the clients' data are on the host whatever the device of the
-  run: `as_graph`, `on_host`, `placed`
+- per edge, under DGL's names: `active_kernels()`; graphs and the clients' data are on the host whatever the device of
+  the run: `as_graph`, `on_host`, `placed`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
 A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
@@ -21,21 +22,25 @@ from .backbones.convolutional import GCN, MLP, SGC
 from .backbones.neighbourhood import GAT, GIN, GraphSAGE
 from .backbones.orthogonal import OrthoGCN
 from .batch import Batch, Features, as_graph, collate
-from .cohort import STATISTICS, Cohort, Skip, is_statistic
+from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed
 from .evaluate import Diverged
-from .graphs.graphcohort import GraphCohort
+from .graphs.clustering_batch import GraphClientBatch
 from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
 from .graphs.graphmodel import GraphModel
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
 from .graphs.rows import GraphRows
-from .kernelsets import kernels
+from .kernels import active_kernels
 from .lazy import Parts, in_parts
-from .messages import Download, Each, Leaf, Tree, transform
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
+from .module_backbone import ModuleBackbone
 from .network import Network
-from .ops import (
+from .optim import Tensors
+from .outcome import Outcome
+from .payload import Download, Each, Leaf, Tree, transform
+from .rng import Streams, rate, stream
+from .segment_ops import (
     SparseMatrix,
     dropout,
     owners,
@@ -47,20 +52,19 @@ from .ops import (
     to_scipy_csr,
     to_torch_csr,
 )
-from .optim import Tensors
-from .random import Streams, rate, stream
 from .timing import section
-from .train import Outcome, train
-from .wholes import union_client, whole_client
+from .torch_method import Client, TorchMethod
+from .train import train
+from .views import Facts, union_client, whole_client
 
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
-    "Arrangement", "Backbone", "Batch", "Cohort", "Common", "Diverged", "Download", "Each", "Encoder", "Features",
-    "Forward", "GraphBatch", "GraphCohort", "GraphMethod", "GraphModel", "GraphRows", "GraphSAGE", "Leaf", "Method",
-    "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step",
-    "Streams", "Tensors", "TrainConfig", "Tree",
-    "affine", "as_graph", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts", "is_statistic",
-    "kernels", "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section",
+    "Arrangement", "Backbone", "Batch", "Client", "ClientBatch", "Common", "Diverged", "Download", "Each", "Encoder",
+    "Facts", "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphMethod", "GraphModel", "GraphRows",
+    "GraphSAGE", "Leaf", "Method", "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts",
+    "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors", "TorchMethod", "TrainConfig", "Tree",
+    "active_kernels", "affine", "as_graph", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts",
+    "is_statistic", "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section",
     "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
     "to_torch_csr", "train", "transform", "union_client", "whole_client",
 ]  # fmt: skip

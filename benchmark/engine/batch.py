@@ -14,9 +14,9 @@ import torch
 
 from ...datasets.federation import NodeClient
 from .device import on_host, placed
-from .ops import SparseMatrix, adjacency, is_shared, owners, segment_product, to_scipy_csr
-from .random import Streams, rate
-from .rowsparse import Touched, rows_of, touched_product
+from .rng import Streams, rate
+from .row_sparse import Touched, rows_of, touched_product
+from .segment_ops import SparseMatrix, adjacency, is_shared, owners, segment_product, to_scipy_csr
 
 
 class Features:

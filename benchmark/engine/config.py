@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from ...datasets.stress import Stress
-from ...registry import tunable
+from ...datasets.corruptions import Stress
+
+ATTACKS = ("label_flip", "sign_flip", "gaussian", "small_deviation")  # conditions: the share of hostile clients
 
 
 class TrainConfig(Stress):
@@ -23,17 +24,12 @@ class TrainConfig(Stress):
     optimiser: Literal["adam", "sgd"] = Field(
         "adam",
         description="local optimiser",
-        json_schema_extra=tunable(
-            *({"optimiser": "adam", "lr": rate} for rate in (0.003, 0.01, 0.03)),
-            *({"optimiser": "sgd", "lr": rate} for rate in (0.1, 0.5, 1.0)),
-        ),
     )
     lr: float = Field(0.01, gt=0, description="local learning rate")
     weight_decay: float = Field(
         5e-4,
         ge=0,
         description="L2 penalty added to the gradient, as torch.optim does",
-        json_schema_extra=tunable(0.0, 5e-4, 5e-3),
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; Adam ignores it")
     keep_optimiser: bool = Field(True, description="keep each client's optimiser state across rounds, or start anew")
@@ -70,6 +66,22 @@ class TrainConfig(Stress):
         le=1,
         description="probability that a client straggles in a round: it does 1 to E of its local epochs, drawn evenly",
     )
+    sign_flip: float = Field(
+        0.0, ge=0, lt=1, description="share of clients that send -4 times their update (attacks.py)"
+    )
+    gaussian: float = Field(0.0, ge=0, lt=1, description="share of clients that send Gaussian noise as their update")
+    small_deviation: float = Field(
+        0.0, ge=0, lt=1, description="share of clients that send the mean update minus 1.5 standard deviations"
+    )
+    label_flip: float = Field(
+        0.0, ge=0, lt=1, description="share of clients that train on reversed labels: class c becomes C - 1 - c"
+    )
+    aggregator: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "norm-clip"] = Field(
+        "mean", description="the server's rule for uploaded models: the method's own mean, or a robust one"
+    )
+    tolerated: float = Field(
+        0.3, ge=0, lt=0.5, description="share of hostile clients that a robust aggregator is set for"
+    )
     dp_clip: float | None = Field(None, gt=0, description="clip each client's update to this 2-norm (privacy.py)")
     dp_noise: float = Field(
         0.0, ge=0, description="noise on the average, in units of the most that one client adds to it"
@@ -80,6 +92,11 @@ class TrainConfig(Stress):
     def _bounded(self) -> TrainConfig:
         if self.dp_noise and self.dp_clip is None:
             raise ValueError("dp_noise is in units of dp_clip: give both")
+        if self.dp_clip is not None and self.aggregator != "mean":
+            raise ValueError("dp_clip protects the mean of the updates: leave aggregator at mean")
+        attacks = [name for name in ATTACKS if getattr(self, name)]
+        if len(attacks) > 1:
+            raise ValueError(f"{' and '.join(attacks)} are given: a run has one attack")
         return self
 
     @model_validator(mode="before")

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from .kernelsets import kernels_of, using
+from .gpu_kernels import GPU
+from .kernels import CPU, Kernels, using
 
 HOST = torch.device("cpu")
 _here = HOST
@@ -69,6 +70,11 @@ def on(device: torch.device) -> Iterator[None]:
             yield
         finally:
             _here = before
+
+
+def kernels_of(device: torch.device) -> Kernels:
+    """Return the kernels that compute on a device."""
+    return CPU if device.type == "cpu" else GPU
 
 
 def settle() -> None:

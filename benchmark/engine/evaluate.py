@@ -14,14 +14,13 @@ from ...datasets.federation import Federation, Measure, NodeClient
 from ...registry import UserError
 from .backbones import Params
 from .batch import Batch, collate
-from .blind import blind
-from .cohort import Cohort
+from .client_batch import ClientBatch
 from .device import placed as moved
 from .method import Arrangement, Method
 from .network import Network
-from .ops import owners, segment_sum
+from .segment_ops import owners, segment_sum
 from .timing import section
-from .wholes import union_client, whole_client
+from .views import union_client, unlabelled, whole_client
 
 
 @dataclass
@@ -162,9 +161,9 @@ class Evaluator:
     graph. The truth is the original federation's: what methods predict from has no label that they may not see."""
 
     def __init__(
-        self, method: Method, original: Federation, arrangement: Arrangement, cohorts: Sequence[Cohort]
+        self, method: Method, original: Federation, arrangement: Arrangement, cohorts: Sequence[ClientBatch]
     ) -> None:
-        self.method, self.original, self.arrangement, self.cohorts = method, original, arrangement, cohorts
+        self.method, self.original, self.arrangement, self.client_batches = method, original, arrangement, cohorts
         self._graphs: dict[str, tuple[Batch, Target]] = {}
 
     @cached_property
@@ -177,8 +176,8 @@ class Evaluator:
         The batch, which methods are handed, has no label at all.
         """
         if data not in self._graphs:
-            one = whole_client if data == "global" else union_client
-            self._graphs[data] = collate([one(blind(self.original, training=False))]), own_rows([one(self.original)])
+            one = whole_client(self.original) if data == "global" else union_client(self.original)
+            self._graphs[data] = collate([unlabelled(one)]), own_rows([one])
         return self._graphs[data]
 
     @torch.no_grad()
@@ -217,16 +216,16 @@ class Evaluator:
     def _one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
         """The server's model, or the clients' in turn: K copies of a whole graph would not fit."""
         if model == "global":
-            yield models.expanded(1), self.cohorts[0].network.select([0])
+            yield models.expanded(1), self.client_batches[0].network.select([0])
             return
-        for own, cohort in zip(models.personal or (), self.cohorts, strict=True):
+        for own, cohort in zip(models.personal or (), self.client_batches, strict=True):
             for position in range(len(cohort)):
                 yield cohort.network.take(own, [position]), cohort.network.select([position])
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
-        params = [models.expanded(len(c)) for c in self.cohorts] if model == "global" else models.personal or []
-        found = [self.method.predict_own(p, c) for p, c in zip(params, self.cohorts, strict=True)]
-        sizes = [[self._sizes[client] for client in cohort.network.clients] for cohort in self.cohorts]
+        params = [models.expanded(len(c)) for c in self.client_batches] if model == "global" else models.personal or []
+        found = [self.method.predict_own(p, c) for p, c in zip(params, self.client_batches, strict=True)]
+        sizes = [[self._sizes[client] for client in cohort.network.clients] for cohort in self.client_batches]
         logits = [self._sound(own, nodes) for own, nodes in zip(found, sizes, strict=True)]
         return self._scored(torch.cat(logits) if len(logits) > 1 else logits[0], self._local, with_loss)
 

@@ -8,7 +8,7 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .ops import segment_sum
+from .segment_ops import segment_sum
 
 aten = torch.ops.aten
 _NONE, _IGNORED = 0, -100  # of nll_loss: no reduction; the label that is left out

@@ -15,20 +15,27 @@ import numpy as np
 import torch
 
 from ...datasets.federation import Federation, Goal
-from ...registry import Registry, Spec
+from ...registry import Registry, Spec, UserError
 from .backbones import BACKBONES, Backbone, Params
 from .batch import Batch
-from .cohort import Cohort
+from .client_batch import ClientBatch
 from .config import TrainConfig
 from .lazy import weighted_sum
-from .messages import Download, Leaf, Tree, transform
 from .network import Network, initial
+from .payload import Download, Leaf, Tree, transform
 from .timing import section
+from .views import Facts
 
 METHODS: Registry[Method] = Registry("method")
 WHAT: dict[Goal, str] = {
     "node": "node classification", "graph": "sets of graphs", "graph-classification": "graph classification",
 }  # fmt: skip
+
+RENAMED = {  # class attributes that methods had before, and what to write now
+    "task": 'tasks = ("node",)',
+    "graphwise": 'tasks = ("node", "graph-classification")',
+    "domainwise": "heterogeneous_features = True",
+}
 
 
 @dataclass
@@ -110,7 +117,7 @@ class Step:
     `cohort.shared` in each client half, to be read only. It sees nothing but what all clients know.
     """
 
-    client: Callable[[Cohort], Tree]
+    client: Callable[[ClientBatch], Tree]
     server: Callable[[Server, Tree], Download]
     only: Callable[[Server], Iterable[int]] | None = None
     shared: Callable[[Tree, Common], Any] | None = None
@@ -150,40 +157,47 @@ class Arrangement:
 class Method(Spec):
     """A federated algorithm. Fields are its hyper-parameters; the docstring gives paper, objective and messages."""
 
-    task: ClassVar[Goal] = "node"  # the kind of federation it is defined for
-    # Does a method of nodes classify graphs too? It does if all it looks at is rows, labels, models and losses, and
-    # no edge, feature or neighbour. Each class says it of itself, no subclass inherits it.
-    graphwise: ClassVar[bool] = False
-    # Does it work where each client has features and classes of its own? What crosses must then be models, whose first
-    # and last layers the exchange keeps at home. Said by each class of itself too.
-    domainwise: ClassVar[bool] = False
+    revision: ClassVar[int] = 1  # raised when the method's numbers change: rows of earlier ones are outdated
+    family: ClassVar[str] = "other"  # a key of `FAMILIES` in benchmark/suites/catalogue.py; inherited
+    summary: ClassVar[str] = ""  # what it does, in a few words
+    # Which federations it is for. A method for nodes is for "graph-classification" too if it only uses rows, labels,
+    # models and losses, and no edge, feature or neighbour. Inherited: a subclass that adds such a thing says ("node",).
+    tasks: ClassVar[tuple[Goal, ...]] = ("node",)
+    # Can each client have its own features and classes? Then only models may cross, whose first and last layers stay
+    # at the clients. Inherited too.
+    heterogeneous_features: ClassVar[bool] = False
     delivers: ClassVar[Literal["global", "personal"]] = "global"
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
     reference: ClassVar[bool] = False  # centralised, or without training: no competitor, so shown and never ranked
     trains: ClassVar[bool] = True  # False: nothing is learnt or drawn, a reference that the others must beat
+    task: ClassVar[Any]  # these three are in RENAMED
+    graphwise: ClassVar[Any]
+    domainwise: ClassVar[Any]
 
     # -- where it applies -------------------------------------------------------------------------------------------
 
     @classmethod
-    def tasks(cls) -> tuple[Goal, ...]:
-        """The kinds of federation that it is for."""
-        return (cls.task, "graph-classification") if vars(cls).get("graphwise", False) else (cls.task,)
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, instead in RENAMED.items():
+            if name in vars(cls):
+                raise UserError(f"{cls.__name__}.{name} is no longer read: write {instead} (CONTRIBUTING.md)")
 
-    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
-        """Why the method does not apply to this federation or these backbones, or None. Part of the contract."""
-        if federation.task not in self.tasks():
-            defined = " and ".join(WHAT[task] for task in self.tasks())
-            return f"{self.name} is defined for {defined}, not for {WHAT[federation.task]}"
-        if federation.domains and not vars(type(self)).get("domainwise", False):
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        """Return why the method does not apply to this federated dataset or these backbones, or None."""
+        if facts.task not in self.tasks:
+            defined = " and ".join(WHAT[task] for task in self.tasks)
+            return f"{self.name} is defined for {defined}, not for {WHAT[facts.task]}"
+        if facts.domains and not self.heterogeneous_features:
             return f"{self.name} exchanges more than encoders, and the clients' features and classes are their own"
         if len(backbones) > 1 and not self.heterogeneous:
             return f"{self.name} averages whole models and cannot mix architectures"
         return None
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
-        """The training configuration the method runs with, where it needs another than the cell's."""
+        """The training configuration the method runs with, where it needs another than the cell's: see `ADJUSTABLE`."""
         return config
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
@@ -197,7 +211,7 @@ class Method(Spec):
         ]
 
     def arrange(self, federation: Federation) -> Arrangement:
-        """What the method trains on, where that is not the federation as cut."""
+        """Return the data that the method trains on. Only the package's own references may override this."""
         return Arrangement(federation)
 
     # -- the exchange -----------------------------------------------------------------------------------------------
@@ -205,14 +219,14 @@ class Method(Spec):
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.client, self.server),), config.rounds)]
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         """Client side, once, before anything is exchanged. Called on the cohort of all clients (or its chunks)."""
 
     def open(self, server: Server) -> Download:
         """Server side, once: what the clients receive before their first step."""
         return {}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         raise NotImplementedError
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -224,7 +238,7 @@ class Method(Spec):
         """The server's model, without a client axis, or None."""
         return None
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         """The clients' own models (K, ...), or None. `cohort.received` is then the download that awaits them."""
         return None
 
@@ -234,6 +248,31 @@ class Method(Spec):
         return network.forward(params, data).logits
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
         """(N, C) class scores on the clients' own nodes, where more of the client's than its data counts."""
         return self.predict(params, cohort.network, cohort.data)
+
+
+# What `protocol` may change: how a client descends, and the weights of the average. `local_epochs` may become fewer.
+ADJUSTABLE = {
+    "optimiser", "lr", "weight_decay", "momentum", "keep_optimiser", "grad_clip", "batch_size", "weighting",
+}  # fmt: skip
+CLUSTERING = {"select_by": "last", "patience": None, "score_on": "global"}  # of every method for sets of graphs
+
+
+def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
+    """The training configuration that the method makes of `config`. UserError if `protocol` changes anything else.
+
+    Rounds, epochs, patience, conditions and the score are those of the suite: a method cannot give itself more.
+    """
+    own = method.protocol(config)
+    changed = [name for name in TrainConfig.model_fields if getattr(own, name) != getattr(config, name)]
+    wrong = [name for name in changed if name not in ADJUSTABLE]
+    if set(method.tasks) == {"graph"}:
+        wrong = [name for name in wrong if name not in CLUSTERING or getattr(own, name) != CLUSTERING[name]]
+    if own.local_epochs <= config.local_epochs:
+        wrong = [name for name in wrong if name != "local_epochs"]
+    if wrong or type(own) is not type(config):
+        told = f"{method.name} changes {', '.join(wrong) or 'the type of the configuration'} in `protocol`"
+        raise UserError(f"{told}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
+    return own

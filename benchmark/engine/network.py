@@ -12,8 +12,8 @@ import torch
 from .backbones import Backbone, Forward, Params
 from .batch import Batch
 from .device import on_host, placed
-from .messages import ABSENT, Own, detached, walk
-from .random import Streams, stream
+from .payload import ABSENT, Own, detached, walk
+from .rng import Streams, stream
 
 T = TypeVar("T")
 

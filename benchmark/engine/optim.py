@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch.optim.sgd import sgd
 
-from . import ledger
+from . import step_counter
 from .config import TrainConfig
 from .device import HOST
 from .lazy import in_parts, whole
-from .rowsparse import rows_of, stored
+from .row_sparse import rows_of, stored
 from .timing import section
 
 Tensors = dict[str, torch.Tensor]
@@ -26,14 +26,12 @@ class StackedOptimiser:
 
     State is kept a name and a client: `steps` (K,) counts each client's own steps, because under partial participation
     they differ, and Adam's bias correction needs them. clients: whose, in order, for the run's ledger of steps.
-    number: makes the tensor () of a step's number that Adam is given.
     """
 
     config: TrainConfig
     state: dict[str, Tensors] = field(default_factory=dict)
     steps: Tensors = field(default_factory=dict)
     clients: tuple[int, ...] = ()
-    number: Callable[[float], torch.Tensor] = torch.tensor
 
     def reset(self) -> None:
         """Forget all state, as a new optimiser would."""
@@ -46,7 +44,7 @@ class StackedOptimiser:
 
         active: positions of the clients that take the step; neither the parameters nor the state of the others move.
         """
-        ledger.enter(self.clients, list(grads), active)
+        step_counter.enter(self.clients, list(grads), active)
         # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
         # are used as one, would be misread without a word.
         grads = {
@@ -110,7 +108,7 @@ class StackedOptimiser:
 
     def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: list[float]) -> None:
         """What torch.optim.adam.adam(fused=True) does, without its Python, which takes longer than a small model."""
-        numbers = {count: self.number(count) for count in set(counts)}
+        numbers = {count: torch.tensor(count) for count in set(counts)}
         torch._fused_adam_(
             weights, gradients, means, squares, [], [numbers[count] for count in counts], amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,

@@ -19,64 +19,38 @@ import torch
 
 from ...registry import UserError
 from .backbones import Params
-from .cohort import Skip
+from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
-from .messages import Download, Each, Tree
 from .method import Server, average
 from .optim import sum_squares
-from .random import stream
-
-KINDS = {  # what the names of uploads stand for
-    **dict.fromkeys(("model", "head", "update"), "models"),
-    **dict.fromkeys(("generator", "gradient"), "generators"),
-    "control": "control variates",
-    **dict.fromkeys(("mean", "moments"), "moments"),
-    **dict.fromkeys(("prototypes", "centroids"), "prototypes"),
-    **dict.fromkeys(("function", "encoding"), "embeddings"),
-    **dict.fromkeys(("prediction", "output"), "predictions"),
-    **dict.fromkeys(("features", "feat"), "features"),
-    "missing": "neighbour counts",
-    **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
-    "id": "node ids",
-    **dict.fromkeys(("classes", "votes"), "classes held"),
-    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence"), "statistics"),
-}
+from .payload import Download, Each, Tree
+from .rng import stream
+from .transforms import Transform, check_models
 
 
-def kind_of(name: str) -> str:
-    """What an upload of this name stands for; the name itself where nobody has said it."""
-    return KINDS.get(name, name)
-
-
-def _shapes(model: object) -> dict[str, object]:
-    """The shapes of a model's parameters; of what is no model, something that no model has."""
-    if not isinstance(model, dict):
-        return {"": "no model"}
-    return {
-        name: tuple(value.shape) if isinstance(value, torch.Tensor) else "no tensor" for name, value in model.items()
-    }
-
-
-class Privacy:
-    """The mechanism of one run, and how often each client was in it. Without `dp_clip` everything passes as it is."""
+class Privacy(Transform):
+    """The mechanism of one run, and how often each client took part in it. Inactive without `dp_clip`."""
 
     def __init__(self, config: TrainConfig, server: Server) -> None:
-        self.on, self.clip = config.dp_clip is not None, config.dp_clip or math.inf
+        self.active, self.clip = config.dp_clip is not None, config.dp_clip or math.inf
         self.noise, self.delta = config.dp_noise, config.dp_delta
         self.steps = [0] * server.clients
         self._seed = torch.Generator().manual_seed(int(stream(server.seed, "privacy").integers(2**63)))
-        if not self.on:
+        if not self.active:
             return
         if len(server.backbones) > 1:
             raise Skip("client-level privacy averages whole models and cannot mix architectures")
         if self.noise and find_spec("opacus") is None:
             raise UserError("dp_noise needs Opacus for the account of it: pip install 'fglbench[privacy]'")
 
-    def clipped(self, upload: Tree, received: Tree, message: Download) -> Tree:
-        """The upload of a cohort with each client's update of norm C at most. Skip where it is not models alone."""
-        if not self.on or not upload:
+    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+        """Clip each client's update to norm C. Raises Skip if an upload is not models alone."""
+        received = cohort.received
+        if not upload:
             return upload
-        self._check(upload, received, message)
+        check_models(upload, received, "not private")
+        if isinstance(message, Each):
+            raise Skip("not private: the server sends each client another model, which one average cannot serve")
         update = {
             f"{name}.{key}": value - received[name][key]
             for name, model in upload.items()
@@ -93,20 +67,8 @@ class Privacy:
         norm = norm.view(-1, *[1] * (value.dim() - 1))
         return torch.where(norm > self.clip, base + self.clip / norm * (value - base), value)
 
-    @staticmethod
-    def _check(upload: Tree, received: Tree, message: Download) -> None:
-        others = [kind for name in upload if (kind := kind_of(name)) != "models"]
-        if others:
-            raise Skip(f"not private: it uploads {', '.join(dict.fromkeys(others))}")
-        if isinstance(message, Each):
-            raise Skip("not private: the server sends each client another model, which one average cannot serve")
-        for name, model in upload.items():
-            base = received.get(name, {})
-            if _shapes(model).items() - _shapes(base).items():
-                raise Skip(f"not private: its upload {name!r} is no update of a model that the clients received")
-
-    def noised(self, server: Server, uploads: Tree) -> Tree:
-        """What the server half gets: uploads of all who acted, in whose place the noisy average stands."""
+    def aggregate(self, server: Server, uploads: Tree) -> Tree:
+        """Return the noisy average in the place of every client's upload."""
         if not self.noise or not uploads:
             return uploads
         for client in server.participants:

@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from ...datasets.federation import Federation
 from ...methods import METHODS
-from ..engine import Method, TrainConfig
+from ..engine import Facts, Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
 from ..engine.device import on, settle
-from ..engine.ops import SparseMatrix, to_torch_csr
+from ..engine.segment_ops import SparseMatrix, to_torch_csr
 from ..engine.timing import measure
-from ..engine.train import begin
-from ..engine.wholes import whole_client
+from ..engine.train import set_up
+from ..engine.views import whole_client
 from ..runner.gpus import opened
 from ..runner.memory import peak_memory, reset_peak_memory
 
@@ -104,31 +104,31 @@ class RoundOf:
     """
 
     def __init__(
-        self, conditions: Conditions, method: Method, *, cohort_size: int | None = None, evaluate: bool = True
+        self, conditions: Conditions, method: Method, *, clients_per_batch: int | None = None, evaluate: bool = True
     ) -> None:
         """Raises what training would raise."""
         federation, backbones, config = conditions
-        self.exchange, self.evaluator = begin(federation, method, backbones, config, 0, cohort_size)
-        config = self.exchange.config
+        self.simulation, self.evaluator = set_up(federation, method, backbones, config, 0, clients_per_batch)
+        config = self.simulation.config
         *earlier, self.phase = method.phases(config)
         self.before: list[tuple[str, int, Timing, dict[str, float]]] = []
         for phase in earlier:
             seconds = []
             with measure() as table:
-                for number in range(1, phase.length(self.exchange.server) + 1):
-                    start = self.exchange.seconds
-                    self.exchange.round(phase, number)
-                    seconds.append(self.exchange.seconds - start)
+                for number in range(1, phase.length(self.simulation.server) + 1):
+                    start = self.simulation.seconds
+                    self.simulation.round(phase, number)
+                    seconds.append(self.simulation.seconds - start)
             self.before.append((phase.name, len(seconds), _timing(seconds), _with_other(table, sum(seconds))))
-        self.rounds = self.phase.length(self.exchange.server)
+        self.rounds = self.phase.length(self.simulation.server)
         self.evaluates = evaluate and self.phase.scored
         self.data, self.number = config.score_on, 0
 
     def __call__(self) -> None:
         self.number += 1
-        self.exchange.round(self.phase, self.number)
+        self.simulation.round(self.phase, self.number)
         if self.evaluates:
-            models = self.exchange.models()
+            models = self.simulation.models()
             self.evaluator.score(models, "personal" if models.server is None else "global", self.data)
 
 
@@ -224,10 +224,10 @@ def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[i
     peak = peak_memory()
     cases: dict[str, Callable[[], None]] = {"cohort": cohort}
     cases["centralised"] = centralised(given.federation, given.config)
-    cases["ones"] = RoundOf(given, method, cohort_size=1)
-    sizes = [len(c) for c in cohort.exchange.cohorts]
+    cases["ones"] = RoundOf(given, method, clients_per_batch=1)
+    sizes = [len(c) for c in cohort.simulation.client_batches]
     if len(sizes) > 1:
-        cases["uncut"] = RoundOf(given, method, cohort_size=clients)
+        cases["uncut"] = RoundOf(given, method, clients_per_batch=clients)
     cases["global"] = RoundOf(given, METHODS.build("global"), evaluate=False)
     timings = alternate(cases, rounds)
     return timings, sizes, shares(cohort, rounds), {"peak, MiB": "" if peak is None else f"{peak:.0f}"}
@@ -277,7 +277,7 @@ def _by_method(given: Conditions, rounds: int) -> list[Line]:
     found = []
     for name in METHODS.names():
         method = METHODS.build(name)
-        if method.skip(given.federation, method.architecture(given.backbones)):
+        if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
             continue
         own, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
         timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)

@@ -14,10 +14,10 @@ from .worker import Options
 
 
 class Worker(Protocol):
-    """Runs a cell at a time, or a fleet. What it says is told in `worker.main`."""
+    """Runs one cell at a time. `worker.main` describes its messages."""
 
-    def give(self, suite: str, cells: Sequence[Cell]) -> None:
-        """Let it run a cell, or several as a fleet, when it has said READY, and DONE to what was before."""
+    def give(self, suite: str, cell: Cell) -> None:
+        """Let it run a cell. Call it after READY, and after DONE of the cell before."""
 
     def poll(self) -> Iterable[tuple[Any, ...]]:
         """What it has said since it was last asked. UserError for a worker that must not work here."""

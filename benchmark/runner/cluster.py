@@ -82,7 +82,8 @@ class Cluster:
 
     def start(self, plugins: bool) -> RemoteWorker:
         device = "cuda:0" if self.gpus else "cpu"
-        options = replace(self.options, device=device, plugins=self.options.plugins if plugins else ())
+        # Folders of the user's own data are not there: their content is sent, as that of the cache (`ship`).
+        options = replace(self.options, device=device, plugins=self.options.plugins if plugins else (), folders=())
         return RemoteWorker(self.host.remote(options), self)
 
     def wait(self, workers: Sequence[RemoteWorker], seconds: float) -> None:
@@ -96,7 +97,7 @@ class Cluster:
             raise UserError(f"{told}; see `ray status`; the same command goes on from here")
 
     def ship(self, dataset: str) -> tuple[str, str, Any] | None:
-        """(dataset, sha256, reference) of the driver's cache file, which enters the object store once."""
+        """(dataset, sha256, reference) of what `packed` gives, which enters the object store once."""
         if dataset not in self.shipped:
             found = packed(dataset)
             self.shipped[dataset] = (found[0], found[1], ray.put(found[2])) if found else None
@@ -117,11 +118,11 @@ class RemoteWorker:
         self.ending: Ending | None = None
         self.turn = host.listen.remote(INTERVAL)
 
-    def give(self, suite: str, cells: Sequence[Cell]) -> None:
-        name = cells[0].dataset.name  # those of a fleet have the same
+    def give(self, suite: str, cell: Cell) -> None:
+        name = cell.dataset.name
         data = None if cache_file(name).name in self.cached else self.cluster.ship(name)
         self.cached.add(cache_file(name).name)
-        self.host.give.remote(pickle.dumps((RUN, suite, list(cells))), *(data or ()))
+        self.host.give.remote(pickle.dumps((RUN, suite, cell)), *(data or ()))
 
     def poll(self) -> Iterator[tuple[Any, ...]]:
         while self.ending is None and ray.wait([self.turn], timeout=0)[0]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+UNGUARDED = 64  # exit code of a worker that imports a script which calls `run` on import
+
 
 class Ending(NamedTuple):
     """How a worker ended: the status and error of its cell's row.

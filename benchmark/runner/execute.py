@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,15 +15,14 @@ import torch
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
 from ...datasets.federation import Data, Federation
+from ...datasets.soundness import check_data
 from ...methods import METHODS
-from ...metrics import METRICS
 from ...registry import UserError
-from ..engine import Diverged, Method, Outcome, Skip, TrainConfig, train
-from ..engine.backbones import BACKBONES, Backbone
+from ..engine import Diverged, Outcome, Skip, train
+from ..engine.backbones import BACKBONES
 from ..engine.device import HOST
 from ..engine.evaluate import Evaluator, Models
-from ..engine.fleet import OnBestOf, OnRoundOf, train_together
-from ..engine.train import OnBest, OnRound
+from ..engine.train import OnRound
 from ..store.attachments import SideFiles
 from ..store.provenance import now
 from ..store.schema import Row
@@ -32,7 +31,6 @@ from ..suites.registered import check_clients
 from .gpus import peak, reset_peak
 from .memory import peak_memory, reset_peak_memory
 from .offspring import cpu_seconds, ended_with
-from .sealed import sealed
 from .snapshot import collect
 
 T = TypeVar("T")
@@ -51,7 +49,7 @@ class FederationCache:
         return _recall(self._federations, cell.federation_key, partial(self._build, cell))
 
     def _build(self, cell: Cell) -> Federation:
-        data = _recall(self._data, str(cell.dataset), cell.dataset.build(DATASETS).load)
+        data = _recall(self._data, str(cell.dataset), lambda: check_data(cell.dataset.build(DATASETS).load()))
         partition, split = cell.partition.build(PARTITIONS), cell.split.build(SPLITS)
         federation = build_federation(data, partition, split, cell.clients, cell.seed)
         check_clients(cell, federation.partition_hash)
@@ -78,19 +76,31 @@ def execute(
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
     stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings: keep those
-    of the best round (see `snapshot.collect`). device: where it trains. Nothing a cell does raises: a skip, an error
-    and a lack of memory are rows. KeyboardInterrupt and a full results folder do get out.
+    of the best round (see `snapshot.collect`). device: where it trains. A skip, an error and a lack of memory are rows
+    and not raised; KeyboardInterrupt and the error of a full results folder are raised.
     """
     begun = {**stamp, "started": now()}
-    about, kept = dict[str, Any](), dict[str, np.ndarray]()
-    _reset_peaks(device)
+    about, embedded = dict[str, Any](), dict[str, np.ndarray]()
+    reset_peak_memory()
+    reset_peak(device)
+
+    def keep_embeddings(evaluator: Evaluator, models: Models) -> None:
+        embedded.update(collect(evaluator, models, cell.seed))
+
     try:
         federation = federations.get(cell)
         about, spent = _describe(federation), cpu_seconds()
-        with sealed(), ended_with():
-            keep = partial(_keep, kept, cell.seed) if embeddings else None
-            outcome = _train(cell, federation, on_round, keep, device)
-        figures = _figures(outcome) | _budget(cell, outcome) | {"cpu_seconds": round(cpu_seconds() - spent, 3)}
+        with ended_with():
+            _seed_generators(cell.seed)
+            outcome = train(
+                federation, cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones],
+                cell.training, cell.seed, on_round=on_round, on_best=keep_embeddings if embeddings else None,
+                device=device,
+            )  # fmt: skip
+        if outcome.score is None:
+            raise UserError(_no_score(federation))
+        seconds = round(cpu_seconds() - spent, 3)
+        figures = outcome.columns() | {"effective_training": _changed_training(cell, outcome), "cpu_seconds": seconds}
     except (Skip, UserError, Diverged) as error:
         status = "skipped" if isinstance(error, Skip) else "failed"
         return cell.row(suite, status=status, error=_one_line(error), **begun, **about)
@@ -98,113 +108,22 @@ def execute(
         status = "oom" if _lacks_memory(error) else "failed"
         store.write_log(cell.key, traceback.format_exc())
         return cell.row(suite, status=status, error=explain(error), **begun, **about)
-    _write_side_files(cell, suite, store, federation, outcome, kept)
-    notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
-    return cell.row(suite, status="ok", notes=notes, **_peaks(device), **begun, **about, **figures)
-
-
-def execute_all(
-    cells: Sequence[Cell],
-    suite: str,
-    stores: Sequence[SideFiles],
-    federations: FederationCache,
-    stamp: dict[str, Any],
-    on_round: OnRoundOf,
-    embeddings: bool,
-    device: torch.device,
-) -> list[Row] | str:
-    """As `execute_together` of several cells, as `execute` of one."""
-    if len(cells) > 1:
-        return execute_together(cells, suite, stores, federations, stamp, on_round, embeddings, device)
-    return [execute(cells[0], suite, stores[0], federations, stamp, partial(on_round, 0), embeddings, device)]
-
-
-def execute_together(
-    cells: Sequence[Cell],
-    suite: str,
-    stores: Sequence[SideFiles],
-    federations: FederationCache,
-    stamp: dict[str, Any],
-    on_round: OnRoundOf | None = None,
-    embeddings: bool = False,
-    device: torch.device = HOST,
-) -> list[Row] | str:
-    """Run cells that differ in their seed only as one program; a row for each, or why there are none.
-
-    stores: for each cell's side files. The rest as of `execute`; on_round is told first which cell it is. Each cell
-    has its share of the time that all took, and the peak of memory is that of all; the rows' notes say so.
-    """
-    begun = {**stamp, "started": now()}
-    kept = [dict[str, np.ndarray]() for _ in cells]
-    _reset_peaks(device)
-
-    def keep(number: int, *best: Any) -> None:
-        _keep(kept[number], cells[number].seed, *best)
-
-    try:
-        worlds, spent = [federations.get(cell) for cell in cells], cpu_seconds()
-        with sealed(), ended_with():
-            outcomes = _train_together(cells, worlds, on_round, keep if embeddings else None, device)
-        figures = _shared_figures(cells, outcomes, cpu_seconds() - spent)
-    except Exception as error:
-        return explain(error)
-    seeds, peaks, rows = ", ".join(str(cell.seed) for cell in cells), _peaks(device), []
-    told = f"one program with seeds {seeds}: times are this run's share, memory is that of all"
-    for number, (cell, world, own) in enumerate(zip(cells, worlds, outcomes, strict=True)):
-        _write_side_files(cell, suite, stores[number], world, own, kept[number])
-        notes = "; ".join(dict.fromkeys([*world.notes, *own.notes, told]))
-        rows.append(cell.row(suite, status="ok", notes=notes, **peaks, **begun, **_describe(world), **figures[number]))
-    return rows
-
-
-def _write_side_files(
-    cell: Cell, suite: str, store: SideFiles, federation: Federation, outcome: Outcome, kept: dict[str, np.ndarray]
-) -> None:
-    """Curves, and embeddings where they were kept."""
-    curves = {"history": _finite(outcome.history), "per_client": _finite(outcome.per_client)}
+    history = {name: values for name, values in outcome.history.items() if name != "seconds"}
+    curves = {"history": _finite(history), "per_client": _finite(outcome.per_client)}
     labels = label_counts(federation.whole, parts_of(federation)).tolist()
     store.write_history(suite, cell.key, {**curves, "label_counts": labels})
-    if kept:
-        store.write_embeddings(suite, cell.key, kept)
+    if embedded:
+        store.write_embeddings(suite, cell.key, embedded)
+    notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
+    peaks = {"peak_memory_mb": peak_memory(), "peak_device_memory_mb": peak(device)}
+    return cell.row(suite, status="ok", notes=notes, **peaks, **begun, **about, **figures)
 
 
-def _reset_peaks(device: torch.device) -> None:
-    reset_peak_memory()
-    reset_peak(device)
-
-
-def _peaks(device: torch.device) -> dict[str, float | None]:
-    return {"peak_memory_mb": peak_memory(), "peak_device_memory_mb": peak(device)}
-
-
-def _keep(kept: dict[str, np.ndarray], seed: int, evaluator: Evaluator, models: Models) -> None:
-    kept.update(collect(evaluator, models, seed))
-
-
-def _train(
-    cell: Cell, federation: Federation, on_round: OnRound | None, on_best: OnBest | None, device: torch.device
-) -> Outcome:
-    how, seed = _prepared(cell), cell.seed
-    return train(federation, *how, seed, on_round=on_round, on_best=on_best, device=device)
-
-
-def _train_together(
-    cells: Sequence[Cell],
-    federations: Sequence[Federation],
-    on_round: OnRoundOf | None,
-    on_best: OnBestOf | None,
-    device: torch.device,
-) -> list[Outcome]:
-    runs = [(federation, cell.seed) for federation, cell in zip(federations, cells, strict=True)]
-    return train_together(runs, *_prepared(cells[0]), on_round=on_round, on_best=on_best, device=device)
-
-
-def _prepared(cell: Cell) -> tuple[Method, list[Backbone], TrainConfig]:
-    """What trains, and how; the generators that nobody should use begin from the cell's seed."""
-    random.seed(cell.seed)
-    np.random.seed(cell.seed % 2**32)
-    torch.manual_seed(cell.seed)
-    return cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones], cell.training
+def _seed_generators(seed: int) -> None:
+    """Seed the global generators, which no method should use, so that one that does repeats itself."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def _describe(federation: Federation) -> dict[str, Any]:
@@ -213,30 +132,18 @@ def _describe(federation: Federation) -> dict[str, Any]:
     return {**data, "partition_hash": federation.partition_hash}
 
 
-def _figures(outcome: Outcome) -> dict[str, Any]:
-    figures = {name: getattr(outcome, name) for name in METRICS}
-    wild = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
-    if wild:
-        raise UserError(f"training diverged: {', '.join(wild)} is not finite")
-    return figures
+def _no_score(federation: Federation) -> str:
+    """Why a run has no score, and the fix if there is one."""
+    unit, masks = federation.whole.task, federation.masks
+    if masks and not masks["test"].any():
+        return f"no score: no {unit} is a test {unit}; give the split a larger test share"
+    return "no score: the measure is not defined on these test labels"
 
 
-def _shared_figures(cells: Sequence[Cell], outcomes: Sequence[Outcome], spent: float) -> list[dict[str, Any]]:
-    """Of runs that took so many seconds of the CPU together: each has its share, as of the time on the wall."""
-    shares = [outcome.total_seconds or 0.0 for outcome in outcomes]
-    return [
-        _figures(own) | _budget(cell, own) | {"cpu_seconds": round(spent * share / sum(shares), 3)}
-        for cell, own, share in zip(cells, outcomes, shares, strict=True)
-    ]
-
-
-def _budget(cell: Cell, outcome: Outcome) -> dict[str, Any]:
-    """What the run took beside what its cell gives."""
+def _changed_training(cell: Cell, outcome: Outcome) -> str:
+    """Return the training configuration that ran, as JSON; empty if it is the cell's."""
     ran = cell.model_copy(update={"training": outcome.training}).training_json
-    own = "" if ran == cell.training_json else ran
-    steps = {name: getattr(outcome, name) for name in ("optimiser_steps", "model_steps", "budget_steps")}
-    delta = None if outcome.dp_epsilon is None else outcome.training.dp_delta
-    return {"effective_training": own, **steps, "dp_epsilon": outcome.dp_epsilon, "dp_delta": delta}
+    return "" if ran == cell.training_json else ran
 
 
 def _finite(columns: dict[str, list[float]]) -> dict[str, list[float | None]]:

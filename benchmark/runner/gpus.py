@@ -65,13 +65,10 @@ def emptiest(choices: Sequence[str], taken: Iterable[str]) -> str:
     return min(choices, key=lambda name: having[name])
 
 
-def opened(name: str, graphs: bool = True) -> torch.device:
-    """The device of a worker, ready for use, graphs (engine/capture.py) or not. UserError where it cannot be had."""
+def opened(name: str) -> torch.device:
+    """Return the device of a worker, ready for use. UserError if it cannot be used."""
     import torch
 
-    from ..engine.capture import allow
-
-    allow(graphs)
     if name == "cpu":
         return torch.device("cpu")
     try:

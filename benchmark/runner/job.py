@@ -10,6 +10,7 @@ from ..store import Store
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.selection import Request, select
+from .in_process import run_in_process
 from .plan import Plan, make_plan, with_data
 from .supervisor import Observer, Summary, record_missing, run_plan
 from .worker import Options
@@ -22,6 +23,7 @@ class Job:
     """What to run: a request, or the (suite, cell) pairs themselves. Its steps: `plan`, `load`, `run`, `rows`.
 
     rerun: kinds of rows that are made again (`plan.Rerun`). missing_rows: a cell whose data cannot be had gets a row.
+    in_process: without workers (`in_process.py`).
     """
 
     what: Request | Sequence[tuple[str, Cell]]
@@ -29,6 +31,7 @@ class Job:
     options: Options
     rerun: tuple[str, ...] = ()
     missing_rows: bool = False
+    in_process: bool = False
 
     def plan(self) -> Plan:
         """What there is to do. Nothing is written. UserError for anything unknown, or when nothing is wanted."""
@@ -54,6 +57,8 @@ class Job:
 
     def run(self, plan: Plan, observer: Observer | None = None) -> Summary:
         """Run what a plan has to do; raises what `run_plan` does."""
+        if self.in_process:
+            return run_in_process(plan, self.store, self.options, observer)
         return run_plan(plan, self.store, self.options, observer)
 
     def rows(self, plan: Plan) -> list[Row]:

@@ -16,8 +16,8 @@ from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError, did_you_mean
 from ..store import Store
+from ..store.revisions import method_version, outdated
 from ..store.schema import Row
-from ..store.versions import Versions
 from ..suites.cell import Cell
 
 State = Literal["todo", "done", "failed", "skipped"]
@@ -29,7 +29,7 @@ UNFINISHED = ("failed", "timeout", "oom")
 class Item:
     """A cell of a suite, what is to happen with it, and the row that stands for it so far.
 
-    stale: the row was made by other source code of the method than there is now.
+    stale: the row was made with an earlier revision of the method.
     """
 
     suite: str
@@ -74,8 +74,7 @@ def make_plan(
             raise did_you_mean(word, get_args(Rerun), "kind of row to rerun")
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
-    versions = store.versions()
-    items = (_item(suite, cell, known[suite].get(cell.key), rerun, versions) for suite, cell in wanted)
+    items = (_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted)
     return Plan(tuple(_with_embeddings(item, store) if embeddings else item for item in items))
 
 
@@ -84,11 +83,11 @@ def _with_embeddings(item: Item, store: Store) -> Item:
     return replace(item, state="todo") if lacking else item
 
 
-def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str], versions: Versions) -> Item:
+def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> Item:
     if row is None:
         return Item(suite, cell, "todo")
     state: State = "done" if row.status == "ok" else "skipped" if row.status == "skipped" else "failed"
-    stale = versions.stale(row, METHODS.cls(cell.method.name))
+    stale = outdated(row, method_version(METHODS.cls(cell.method.name)))
     again = "all" in rerun or row.status in rerun or ("failed" in rerun and row.status in UNFINISHED)
     return Item(suite, cell, "todo" if again or ("stale" in rerun and stale) else state, row, stale)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from . import worker
-from .ending import Ending
+from .ending import UNGUARDED, Ending
 from .gpus import devices, emptiest
 from .interrupts import ENDING, deaf_children
 from .memory import oom_kills
@@ -72,14 +74,17 @@ class WorkerProcess:
         self.process = context.Process(target=worker.main, args=(theirs, str(log), options), daemon=True)
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.oom_kills: int | None = None
+        main = sys.modules["__main__"]
+        if not Path(getattr(main, "__file__", None) or __file__).exists():
+            del main.__file__  # a script on standard input, which the worker cannot import
         resource_tracker.ensure_running()  # outlives the worker, and is not to carry its mark
         given = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
         with _environment(given), deaf_children():
             self.process.start()
         theirs.close()
 
-    def give(self, suite: str, cells: Sequence[Cell]) -> None:
-        self.hand(pickle.dumps((worker.RUN, suite, list(cells))))
+    def give(self, suite: str, cell: Cell) -> None:
+        self.hand(pickle.dumps((worker.RUN, suite, cell)))
 
     def hand(self, told: bytes) -> None:
         """Give what is pickled already."""
@@ -90,7 +95,7 @@ class WorkerProcess:
     def poll(self) -> Iterator[tuple[Any, ...]]:
         with suppress(EOFError, OSError):  # a dying worker: `ended` says how
             while self.pipe.poll():
-                yield self.pipe.recv()
+                yield tuple(json.loads(self.pipe.recv_bytes()))
 
     def ended(self) -> Ending | None:
         if self.process.is_alive():
@@ -106,6 +111,9 @@ class WorkerProcess:
                 unknown = code == -signal.SIGKILL and oom_kills() is None
                 told += " (perhaps for lack of memory)" * unknown
                 return Ending("failed", told + self._last_words(), outside)
+        if code == UNGUARDED:
+            what = "each worker imports the script, which calls `run` again"
+            return Ending("failed", f'{what}; put the calls under `if __name__ == "__main__":`')
         return Ending("failed", f"the worker ended with exit code {code}{self._last_words()}")
 
     def memory(self) -> int:

@@ -6,19 +6,20 @@ from collections.abc import Iterable
 
 from ...methods import METHODS
 from ..store import Store
+from ..store.revisions import method_version, outdated
 from ..store.schema import TAKEN_OVER, Row
 from .plan import Item
 
 
 def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
-    """(item, row) for items that another suite has run with today's source code; the newest row of each."""
+    """(item, row) for items that another suite has run with today's revision of the method; the newest row of each."""
     wanted = {item.cell.key: item for item in items}
-    found, versions = dict[str, Row](), store.versions()
+    found = dict[str, Row]()
     for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
         item = wanted.get(row.key)
         if item is None or row.suite == item.suite or row.status != "ok":
             continue
-        if not versions.stale(row, METHODS.cls(row.method)):
+        if not outdated(row, method_version(METHODS.cls(row.method))):
             found[row.key] = row
     return [(item, found[key]) for key, item in wanted.items() if key in found]
 

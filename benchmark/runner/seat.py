@@ -15,9 +15,10 @@ from .plan import Item
 
 @dataclass
 class Assignment:
-    """What a worker has in hand: a cell, or several as a fleet, each with its claim. round: of the one told of last."""
+    """The cell that a worker runs, and the claim on it. round: the last one that the worker reported."""
 
-    held: list[tuple[Item, FileLock]]
+    item: Item
+    claim: FileLock
     started: str  # UTC
     since: float  # monotonic seconds
     round: int = 0
@@ -25,10 +26,6 @@ class Assignment:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.since
-
-    @property
-    def items(self) -> list[Item]:
-        return [item for item, _ in self.held]
 
 
 @dataclass

@@ -1,11 +1,13 @@
 """Datasets for workers whose machine has none: the file of the cache where the run was started, from which each machine
-fills its own. Whatever a cache holds is checked against the registered fingerprint when it is loaded."""
+fills its own; of a user's own data the content, which a worker keeps in memory. Whatever arrives is checked against the
+registered fingerprint, or that of the cell, when it is loaded."""
 
 from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
 
+from ...datasets import own_data
 from ...datasets.sources import cache_dir, cache_file, exclusive
 from ...files import write_atomically
 from ...registry import UserError
@@ -17,22 +19,26 @@ def held() -> list[str]:
 
 
 def packed(dataset: str) -> tuple[str, str, bytes] | None:
-    """(dataset, sha256, bytes) of its cache file; None where there is none, as for what is generated."""
-    path = cache_file(dataset)
-    if not path.is_file():
+    """(dataset, sha256, bytes) of its cache file, or of own data; None if there is none, as for generated data."""
+    path, data = cache_file(dataset), own_data.packed(dataset)
+    if data is None and path.is_file():
+        data = path.read_bytes()
+    if data is None:
         return None
-    data = path.read_bytes()
     return dataset, hashlib.sha256(data).hexdigest(), data
 
 
 def keep(dataset: str, sha256: str, data: bytes) -> None:
-    """Fill this machine's cache with what `packed` gave elsewhere, unless it has a copy by now.
+    """Fill this machine's cache (for own data: this process) with what `packed` gave elsewhere, unless it has a copy.
 
     UserError when the bytes are not those that were sent. Where the cache cannot be written nothing is kept, and the
     dataset's own sources are tried.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
         raise UserError(f"dataset {dataset!r} was damaged on its way to a worker (sha256 is not {sha256[:12]}…)")
+    if dataset.startswith(own_data.OWN):
+        own_data.receive(dataset, data)
+        return
     path = cache_file(dataset)
     with suppress(OSError), exclusive(path) as writable:
         if writable and not path.is_file():

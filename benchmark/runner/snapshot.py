@@ -10,11 +10,11 @@ import torch
 
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch
-from ..engine.cohort import Cohort
+from ..engine.client_batch import ClientBatch
 from ..engine.evaluate import Evaluator, Models
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.network import Network
-from ..engine.random import Streams, stream
+from ..engine.rng import Streams, stream
 
 # Side files are published with the rows: these bounds keep one below about a megabyte at width 64.
 NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is no clearer
@@ -40,10 +40,10 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     node = stream(seed, "embeddings").permutation(candidates)[:NODES]
     found: dict[str, np.ndarray] = {"node": node, "label": label[node]}
     notes = []
-    one = sum(map(len, evaluator.cohorts)) == 1
+    one = sum(map(len, evaluator.client_batches)) == 1
     if models.server is not None:
         shared = {name: value.unsqueeze(0) for name, value in models.server.items()}
-        whole = embed(shared, evaluator.cohorts[0].network.select([0]))
+        whole = embed(shared, evaluator.client_batches[0].network.select([0]))
         notes += _add(found, "global", whole, node)
     elif not one:
         notes.append("there is no global model")
@@ -52,7 +52,7 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     elif not evaluator.method.travels:
         notes.append("clients' models are bound to their own graphs")
     else:
-        for client, model in enumerate(islice(_apart(models.personal, evaluator.cohorts), CLIENTS)):
+        for client, model in enumerate(islice(_apart(models.personal, evaluator.client_batches), CLIENTS)):
             rows = embed(*model)
             name = "global" if one and "global" not in found else f"client_{client:03d}"
             notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
@@ -60,7 +60,7 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     return found
 
 
-def _apart(personal: Sequence[Params], cohorts: Sequence[Cohort]) -> Iterator[tuple[Params, Network]]:
+def _apart(personal: Sequence[Params], cohorts: Sequence[ClientBatch]) -> Iterator[tuple[Params, Network]]:
     """The model of each client by itself."""
     for own, cohort in zip(personal, cohorts, strict=True):
         for position in range(len(cohort)):

@@ -2,22 +2,22 @@
 
 The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
 eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
-node, has another try. The cells of a fleet that comes to nothing, in whatever way, run one by one. Several runs may
-share a results folder: a cell is claimed before it runs, and looked up again once claimed, so it is not run twice.
-Interrupt a run as you like: what was finished is stored, the rest runs next time.
+node, has another try. Several runs may share a results folder: a cell is claimed before it runs, and looked up again
+once claimed, so it is not run twice. Interrupt a run as you like: what was finished is stored, the rest runs next time.
 """
 
 from __future__ import annotations
 
-import pickle
+import base64
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from filelock import FileLock
 
+from ...datasets.own_data import known_folders
 from ...registry import UserError
 from ..store import Store
 from ..store.parcel import Parcel
@@ -30,11 +30,11 @@ from .interrupts import afterwards
 from .plan import Item, Missing, Plan
 from .seat import Assignment, Seat
 from .stamp import stamped
-from .together import fellows, may, wanted
 from .worker import DONE, READY, ROUND, Options
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
+LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # of options that are numbers
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
@@ -72,7 +72,8 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
     if not todo:
         return Summary()
     observer = observer or Observer()
-    run = _Run(todo, store, options or Options(), observer)
+    options = replace(options or Options(), folders=known_folders())
+    run = _Run(todo, store, options, observer)
     try:
         observer.begun(todo)
         summary = run.loop()
@@ -92,7 +93,7 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     """
     items = [item for one in missing for item in one.items]
     options = options or Options()
-    _prepare(items, store, options)
+    prepare(items, store, options)
     stamp, about = stamped(options.threads, options.submitter)
     store.write_environment(stamp["environment"], about)
     for item in items:
@@ -100,8 +101,12 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
         store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
 
 
-def _prepare(items: Sequence[Item], store: Store, options: Options) -> None:
-    """Before anything runs: can rows be stored, with this name on them?"""
+def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
+    """Before anything runs: are the options sound, can rows be stored with this name on them? UserError if not."""
+    for name, least in LEAST.items():
+        value = getattr(options, name)
+        if value is not None and not (isinstance(value, int | float) and value >= least):
+            raise UserError(f"{name} is a number of at least {least}, got {value!r:.60}")
     store.prepare(item.suite for item in items)
     formula = options.submitter.startswith(FORMULA)
     if formula or not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
@@ -120,9 +125,8 @@ class _Run:
         self.summary = Summary()
         self.next_look = 0.0
         self.tried = set[tuple[str, str]]()  # cells whose worker was killed from outside
-        self.alone = dict[tuple[str, str], str]()  # cells whose fleet came to nothing, and why
         self.seats: list[Seat] = []
-        _prepare(todo, store, options)
+        prepare(todo, store, options)
         self.backend = open_backend(options, store)
 
     def loop(self) -> Summary:
@@ -159,8 +163,8 @@ class _Run:
 
     def stop(self) -> None:
         for seat in self.seats:
-            for _, claim in seat.task.held if seat.task else ():
-                claim.release()
+            if seat.task is not None:
+                seat.task.claim.release()
             seat.worker.kill()
         self.backend.close()
 
@@ -177,14 +181,13 @@ class _Run:
                 seat.spent = True
                 return
             item = self.queue.pop(best)
-            held = [(own, claim) for own in [item, *self._fellows(seat, item)] if (claim := self._claimed(own))]
-            if not held:
+            claim = self._claimed(item)
+            if claim is None:
                 continue
-            seat.task, seat.last_federation = Assignment(held, now(), time.monotonic()), item.cell.federation_key
+            seat.task, seat.last_federation = Assignment(item, claim, now(), time.monotonic()), item.cell.federation_key
             seat.used = True
-            seat.worker.give(item.suite, [own.cell for own in seat.task.items])
-            for own in seat.task.items:
-                self.observer.started(own)
+            seat.worker.give(item.suite, item.cell)
+            self.observer.started(item)
             return
 
     def _claimed(self, item: Item) -> FileLock | None:
@@ -199,14 +202,6 @@ class _Run:
             self._record(item, row, elsewhere=True)
             return None
         return claim
-
-    def _fellows(self, seat: Seat, item: Item) -> list[Item]:
-        """The cells of the queue, which they leave, that a worker is given with this one as a fleet."""
-        if not wanted(self.options.fleet, seat.stamp["device"]) or not may(item.cell) or _where(item) in self.alone:
-            return []
-        found = fellows(item, (own for own in self.queue if _where(own) not in self.alone))
-        self.queue = [own for own in self.queue if own not in found]
-        return found
 
     def _best(self, seat: Seat) -> int:
         """Where in the queue the best cell for a worker is, of those that it may have if there are any: one whose data
@@ -226,15 +221,13 @@ class _Run:
                 self.store.write_environment(seat.stamp["environment"], about)
                 seat.ready = True
             elif seat.task is not None and word == ROUND:
-                which, seat.task.round, figures = values
-                self.observer.round(seat.task.items[which], seat.task.round, figures)
+                seat.task.round, figures = values
+                self.observer.round(seat.task.item, seat.task.round, figures)
             elif seat.task is not None and word == DONE:
-                item, made = seat.task.items[0], pickle.loads(values[0])
-                if isinstance(made, str):
-                    self._one_by_one(seat, made)
-                else:
-                    self._finish(seat, made, values[1])
-                seat.spent = values[2] or self._needs(item).alone
+                row, side_files, thread_left = values
+                seat.spent = thread_left or self._needs(seat.task.item).alone
+                files = {place: base64.b64decode(data) for place, data in side_files.items()}
+                self._finish(seat, Row.model_validate(row), files)
 
     def _ended(self, seat: Seat) -> bool:
         """Whether a worker is dead, or had to be killed; its cell then has its row, or its other try."""
@@ -246,14 +239,12 @@ class _Run:
             self._check_start(seat, ending)
         if ending is None:
             return False
-        if seat.task is not None and len(seat.task.held) > 1:
-            self._one_by_one(seat, ending.reason.removesuffix(", twice"))
         again = ending.outside and self._again(seat)
         seat.worker.kill()
         if seat.task is not None and not again:
-            (item,), values = seat.task.items, {"status": ending.status, "error": ending.reason}
+            item, values = seat.task.item, {"status": ending.status, "error": ending.reason}
             row = item.cell.row(item.suite, **values, started=seat.task.started, **seat.stamp)
-            self._finish(seat, [row], [{}])
+            self._finish(seat, row, {})
         return True
 
     def _check_start(self, seat: Seat, ending: Ending) -> None:
@@ -265,47 +256,33 @@ class _Run:
 
     def _again(self, seat: Seat) -> bool:
         """Put the cell of a worker that was killed from outside back into the queue, once."""
-        if seat.task is None or _where(seat.task.items[0]) in self.tried:
+        if seat.task is None or _where(seat.task.item) in self.tried:
             return False
-        self.tried.add(_where(seat.task.items[0]))
-        self._give_back(seat.task)
+        self.tried.add(_where(seat.task.item))
+        self.store.unclaim(seat.task.claim)
+        self.queue.insert(0, seat.task.item)
         return True
-
-    def _one_by_one(self, seat: Seat, reason: str) -> None:
-        """Put the cells of a fleet that came to nothing back into the queue, each to be run alone."""
-        task, seat.task = seat.task, None
-        assert task is not None
-        self.alone |= dict.fromkeys(map(_where, task.items), reason)
-        self._give_back(task)
-
-    def _give_back(self, task: Assignment) -> None:
-        for _, claim in task.held:
-            self.store.unclaim(claim)
-        self.queue[:0] = task.items
 
     def _overdue(self, seat: Seat) -> Ending | None:
         """How a worker ends that is to be killed, or None."""
         task, timeout, limit = seat.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None
-        if timeout and task.seconds > timeout * len(task.held):
-            rounds = task.items[0].cell.training.rounds
+        if timeout and task.seconds > timeout:
+            rounds = task.item.cell.training.rounds
             return Ending("timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})")
         if limit is not None and seat.worker.memory() > limit * 2**30:
             return Ending("oom", f"the worker took more than the --memory-limit of {limit:g} GiB")
         return None
 
-    def _finish(self, seat: Seat, rows: Sequence[Row], side_files: Sequence[dict[str, bytes]]) -> None:
+    def _finish(self, seat: Seat, row: Row, side_files: dict[str, bytes]) -> None:
         task, seat.task = seat.task, None
         assert task is not None
         with afterwards():
-            for (item, claim), row, files in zip(task.held, rows, side_files, strict=True):
-                if reason := self.alone.get(_where(item)):
-                    row = row.model_copy(update={"notes": "; ".join(filter(None, [row.notes, f"no fleet: {reason}"]))})
-                Parcel(files).deliver(self.store)
-                self.store.append(row)
-                self.store.unclaim(claim)
-                self._record(item, row, elsewhere=False)
+            Parcel(side_files).deliver(self.store)
+            self.store.append(row)
+            self.store.unclaim(task.claim)
+            self._record(task.item, row, elsewhere=False)
 
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
         self.summary.rows[_where(item)] = row

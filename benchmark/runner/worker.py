@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import faulthandler
+import json
 import os
-import pickle
 import threading
 import warnings
 from contextlib import suppress
@@ -27,9 +28,8 @@ class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
     worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
     running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved` says;
-    of a worker, its own. fleet: run cells that differ in their seed as one program (None: on GPUs). graphs: replay
-    local training as CUDA graphs on GPUs. A worker is handed them before it has imported anything, so they are defined
-    here."""
+    of a worker, its own. folders: of the user's own data, on this machine. A worker is handed them before it has
+    imported anything, so they are defined here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -41,8 +41,7 @@ class Options:
     backend: str = "processes"
     address: str | None = None
     device: str = "cpu"
-    fleet: bool | None = None
-    graphs: bool = True
+    folders: tuple[str, ...] = ()
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -62,11 +61,11 @@ class Options:
 def main(pipe: Connection, log: str, options: Options) -> None:
     """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
 
-    It is told (RUN, suite, cells), one or those of a fleet, and (KEEP, ...) with what `shipping.keep` takes. It says
-    (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, which cell, n, figures), and at last
-    (DONE, pickled rows, side files by place of each, spent). Rows are pickled apart, so that who passes them on need
-    not import what they are made of; of a fleet that failed it is the reason, and its cells are to be run one by one.
-    spent: a thread of theirs lives on. What is printed goes to the file `log`, as does the stack of a crash.
+    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `shipping.keep`. Messages from it:
+    (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, n, figures), and at last
+    (DONE, values of the row by column, side files by path, spent). They come as JSON and are never unpickled: a worker
+    runs code from outside. spent: a thread of the cell is still running. Printed output and the stack of a crash
+    go to the file `log`.
     """
     ignore()
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -76,18 +75,20 @@ def main(pipe: Connection, log: str, options: Options) -> None:
 
     import torch
 
+    from ...datasets.own_data import add_folders
     from ..store.parcel import Parcel
     from ..suites.plugins import load_plugins
-    from .execute import FederationCache, execute_all
+    from .execute import FederationCache, execute
     from .gpus import opened
     from .shipping import held, keep
     from .stamp import stamped
 
     torch.set_num_threads(options.threads)
     load_plugins(options.plugins)
-    federations, device = FederationCache(), opened(options.device, options.graphs)
+    add_folders(options.folders)
+    federations, device = FederationCache(), opened(options.device)
     columns, about = stamped(options.threads, options.submitter, str(device))
-    pipe.send((READY, columns, about, held()))
+    _send(pipe, READY, columns, about, held())
     ours, tell = set(threading.enumerate()), partial(_tell, pipe)
     with suppress(EOFError):
         while True:
@@ -95,18 +96,19 @@ def main(pipe: Connection, log: str, options: Options) -> None:
             if word == KEEP:
                 keep(*values)
                 continue
-            suite, cells = values
-            parcels = [Parcel() for _ in cells]
-            made = execute_all(cells, suite, parcels, federations, columns, tell, options.embeddings, device)
-            _answer(pipe, made, [parcel.contents for parcel in parcels], ours)
-
-
-def _answer(pipe: Connection, made: Any, side_files: list[dict[str, bytes]], ours: set[threading.Thread]) -> None:
-    pipe.send((DONE, pickle.dumps(made), side_files, bool(set(threading.enumerate()) - ours)))
+            suite, cell = values
+            parcel = Parcel()
+            row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings, device)
+            files = {place: base64.b64encode(data).decode() for place, data in parcel.contents.items()}
+            _send(pipe, DONE, row.model_dump(mode="json"), files, bool(set(threading.enumerate()) - ours))
 
 
 def _tell(pipe: Connection, *of_round: Any) -> None:
-    pipe.send((ROUND, *of_round))
+    _send(pipe, ROUND, *of_round)
+
+
+def _send(pipe: Connection, *message: Any) -> None:
+    pipe.send_bytes(json.dumps(message, default=float).encode())
 
 
 def _die_with_parent() -> None:

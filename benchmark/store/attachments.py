@@ -20,12 +20,12 @@ from pydantic_core import from_json, to_json
 from ... import files
 from ...registry import UserError
 from .jsoncolumn import parse
-from .places import COLUMNS, LOGS, column_file
+from .places import COLUMNS, LOGS, SUFFIX, column_file
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from . import columnfile
+    from .curves import CurveTable
 
 HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # unpacked; a side file may come from anyone
 SUITE_BYTES = 512 * 2**20  # of all files of columns of a suite
@@ -109,7 +109,7 @@ class SideFiles:
         if key in columns.holder:
             return Curves(columns.files[columns.holder[key]].stored(key), b"", True, True)
         for stem, reason in columns.damaged.items():
-            raise ValueError(f"{stem}.npz: {reason}")
+            raise ValueError(f"{stem}{SUFFIX}: {reason}")
         return Curves(None, b"", False, False)
 
     def loose(self, suite: str) -> set[str]:
@@ -159,20 +159,20 @@ class Columns(NamedTuple):
     """The files of columns of a suite, by their stems. holder: which of them has a key. damaged: why others cannot be
     read."""
 
-    files: dict[str, columnfile.CurveTable]
+    files: dict[str, CurveTable]
     holder: dict[str, str]
     damaged: dict[str, str]
 
 
 def _columns(folder: Path) -> Columns:
-    from . import columnfile
+    from . import curves
 
     found, left = Columns({}, {}, {}), SUITE_BYTES
-    for path in sorted(folder.glob("*.npz")):
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            if path.is_symlink() or path.stat().st_size > columnfile.COLUMN_BYTES:
+            if path.is_symlink() or path.stat().st_size > curves.CURVE_BYTES:
                 raise ValueError("a link, or larger than any such file")
-            own = columnfile.parse(path.read_bytes())
+            own = curves.read_curves(path)
             left -= own.size
             if left < 0:
                 raise ValueError(f"the files of a suite hold more than {SUITE_BYTES >> 20} MiB unpacked")

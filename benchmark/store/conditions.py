@@ -16,6 +16,10 @@ NEUTRAL: Mapping[str, float] = {  # a condition -> the value at which it is none
     "participation": 1.0,
     "failure": 0.0,
     "straggle": 0.0,
+    "label_flip": 0.0,
+    "sign_flip": 0.0,
+    "gaussian": 0.0,
+    "small_deviation": 0.0,
 }
 
 

@@ -3,12 +3,11 @@
     results/<suite>/<method>.csv                the rows (schema.Row)
     results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
     results/<suite>/history/<key>.json.gz       per-round curves and per-client figures of a row
-    results/<suite>/curves/<method>.npz         the same of many rows, in columns (columnfile, packing); more of them in
-                                                <method>@2.npz and so on
+    results/<suite>/curves/<method>.parquet     the same of many rows, in columns (curves, packing); more of them in
+                                                <method>@2.parquet and so on
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
-    results/versions.csv                        which versions of methods compute the same (versions.Equal)
     results/environments/<hash>.json            the machine and package versions that rows refer to
     results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
 
@@ -32,7 +31,7 @@ from filelock import FileLock, Timeout
 
 from ... import files
 from ...registry import UserError
-from . import rowfile, verified, versions
+from . import rowfile, verified
 from .attachments import SideFiles, clear_errors
 from .places import LOCKS, LOGS, is_rows, place, safe_name
 from .schema import COLUMNS, Row
@@ -158,10 +157,6 @@ class Store(SideFiles):
     def verdicts(self) -> list[verified.Verified]:
         """On rows that the maintainers ran again, oldest first."""
         return verified.read(self.root)
-
-    def versions(self) -> versions.Versions:
-        """Which versions of methods stand for which."""
-        return versions.read(self.root)
 
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:

@@ -25,19 +25,17 @@ SECTIONS = {  # the first column of each part of a line
     "score": "How it went",
     "peak_memory_mb": "How it was made",
 }
-LATER = "Added since"
 
 
 def glossary() -> str:
     """The page."""
     parts, title, found = [HEAD.rstrip("\n")], "", dict[str, list[list[str]]]()
     for name in COLUMNS:
-        title = SECTIONS.get(name, title) if RULES[name].since == 1 else LATER
+        title = SECTIONS.get(name, title)
         info = Row.model_fields[name]
-        since = [str(RULES[name].since)] if RULES[name].since > 1 else []
-        found.setdefault(title, []).append([f"`{name}`", _kind(name), *since, info.description or ""])
+        found.setdefault(title, []).append([f"`{name}`", _kind(name), info.description or ""])
     for title, lines in found.items():
-        headers = ["Column", "Type", *(["Schema"] if title == LATER else []), "Meaning"]
+        headers = ["Column", "Type", "Meaning"]
         table = tabulate([[cell.replace("|", "\\|") for cell in line] for line in lines], headers, tablefmt="github")
         parts.append(f"## {title}\n\n{table}")
     return "\n\n".join(parts) + "\n"

@@ -7,21 +7,21 @@ which all is added would be kept as often as there were new rows.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from ... import files
 from ...registry import UserError
-from . import columnfile, rowfile
+from . import curves, rowfile
 from .attachments import clear_errors, unpacked
-from .columnfile import PARTS, PLAIN, CurveTable, Stored
+from .curves import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
 from .places import rows_stem
 from .provenance import canonical
 
-PART_BYTES = 8 * 2**20  # of the runs in a file to which others are added, unpacked
+PART_BYTES = 12 * 2**20  # of the runs in a file to which others are added, in memory; below 2 MB on disk
 HEADS = 2**16  # bytes of a file of columns besides its runs
 
 
@@ -54,60 +54,71 @@ def pack(store: Store, suite: str) -> Packed:
 
 
 def _take_in(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
-    """Move runs of a method, whose cells are claimed; how many were moved. One whose cell has an earlier run takes the
-    place of that, the others go into the last file and, where that is full, into new ones."""
+    """Move runs of a method, whose cells are claimed; how many were moved."""
+    loose = {key: run for key in keys if (run := _loose(store.history_file(suite, key))) is not None}
+    moved = add_runs(store, suite, stem, loose)
+    with clear_errors(store.root):
+        for key in moved:
+            store.history_file(suite, key).unlink()
+    return len(moved)
+
+
+def add_runs(store: Store, suite: str, stem: str, runs: Mapping[str, Stored]) -> list[str]:
+    """Write runs of a method into its files of columns; the keys of those that are on disk now.
+
+    A run whose cell has an earlier one takes the place of that, the others go into the last file and, where that is
+    full, into new ones. What does not fit into columns is left out. UserError for a file that is damaged.
+    """
     columns = store.columns(suite)
     for name, reason in columns.damaged.items():
         if rows_stem(name) == stem:
             raise _damaged(store.columns_file(suite, stem).with_stem(name), reason)
     held = {key: name for key, name in columns.holder.items() if rows_stem(name) == stem}
-    moved, waiting = 0, [key for key in keys if key not in held]
+    done, waiting = list[str](), {key: run for key, run in runs.items() if key not in held}
     for part in count(1):
         path = store.columns_file(suite, stem, part)
         last = not store.columns_file(suite, stem, part + 1).exists()
-        earlier = [key for key in keys if held.get(key) == path.stem]
-        done, over = _add(store, suite, path, earlier + (waiting if last else []))
-        moved += done
+        earlier = {key: run for key, run in runs.items() if held.get(key) == path.stem}
+        moved, over = _add(store, path, earlier | (waiting if last else {}))
+        done += moved
         if last:
-            waiting = list(over)
+            waiting = {key: runs[key] for key in over}
             if not waiting:
                 break
-    return moved
+    return done
 
 
-def _add(store: Store, suite: str, path: Path, keys: Sequence[str]) -> tuple[int, Sequence[str]]:
-    """Move runs, whose cells are claimed, into a file of columns. (how many were moved, those for which it is full)"""
-    if not keys:
-        return 0, keys
+def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str], Sequence[str]]:
+    """Add runs to a file of columns: (keys of those that are on disk now, keys of those for which it is full)."""
+    if not new:
+        return [], []
     with clear_errors(store.root), store.locked(path):
         try:
-            before = columnfile.parse(path.read_bytes()) if path.exists() else None
+            before = curves.read_curves(path) if path.exists() else None
         except ValueError as error:
             raise _damaged(path, str(error)) from None
         runs = {key: before.stored(key) for key in before.keys} if before else {}
         kinds = {name: str(column.values.dtype.kind) for name, column in before.columns.items()} if before else {}
-        size, moved, over = columnfile.room(runs.values()), list[str](), keys[:0]
+        size, moved, keys = curves.room(runs.values()), list[str](), list(new)
+        over: Sequence[str] = []
         for place, key in enumerate(keys):
-            found = _loose(store.history_file(suite, key))
-            if found is None or not _fits(found, kinds):
+            if not _fits(new[key], kinds):
                 continue
-            room = columnfile.room([found])
+            room = curves.room([new[key]])
             if size + room > PART_BYTES and runs and key not in runs:
                 over = keys[place:]
                 break
-            if size + room <= columnfile.COLUMN_BYTES - HEADS:
+            if size + room <= curves.CURVE_BYTES - HEADS:
                 size += room
-                runs[key] = found
+                runs[key] = new[key]
                 moved.append(key)
         if moved:
-            content = columnfile.packed(columnfile.arrays_of(runs))
-            made = columnfile.parse(content)
+            content = curves.packed(CurveTable.of(runs))
+            made = curves.parse(content)
             if lost := [key for key, stored in runs.items() if canonical(made.stored(key)) != canonical(stored)]:
                 raise UserError(f"{path}: the curves of {lost[0]} do not come back as they went in; nothing was moved")
             files.write_atomically(path, content)
-            for key in moved:
-                store.history_file(suite, key).unlink()
-    return len(moved), over
+    return moved, over
 
 
 def _damaged(path: Path, reason: str) -> UserError:
@@ -129,7 +140,7 @@ def _fits(stored: Stored, kinds: dict[str, str]) -> bool:
     try:
         if not all(PLAIN.fullmatch(name) for part in PARTS for name in stored.get(part, {})):
             return False
-        made = CurveTable(columnfile.arrays_of({"": stored}))
+        made = CurveTable.of({"": stored})
         if canonical(made.stored("")) != canonical(stored):
             return False
     except (AttributeError, IndexError, TypeError, ValueError, OverflowError):  # it is no curves

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from .schema import Row
 
 LOCKS, LOGS = ".locks", ".logs"
 COLUMNS = "curves"  # of a suite: the folder of its files of columns
 PART = "@"  # before the number of a method's second file of columns and of later ones; in the name of no method's file
-NOT_SUITES = {"environments", "submissions"}
+SUBMISSIONS = "submissions"  # below a results folder: a folder per method with self-reported rows, which never rank
+NOT_SUITES = {"environments", SUBMISSIONS}
 APART = "tuning"  # below a results folder: one of its own, with the trials of studies
 RESERVED = NOT_SUITES | {
     "history",
@@ -20,7 +22,8 @@ RESERVED = NOT_SUITES | {
     APART,
 }  # no suite of a user's is called so
 NAME = r"[A-Za-z0-9_+][\w.+-]*"  # of a suite, which is a folder, and of a method, which is a file
-COLUMN_FILE = rf"{NAME}({PART}([2-9]|[1-9][0-9]+))?\.npz"
+SUFFIX = ".parquet"  # of a file of columns
+COLUMN_FILE = rf"{NAME}({PART}([2-9]|[1-9][0-9]+))?\.parquet"
 ROWS = rf"(?!({'|'.join(sorted(NOT_SUITES))})/){NAME}/{NAME}\.csv"
 
 
@@ -30,6 +33,11 @@ def safe_name(name: str) -> str:
     return plain if re.match(r"[A-Za-z0-9_+]", plain) else f"_{plain}"
 
 
+def submission_folder(results: Path, method: str) -> Path:
+    """The folder with the self-reported rows of a method. It is a results folder of its own."""
+    return results / SUBMISSIONS / safe_name(method)
+
+
 def place(row: Row) -> str:
     """The file that a row belongs in, below the results folder. It counts nowhere else."""
     return f"{row.suite}/{safe_name(row.method)}.csv"
@@ -37,7 +45,7 @@ def place(row: Row) -> str:
 
 def column_file(stem: str, part: int) -> str:
     """The name of a method's file of columns, whose file of rows has this stem. part: from 1."""
-    return f"{stem}{PART}{part}.npz" if part > 1 else f"{stem}.npz"
+    return f"{stem}{PART}{part}{SUFFIX}" if part > 1 else f"{stem}{SUFFIX}"
 
 
 def rows_stem(name: str) -> str:

@@ -13,7 +13,6 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -92,35 +91,19 @@ def origin(cls: type) -> str:
     return canonical(about)
 
 
-def known_commits(shas: Iterable[str]) -> set[str] | None:
-    """Those of the commits that the repository of this checkout has; None where there is no checkout."""
-    wanted = sorted({sha for sha in shas if sha})
-    if git_state()[1] is None:
-        return None
-    lines = (_git("cat-file", "--batch-check=%(objecttype) %(objectname)", given="\n".join(wanted)) or "").splitlines()
-    return {line.split()[1] for line in lines if line.startswith("commit ")}
-
-
-def git_output(*arguments: str, folder: Path, given: str = "") -> bytes | None:
+def git_output(*arguments: str, folder: Path) -> bytes | None:
     """What a git command in a folder prints; None where it fails or there is no git."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, input=given.encode(), capture_output=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
 
 
-def _git(*arguments: str, folder: Path = ROOT, given: str = "") -> str | None:
-    found = git_output(*arguments, folder=folder, given=given)
+def _git(*arguments: str, folder: Path = ROOT) -> str | None:
+    found = git_output(*arguments, folder=folder)
     return None if found is None else found.decode().strip()
-
-
-@functools.cache
-def schema_at(commit: str) -> int | None:
-    """The result schema that the code at a commit of this repository writes; None where that cannot be looked up."""
-    text = git_output("show", f"{commit}:benchmark/store/schema.py", folder=ROOT)
-    return max(map(int, re.findall(rb"since=([0-9]+)", text)), default=1) if text else None
 
 
 def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]:

@@ -1,8 +1,4 @@
-"""One CSV file of result rows: a header line, then one line a row, read and appended to with crashes in mind.
-
-Lines of several schemas may stand below one header: a row's first field says how many columns its line has, and the
-header is that of the newest. It is the only line that is ever replaced, when a row of a newer schema is appended.
-"""
+"""One CSV file of result rows: a header line, then one line per row, appended and read safely after crashes."""
 
 from __future__ import annotations
 
@@ -19,40 +15,38 @@ from pydantic import ValidationError
 
 from ... import files
 from ...registry import UserError
-from .schema import COLUMNS, SCHEMA_VERSION, WIDTHS, Row
+from .schema import COLUMNS, SCHEMA_VERSION, Row
 
-READ = {str(version): width for version, width in WIDTHS.items()}  # by a line's first field
-_VALUES = {version: attrgetter(*COLUMNS[:width]) for version, width in WIDTHS.items()}  # of a row, by its schema
 BREAKS = re.compile(r"[\n\r]")
-HEADERS = {tuple(COLUMNS[:width]): version for version, width in WIDTHS.items()}
+MIGRATE = "convert the folder once: python tools/migrate_results.py RESULTS"
+_values = attrgetter(*COLUMNS)
 
 
 def append(path: Path, row: Row) -> None:
-    """Add one row, after mending what a crash left behind, and force it to disk. Call with the file's lock held."""
+    """Add one row, after repairing what a crash left behind, and force it to disk. Call with the file's lock held."""
     if path.exists() and path.stat().st_size:
         repair(path)
-    first, _, rest = (path.read_bytes() if path.exists() else b"").partition(b"\n")
-    if not first or _schema(path, first) < row.schema_version:
-        files.write_atomically(path, header() + rest)
+    if not path.exists() or not path.stat().st_size:
+        files.write_atomically(path, header())
     files.append(path, line(row))
 
 
 def header() -> bytes:
-    """The first line of a new file."""
+    """The first line of a file."""
     return record(COLUMNS)
 
 
 def line(row: Row) -> bytes:
-    """A row as it stands in a file, in the columns of its schema, with the line break at its end."""
-    return record(_VALUES[row.schema_version](row))
+    """A row as it stands in a file, with the line break at its end."""
+    return record(_values(row))
 
 
 def record(values: Iterable[Any]) -> bytes:
-    """A line of values: None is an empty field, and none holds a line break."""
-    found = _record(values := list(values))
-    if BREAKS.search(found, 0, len(found) - 1):
-        found = _record([BREAKS.sub(" ", value) if isinstance(value, str) else value for value in values])
-    return found.encode()
+    """A CSV line of values: None is an empty field; a line break in a value becomes a blank."""
+    text = _record(values := list(values))
+    if BREAKS.search(text, 0, len(text) - 1):
+        text = _record([BREAKS.sub(" ", value) if isinstance(value, str) else value for value in values])
+    return text.encode()
 
 
 def _record(values: list[Any]) -> str:
@@ -61,54 +55,61 @@ def _record(values: list[Any]) -> str:
     return buffer.getvalue()
 
 
-def _sound(line: bytes) -> list[str] | None:
-    """The fields of a complete line, None for one that a crash cut or that a power cut filled with zeros."""
+def fields_of(line: bytes) -> list[str] | None:
+    """The fields of a complete line; None for a line that a crash cut or a power cut filled with zeros."""
     if not line.endswith(b"\n") or b"\0" in line:
         return None
     try:
-        fields = next(csv.reader([line.decode()], strict=True), [])
+        return next(csv.reader([line.replace(b"\r\n", b"\n").decode()], strict=True), [])
     except (UnicodeDecodeError, csv.Error):
         return None
-    first, width = fields[0] if fields else "", len(fields)
-    newer = first.isdecimal() and width > len(COLUMNS)  # not ours to read, and not damaged
-    return fields if READ.get(first, width) == width and (width in READ.values() or newer) else None
 
 
 def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
-    """(line number, bytes, fields or None when damaged) of every line below the header, which is checked.
+    """(line number, bytes, fields or None if damaged) of every line below the header.
 
-    Raises UserError for a foreign header, and for a line of a newer schema than the header's.
+    Raises UserError for another header, and for a line that another version of fglbench wrote.
     """
-    schema = SCHEMA_VERSION
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
         if number == 1 and line.endswith(b"\n"):
-            schema = _schema(path, line)
+            _check_header(path, line)
             continue
-        fields = None if number == 1 else _sound(line.replace(b"\r\n", b"\n"))
-        if fields is not None and len(fields) > WIDTHS[schema] and fields[0] in READ:
-            told = f"written in result schema {fields[0]}, below a header of schema {schema}"
-            raise UserError(f"{path}:{number}: {told}; make the first line that of schema {fields[0]}")
+        fields = None if number == 1 else fields_of(line)
+        if fields is not None and len(fields) != len(COLUMNS):
+            _check_version(path, number, fields)
+            fields = None
         yield number, line, fields
 
 
-def _schema(path: Path, first: bytes) -> int:
-    """The schema of a header. UserError for a foreign one."""
-    header = first.decode(errors="replace").strip().split(",")
-    found = HEADERS.get(tuple(header))
-    if found is not None:
-        return found
-    near = min(WIDTHS, key=lambda version: len(set(header) ^ set(COLUMNS[: WIDTHS[version]])))
-    known = COLUMNS[: WIDTHS[near]]
-    extra, missing = sorted(set(header) - set(known)), sorted(set(known) - set(header))
-    what = "; ".join(f"{word} {', '.join(map(repr, n))}" for word, n in (("unknown", extra), ("missing", missing)) if n)
-    told = f"{path}: the header is not that of result schema {near} ({what or 'columns in another order'})"
-    raise UserError(f"{told}; move the file away, or use the fglbench version that wrote it")
+def _check_header(path: Path, first: bytes) -> None:
+    names = first.decode(errors="replace").strip().split(",")
+    if names == COLUMNS:
+        return
+    extra, missing = sorted(set(names) - set(COLUMNS)), sorted(set(COLUMNS) - set(names))
+    lists = (("unknown", extra), ("missing", missing))
+    difference = "; ".join(f"{word} {', '.join(map(repr, some))}" for word, some in lists if some)
+    what = f"the header is not that of result schema {SCHEMA_VERSION} ({difference or 'columns in another order'})"
+    fix = MIGRATE if not extra and names == COLUMNS[: len(names)] else "move the file away, or use the fglbench version"
+    raise UserError(f"{path}: {what}; {fix}{'' if fix == MIGRATE else ' that wrote it'}")
+
+
+def _check_version(path: Path, number: int, fields: list[str]) -> None:
+    """UserError for a line that is not damaged: an older version has fewer columns, a newer version more."""
+    version = int(fields[0]) if fields and re.fullmatch("[0-9]{1,4}", fields[0]) else SCHEMA_VERSION
+    if version < SCHEMA_VERSION and len(fields) < len(COLUMNS):
+        raise UserError(f"{path}:{number}: written in result schema {version}; {MIGRATE}")
+    if version > SCHEMA_VERSION and len(fields) > len(COLUMNS):
+        raise UserError(f"{path}:{number}: {_newer(version)}")
+
+
+def _newer(version: object) -> str:
+    return f"written in result schema {version}; this fglbench reads up to {SCHEMA_VERSION}"
 
 
 def read(path: Path, only: str | None = None) -> list[Row]:
     """The rows of a file in order (of one key: `only`). Damaged lines are left out with a warning.
 
-    Raises UserError for a foreign header, another schema version, or a value that its column does not admit.
+    Raises UserError for another header or schema version, or a value that its column does not admit.
     """
     rows, damaged = [], []
     for number, _, fields in split(path):
@@ -124,11 +125,10 @@ def read(path: Path, only: str | None = None) -> list[Row]:
 
 def parse(path: Path, number: int, fields: list[str]) -> Row:
     """The row of a line's fields. UserError as of `read`."""
-    if fields[0] not in READ:
-        told = f"written in result schema {fields[0] or 'none'}; this fglbench reads 1 to {SCHEMA_VERSION}"
-        raise UserError(f"{path}:{number}: {told}")
+    if not re.fullmatch("[0-9]{1,4}", fields[0]) or not 1 <= int(fields[0]) <= SCHEMA_VERSION:
+        raise UserError(f"{path}:{number}: {_newer(fields[0] or 'none')}")
     try:
-        return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=False) if v != ""})
+        return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=True) if v != ""})
     except ValidationError as error:
         problem = error.errors()[0]
         column = ".".join(map(str, problem["loc"]))

@@ -5,21 +5,22 @@ can work with: a value of the wrong type, a fraction beyond [0, 1]. The form, le
 besides (`metrics.Column`) are for rows that are to count, and `validate` holds them against these: what a run yields is
 stored whatever it is, and what was stored can be read.
 
-Columns are added, never changed or removed: a new one has `Column(since=...)`, stands behind all others in a line, and
-has a default for rows of an older schema, which keep their bytes.
+A column is never changed or removed. A new one has a default and stands last in a line; `SCHEMA_VERSION` goes up by
+one, and `tools/migrate_results.py` adds the empty field to all stored rows.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from ...metrics import Column, Metrics, columns
 from .budget import excess
 from .jsoncolumn import mapping
 
 Json = Annotated[str, Column(json=True, longest=4000)]
+Version = Annotated[str, Column(pattern=r"[0-9a-f]{12}|[0-9]{1,4}(\+[0-9a-f]{12})?")]
 Digest = Annotated[str, Column(pattern="[0-9a-f]{12}")]
 Content = Annotated[str, Column(pattern="([0-9a-f]{64})?", needed=True)]
 FORMULA = tuple("=+-@")  # a spreadsheet would run a text that begins so
@@ -29,7 +30,10 @@ RISING = 0.05  # a best round in this last share of the rounds: a later one migh
 class Identity(BaseModel):
     """What was run, on what, and how it went: the columns before the figures."""
 
-    schema_version: int = Field(default_factory=lambda: SCHEMA_VERSION, description="which columns the row has")
+    schema_version: int = Field(
+        default_factory=lambda: SCHEMA_VERSION,
+        description="version of the columns that it was written with; those added later are empty or at their default",
+    )
     key: Annotated[str, Column(pattern="[0-9a-f]{16}")] = Field(
         description="sha256 (16 hex) of everything that defines the cell, seed included, code excluded"
     )
@@ -59,7 +63,9 @@ class Identity(BaseModel):
         description="canonical JSON; a list of such where clients differ"
     )
     method: str = Field(description="its name")
-    method_version: Digest = Field(description="first 12 hex of the sha256 of the source that it computes with")
+    method_version: Version = Field(
+        description="revision of the method, plus a plug-in's source hash; before 0.2.0 a source hash alone"
+    )
     method_params: Json = Field(description="canonical JSON")
     training: Json = Field(
         description="canonical JSON of the training configuration (rounds, local epochs, optimiser...)"
@@ -94,53 +100,40 @@ class Row(Metrics, Identity):
         "cpu", description="what it was trained on"
     )
     submitter: str = Field("", description="who ran it")
-    reference: Annotated[bool, Column(since=2)] = Field(
+    reference: bool = Field(
         False, description="a reference such as centralised training: shown, never ranked; the method's class says so"
     )
-    code: Annotated[str, Column(since=2, pattern="([0-9a-f]{12})?")] = Field(
+    code: Annotated[str, Column(pattern="([0-9a-f]{12})?")] = Field(
         "", description="first 12 hex of the sha256 of the package's own source"
     )
-    origin: Annotated[str, Column(since=2, json=True, longest=2000)] = Field(
+    origin: Annotated[str, Column(json=True, longest=2000)] = Field(
         "", description="canonical JSON of a plug-in method's distribution, version, commit, dirty, source; or empty"
     )
-    effective_training: Annotated[str, Column(since=3, json=True, longest=4000)] = Field(
+    effective_training: Annotated[str, Column(json=True, longest=4000)] = Field(
         "", description="canonical JSON of the training configuration that ran, where the method's is not `training`"
     )
-    optimiser_steps: Annotated[int | None, Column(since=3)] = Field(
+    optimiser_steps: int | None = Field(
         None, description="optimiser steps of the client that took most, in all phases, whatever it trained"
     )
-    model_steps: Annotated[int | None, Column(since=3)] = Field(
-        None, description="the most optimiser steps that a client took on one parameter"
-    )
-    budget_steps: Annotated[int | None, Column(since=3)] = Field(
+    model_steps: int | None = Field(None, description="the most optimiser steps that a client took on one parameter")
+    budget_steps: int | None = Field(
         None, description="the same of plain FedAvg in `training`: rounds x local epochs x minibatches"
     )
-    cpu_seconds: Annotated[float | None, Column(since=3)] = Field(
+    cpu_seconds: float | None = Field(
         None, description="of all threads of the process and of processes that it ended, data loading excluded"
     )
-    tuning: Annotated[str, Column(since=3, json=True, longest=1000)] = Field(
+    tuning: Annotated[str, Column(json=True, longest=1000)] = Field(
         "", description="canonical JSON of the study that chose the settings: study, trials, rounds, seeds; or TRIAL"
     )
 
-    dp_epsilon: Annotated[float | None, Column(since=4)] = Field(
+    dp_epsilon: float | None = Field(
         None, description="client-level (epsilon, delta)-privacy of what was uploaded, all rounds; empty: none"
     )
-    dp_delta: Annotated[float | None, Column(since=4)] = Field(None, description="the delta of dp_epsilon")
+    dp_delta: float | None = Field(None, description="the delta of dp_epsilon")
 
-    peak_device_memory_mb: Annotated[float | None, Column(since=5)] = Field(
+    peak_device_memory_mb: float | None = Field(
         None, description="most memory of the GPU that tensors of the run took, MiB; empty: trained on the CPU"
     )
-
-    @model_validator(mode="after")
-    def _reference_of_old(self) -> Row:
-        """Schema 1 has no column `reference`, and had one reference only: "global"."""
-        if self.schema_version == 1:
-            self.reference = self.method == "global"
-        return self
-
-    def has(self, column: str) -> bool:
-        """Whether the row's schema has a column; others have their defaults."""
-        return RULES[column].since <= self.schema_version
 
     @property
     def over_budget(self) -> str:
@@ -170,7 +163,7 @@ class Row(Metrics, Identity):
         return mapping(self.training).get(name)
 
 
+SCHEMA_VERSION = 5
 RULES = columns(Row)
-SCHEMA_VERSION: int = max(rule.since for rule in RULES.values())
-COLUMNS = sorted(RULES, key=lambda name: RULES[name].since)  # in the order of a line; an older schema has the first few
-WIDTHS = {version: sum(rule.since <= version for rule in RULES.values()) for version in range(1, SCHEMA_VERSION + 1)}
+COLUMNS = list(RULES)  # in the order of a line
+COLUMNS.insert(COLUMNS.index("origin"), COLUMNS.pop(COLUMNS.index("roc_auc")))  # added later than the other figures

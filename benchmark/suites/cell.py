@@ -16,9 +16,10 @@ from ...methods import METHODS
 from ...registry import Registry, UserError, first_error, one_line
 from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
+from ..engine.method import effective_training
 from ..store.provenance import canonical, origin
+from ..store.revisions import method_version
 from ..store.schema import RULES, Row
-from ..store.versions import source_version
 from .identity import TRAINING, identity
 from .plugins import REGISTRIES
 
@@ -223,7 +224,7 @@ class Cell(Part):
             **{f"{kind}_params": canonical(value) for kind, value in params.items()},
             clients=self.clients,
             backbone=self.backbone,
-            method_version=source_version(method),
+            method_version=method_version(method),
             training=self.training_json,
             seed=self.seed,
             tuning=self.tuning,
@@ -256,7 +257,7 @@ def settled(cell: Cell, *, filled: bool = False) -> Cell:
         split=cell.split if filled else cell.split.filled(SPLITS),
         backbones=tuple(Choice(name=backbone.name, params=backbone.params()) for backbone in architecture),
         method=Choice(name=cell.method.name, params=method.params()),
-        training=method.protocol(cell.training),
+        training=effective_training(method, cell.training),
         seed=cell.seed,
         tuning=cell.tuning,
     )

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS
-from ...datasets.owndata import OWN
+from ...datasets.own_data import OWN
 from ...registry import UserError, listed
 from .cell import Cell, Choice
 from .settings import apply_settings, parse_setting
-from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
+from .suite import SEED_BOUND, Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 
 B = TypeVar("B", bound=BaseModel)
@@ -157,6 +157,8 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
             blocks = [_with_axis(block, axis, wanted, new) for block in blocks]
             blocks = [block for block in blocks if block.methods and block.datasets]
     if request.seeds:
+        if wrong := [seed for seed in request.seeds if not 0 <= seed < SEED_BOUND]:
+            raise UserError(f"a seed is a whole number from 0 to {SEED_BOUND - 1}, got {wrong[0]!r:.60}")
         blocks = [block.model_copy(update={"seeds": list(dict.fromkeys(request.seeds))}) for block in blocks]
     return suite.model_copy(update={"cross": blocks}), departs
 

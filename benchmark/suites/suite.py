@@ -15,7 +15,8 @@ be a list, so a block of single values lists one cell.
       seeds: 3                                           # 0, 1, 2
 
 `params: tuned` of a method stands for what `fglbench tune` chose for it on each dataset; `tuned` of the suite names the
-file of these settings, where it is not called as the suite is (`tuned.py`).
+file of these settings, where it is not called as the suite is (`tuned.py`); `tune` has the rounds of a full trial and
+the tuning seeds: `tune: {rounds: 100, seeds: [100], datasets: {citeseer: [100, 101]}}`.
 
 A dataset may override `partitions`, `clients`, `splits`, `backbones` and `training` of its block; a method may override
 `backbones` and `training`. Training settings are merged key by key: suite, block, dataset, method; the last one wins.
@@ -44,6 +45,7 @@ TASK_AXES = ("partitions", "clients", "splits", "backbones")
 
 MOST_SEEDS = 10_000
 SEED_BOUND = 2**31
+TUNING_SEED = 100  # tuning seeds start here; below are the seeds that suites score
 TUNED = "tuned"  # params of a method that `fglbench tune` chooses
 
 
@@ -191,6 +193,19 @@ def _with_firsts(owner: B) -> B:
     return owner.model_copy(update=axes)
 
 
+class TuningPlan(Part):
+    """How `fglbench tune` tunes a suite. rounds: of a full trial; None: the suite's own. datasets: tuning seeds of
+    datasets that need others than `seeds`."""
+
+    rounds: Count | None = None
+    seeds: Annotated[list[Seed], Field(min_length=1)] = Field([TUNING_SEED])
+    datasets: dict[str, Annotated[list[Seed], Field(min_length=1)]] = Field({})
+
+    def seeds_of(self, dataset: str) -> tuple[int, ...]:
+        """The seeds whose validation chooses a dataset's settings."""
+        return tuple(self.datasets.get(dataset, self.seeds))
+
+
 class Suite(Part):
     """A named set of cells. `cells()` gives them in running order, each once."""
 
@@ -200,6 +215,7 @@ class Suite(Part):
     order: int | None = None
     title: str = ""
     tuned: str = ""
+    tune: TuningPlan = Field(TuningPlan())
     training: Training = Field({})
     cross: Several[Block]
 

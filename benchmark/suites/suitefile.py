@@ -47,6 +47,8 @@ def load_suite(name: str) -> Suite:
         raise UserError(f"cannot read suite file {name!r:.200}: {reason}") from None
     if path.resolve().parent != FOLDER.resolve():
         _check_name(path)
+        suite = parse_suite(text, path)  # its tuned settings are beside it, not in the package
+        return suite if suite.tuned else suite.model_copy(update={"tuned": str(path.with_suffix(".tuned.yaml"))})
     return parse_suite(text, path)
 
 

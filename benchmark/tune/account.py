@@ -14,7 +14,7 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
 from ...files import write_atomically
 from ...registry import UserError
-from ...report.text import ABSENT, md, table as sheet
+from ...report.text import ABSENT, markdown_table as sheet, md
 from ..store import Store
 from ..store.places import APART
 from ..store.schema import Row

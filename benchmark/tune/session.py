@@ -22,43 +22,46 @@ from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.selection import Request, impossible, narrow
-from ..suites.suite import Suite
+from ..suites.suite import TUNING_SEED, Suite
 from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
 from .study import Study
 
-FIRST_SEED = 100  # below are the seeds that suites score
 STUDIES = ".studies"  # below the folder of trials
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to tune. Empty tuples: all that the suite has. rounds: of the longest rung; None: the suite's."""
+    """What to tune. Empty tuples: all that the suite has. trials, seeds, rounds (of a full trial): None for what the
+    protocol and the suite say."""
 
     suite: str
     methods: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
-    trials: int = 12
-    seeds: tuple[int, ...] = (FIRST_SEED,)
+    trials: int | None = None
+    seeds: tuple[int, ...] | None = None
     rounds: int | None = None
 
 
 def studies(wanted: Wanted) -> dict[str, list[Study]]:
     """The studies of a suite, by dataset. UserError for anything that cannot be tuned."""
     suite = load_suite(wanted.suite)
-    _check_seeds(suite, wanted.seeds)
-    base, _ = narrow(suite.base(), Request(methods=wanted.methods, datasets=wanted.datasets, seeds=wanted.seeds[:1]))
+    asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
+    base, _ = narrow(suite.base(), asked)
+    rounds = wanted.rounds or suite.tune.rounds
     cells: dict[tuple[str, str], Cell] = {}
     for cell in base.cells():
         _check_cell(cell)
-        if wanted.rounds is not None:
-            cell = Values(training={"rounds": wanted.rounds}).applied(cell)
+        if rounds is not None:
+            cell = Values(training={"rounds": rounds}).applied(cell)
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
     if not cells:
         raise UserError(f"nothing matches: suite {suite.name!r} has none of these methods and datasets")
     found: dict[str, list[Study]] = {}
     for (dataset, _), cell in cells.items():
-        found.setdefault(dataset, []).append(Study(suite.name, cell, wanted.trials, wanted.seeds))
+        seeds = wanted.seeds or suite.tune.seeds_of(dataset)
+        _check_seeds(suite, seeds)
+        found.setdefault(dataset, []).append(Study(suite.name, cell, wanted.trials, seeds))
     return found
 
 
@@ -67,16 +70,16 @@ def _check_cell(cell: Cell) -> None:
         raise UserError(why)
     if cell.task == "graph":
         raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
-    if cell.task not in METHODS.cls(cell.method.name).tasks():
+    if cell.task not in METHODS.cls(cell.method.name).tasks:
         raise UserError(f"{cell.method.name} is not defined for {WHAT[cell.task]}: there is nothing to tune")
 
 
 def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:
     scored = {seed for block in suite.cross for seed in block.seeds}
     for seed in seeds:
-        if seed in scored or seed < FIRST_SEED:
-            why = f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {FIRST_SEED} are for scores"
-            raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {FIRST_SEED} and up")
+        if seed in scored or seed < TUNING_SEED:
+            why = f"suite {suite.name!r} scores it" if seed in scored else f"seeds below {TUNING_SEED} are for scores"
+            raise UserError(f"seed {seed} cannot be tuned on: {why}; tuning seeds are {TUNING_SEED} and up")
 
 
 @dataclass(frozen=True)

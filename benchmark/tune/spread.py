@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...report.figures.png import packed
-from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, short
+from ...report.figures.style import COLOURS, FAINT, RC, legend_below, looks, packed, short
 from .study import DEFAULT, Study
 
 

@@ -1,17 +1,14 @@
-"""One study: a method on a dataset. Optuna draws the trials; rows of the results folder are all that it remembers.
+"""One study: a method on a dataset. Its trials are the points of a design; rows of the results folder are its memory.
 
-All trials are drawn at once, by a low-discrepancy sequence that depends on the seed and nothing that was seen, the
-suite's own setting first. They are trained in rungs, each three times as long as the one before: all for a ninth of the
-rounds, a third of them for a third, two for all. A rung is a whole run of its own, and is done before anything is
+All trials are fixed before anything runs, the suite's own setting first. They are trained in two rungs: all for a third
+of the rounds, a quarter of them for all rounds. A rung is a whole run of its own, and is done before anything is
 decided on it. So a study is a function of rows: the same however many workers there are, however often it was
-interrupted, and every method trains for the same number of rounds.
+interrupted, and methods with as many trials train for as many rounds.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -24,10 +21,10 @@ from ..store.provenance import canonical
 from ..store.schema import TRIAL, Row
 from ..suites.cell import Cell
 from ..suites.tuned import Tuned, Values
-from .space import applied, space, values
+from .design import Design, applied, values
 
-FACTOR, RUNGS = 3, 3  # a rung has a third of the trials of the one before, for three times the rounds
-DRAWS = 50  # for each trial: points that were drawn before do not count
+FIRST, KEPT = 3, 4  # the first rung takes a third of the rounds; a quarter of its trials goes on
+LEAST = 2  # trials of the last rung: the suite's own setting and another
 DEFAULT = 0  # the trial with the suite's own setting; it is never pruned
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -52,44 +49,39 @@ class Halving(optuna.pruners.BasePruner):
 
 
 class Study:
-    """cell: what is tuned, of any seed. seeds: over whose runs validation is averaged.
+    """cell: what is tuned, of any seed. trials: how many; None for the protocol's number. seeds: over whose runs
+    validation is averaged.
 
-    Its rungs: `cells` of one are run, `tell` takes their rows, and the next one has what is left. UserError as `space`,
-    and where there are fewer settings than trials.
+    Its rungs: `cells` of one are run, `tell` takes their rows, and the next one has what is left. UserError as
+    `Design`, and where there are fewer settings than trials.
     """
 
-    def __init__(self, suite: str, cell: Cell, trials: int, seeds: Sequence[int]) -> None:
+    def __init__(self, suite: str, cell: Cell, trials: int | None, seeds: Sequence[int]) -> None:
         self.suite, self.cell, self.seeds = suite, cell, tuple(seeds)
-        self.dimensions = space(cell)
-        if self.settings < trials:
-            few = f"only {self.settings} settings on {cell.dataset.name}; use --trials {self.settings}"
-            raise UserError(f"{cell.method.name} has {few}")
+        self.design = Design(cell)
+        self.dimensions = self.design.dimensions
+        self.points = points = self.design.points(self.design.trials if trials is None else trials)
         rounds = cell.training.rounds
-        self.rungs: list[int] = sorted({max(1, rounds // FACTOR**power) for power in range(RUNGS)})
-        self.sizes: list[int] = [trials, *(max(min(2, trials), trials // FACTOR**n) for n in range(1, len(self.rungs)))]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = optuna.samplers.QMCSampler(qmc_type="halton", scramble=True, seed=self.seeds[0])
+        self.rungs: list[int] = sorted({max(1, rounds // FIRST), rounds})
+        self.sizes: list[int] = [len(points), max(min(LEAST, len(points)), len(points) // KEPT)][: len(self.rungs)]
         pruner = Halving(dict(zip(self.rungs, self.sizes[1:], strict=False)))
         self.storage = optuna.storages.InMemoryStorage()
-        self.optuna = optuna.create_study(
-            storage=self.storage, study_name=self.id, direction="maximize", sampler=sampler, pruner=pruner
-        )
-        self.alive = self._drawn(trials)
+        self.optuna = optuna.create_study(storage=self.storage, study_name=self.id, direction="maximize", pruner=pruner)
+        distributions: dict[str, BaseDistribution] = {
+            own.name: CategoricalDistribution(own.choices) for own in self.dimensions
+        }
+        for point in points:
+            self.optuna.enqueue_trial(point)
+        self.alive = [self.optuna.ask(distributions) for _ in points]
         self.trials = tuple(self.alive)
         self.rung, self.ran, self.reasons = 0, 0, list[str]()
 
     @cached_property
     def id(self) -> str:
         """suite/method/dataset/digest, the digest of all that defines the study."""
-        what = {"cell": self.cell.seedless, "space": self.dimensions, "sizes": self.sizes, "seeds": self.seeds}
+        what = {"cell": self.cell.seedless, "points": self.points, "sizes": self.sizes, "seeds": self.seeds}
         digest = hashlib.sha256(canonical(what).encode()).hexdigest()[:8]
         return f"{self.suite}/{self.cell.method.name}/{self.cell.dataset.name}/{digest}"
-
-    @property
-    def settings(self) -> int:
-        """How many settings its space has."""
-        return math.prod([len(own.choices) for own in self.dimensions])
 
     @property
     def size(self) -> int:
@@ -106,23 +98,6 @@ class Study:
         rungs = zip(self.rungs, self.sizes, strict=True)
         return [(_short(self.cell, rounds), size * len(self.seeds)) for rounds, size in rungs]
 
-    def _drawn(self, trials: int) -> list[optuna.Trial]:
-        """Trials with different cells, the suite's own setting first."""
-        distributions: dict[str, BaseDistribution] = {
-            own.name: CategoricalDistribution(own.choices) for own in self.dimensions
-        }
-        self.optuna.enqueue_trial({own.name: own.default for own in self.dimensions})
-        found: dict[str, optuna.Trial] = {}
-        for _ in range(DRAWS * trials):
-            trial = self.optuna.ask(distributions)
-            key = applied(self.cell, trial.params).key
-            if key in found:
-                self.optuna.tell(trial, state=TrialState.FAIL)
-            found.setdefault(key, trial)
-            if len(found) == trials:
-                return list(found.values())
-        raise UserError(f"{self.id}: no {trials} different settings in {DRAWS * trials} draws; use fewer --trials")
-
     def cells(self) -> list[Cell]:
         """What the rung that is due has to run; nothing in the end."""
         return [cell for trial in self.alive for cell in self._cells(trial)]
@@ -138,7 +113,7 @@ class Study:
         for trial in self.alive:
             own = [rows[cell.key] for cell in self._cells(trial)]
             self.ran += sum(row.rounds or 0 for row in own)
-            if reasons := [f"{row.status}: {row.error}" for row in own if row.val is None or row.status != "ok"]:
+            if reasons := [_lacking(row) for row in own if row.val is None or row.status != "ok"]:
                 self.reasons += reasons
                 self.optuna.tell(trial, state=TrialState.FAIL)
             else:
@@ -181,3 +156,10 @@ class Study:
 
 def _short(cell: Cell, rounds: int) -> Cell:
     return Values(training={"rounds": rounds}).applied(cell)
+
+
+def _lacking(row: Row) -> str:
+    """Why a row has no validation figure."""
+    if row.status != "ok":
+        return f"{row.status}: {row.error}"
+    return "no validation figure: no node or graph is for validation; give the split a share of validation"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,8 @@ from pydantic import Field
 from ...benchmark.engine import (
     METHODS,
     Backbone,
-    Cohort,
+    ClientBatch,
+    Facts,
     Params,
     Phase,
     Step,
@@ -24,7 +25,6 @@ from ...benchmark.engine import (
     segment_product,
     stream,
 )
-from ...datasets.federation import Federation, NodeClient
 from ...registry import tunable
 from ..fedavg import FedAvg
 from ..parts.propagate import propagate_labels
@@ -59,6 +59,10 @@ class AdaFGL(FedAvg):
     scored, on the clients' own graphs: its models know no other.
     """
 
+    family = "personal"
+    summary = "average first, then each client repairs its own graph and trains on it alone"
+    revision: ClassVar[int] = 2
+    tasks = ("node",)
     delivers = "personal"
     travels = False
 
@@ -93,11 +97,11 @@ class AdaFGL(FedAvg):
     )
     threshold: float = Field(0.9, ge=0, le=1, description="for chosen branches (released code: 0.9)")
 
-    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
-        reason = super().skip(federation, backbones)
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        reason = super().skip(facts, backbones)
         if reason:
             return reason
-        sizes = [c.graph.num_nodes() for c in federation.clients if isinstance(c, NodeClient)]
+        sizes = [client.size for client in facts.clients]
         need = 4 * (
             sum(n * n for n in sizes) + 12 * max(sizes) ** 2
         )  # A~ of all, one client's similarities and gradients
@@ -119,14 +123,14 @@ class AdaFGL(FedAvg):
 
     # -- step 2 -----------------------------------------------------------------------------------------------------
 
-    def personalise(self, cohort: Cohort) -> Tree:
+    def personalise(self, cohort: ClientBatch) -> Tree:
         if cohort.round == 1:
             self.prepare_personal(cohort)
         cohort.fit(self.personal_loss, self.personal_epochs, params=cohort.state["heads"], name="personal")
         return {}
 
     @torch.no_grad()
-    def prepare_personal(self, cohort: Cohort) -> None:
+    def prepare_personal(self, cohort: ClientBatch) -> None:
         """Everything that step 2 takes from step 1, and fresh heads: equal for all clients, as drawn by the server."""
         cohort.load(cohort.received["model"])
         known = cohort.forward(training=False).logits.softmax(1)
@@ -137,7 +141,7 @@ class AdaFGL(FedAvg):
         fresh = heads(source, cohort.features, backbone.hidden, cohort.classes, self.powers)
         cohort.state["heads"] = {name: value.expand(len(cohort), *value.shape).clone() for name, value in fresh.items()}
 
-    def confidence(self, cohort: Cohort) -> torch.Tensor:
+    def confidence(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) w."""
         batch = cohort.batch
         seeds, held = [], []
@@ -156,7 +160,7 @@ class AdaFGL(FedAvg):
         weight = torch.where(blind, 0.5, right)
         return (weight >= self.threshold).float() if self.branches == "chosen" else weight
 
-    def personal_loss(self, cohort: Cohort) -> torch.Tensor:
+    def personal_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) both branches' losses; their parameters are disjoint."""
         out = self.outputs(cohort, cohort.state["heads"], cohort.streams)
         topology: Topology = cohort.cache["topology"]
@@ -164,7 +168,7 @@ class AdaFGL(FedAvg):
         mean_gap = cohort.mean_over(gap, torch.arange(len(gap)))
         return sum((cohort.cross_entropy(logits) for logits in out.values()), mean_gap)
 
-    def outputs(self, cohort: Cohort, params: Params, streams: Streams | None) -> dict[str, torch.Tensor]:
+    def outputs(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> dict[str, torch.Tensor]:
         """(N, C) logits of each head; streams: of a training pass."""
         batch, topology, backbone = cohort.batch, cohort.cache["topology"], cohort.network.backbones[0]
 
@@ -193,11 +197,11 @@ class AdaFGL(FedAvg):
 
     # -- what it delivers -------------------------------------------------------------------------------------------
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return cohort.state.get("heads", cohort.params)
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
         if "wide.bias" not in params:
             return super().predict_own(params, cohort)  # the extractor
         out = {name: logits.softmax(1) for name, logits in self.outputs(cohort, params, None).items()}

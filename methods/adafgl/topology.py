@@ -91,8 +91,9 @@ def _signed(h: torch.Tensor, slope: torch.Tensor, alike: torch.Tensor, beta: flo
     similar = similar.fill_diagonal_(0)
     mean, largest = similar.mean(), similar.max()
     # r = r+ - r-, PReLU(r) = r+ - a r-, PReLU(-r) = r- - a r+; what scales a whole matrix scales its product instead.
-    attract = torch.relu(similar - mean) @ h / (largest - mean) + h
-    repel = similar.masked_fill(similar > mean, 0) @ h / mean
+    # A divisor of 0 (one node alone) belongs to a matrix of zeros, which stays one.
+    attract = torch.relu(similar - mean) @ h / (largest - mean + (largest == mean)) + h
+    repel = similar.masked_fill(similar > mean, 0) @ h / (mean + (mean == 0))
     positive, negative = attract - slope * repel, repel - slope * attract
     return (positive.softmax(1) - negative.softmax(1) + h) / 2
 

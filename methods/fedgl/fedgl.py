@@ -18,9 +18,10 @@ from ...benchmark.engine import (
     SGC,
     Backbone,
     Batch,
-    Cohort,
+    ClientBatch,
     Download,
     Each,
+    Facts,
     Phase,
     Server,
     SparseMatrix,
@@ -29,7 +30,6 @@ from ...benchmark.engine import (
     Tree,
     section,
 )
-from ...datasets.federation import Federation
 from ...registry import tunable
 from ..fedavg import FedAvg
 from .pseudograph import FORMS, similarity_graph
@@ -72,6 +72,10 @@ class FedGL(FedAvg):
     anew every round and does not accumulate.
     """
 
+    family = "graph repair"
+    summary = "the server adds edges and labels it believes in to clients that share nodes"
+    tasks = ("node",)
+
     alpha: float = Field(
         0.2,
         ge=0,
@@ -106,18 +110,17 @@ class FedGL(FedAvg):
         2, ge=2, description="first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours"
     )
 
-    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
-        reason = super().skip(federation, backbones)
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        reason = super().skip(facts, backbones)
         if reason or not self.beta:
             return reason
         for backbone in backbones:
             if not isinstance(backbone, (GCN, SGC)):
                 return f"{self.name} adds a pseudo-graph to the propagation of gcn or sgc; {backbone.name} has none"
-        nodes = federation.whole.label.shape[0]
-        if nodes**2 > MOST_PAIRS:
+        if facts.size**2 > MOST_PAIRS:
             return (
-                f"{self.name} compares all pairs of nodes each round: {nodes} nodes make {nodes**2:.1e} pairs, "
-                f"more than {MOST_PAIRS:.0e}"
+                f"{self.name} compares all pairs of nodes each round: {facts.size} nodes make "
+                f"{facts.size**2:.1e} pairs, more than {MOST_PAIRS:.0e}"
             )
         return None
 
@@ -141,14 +144,14 @@ class FedGL(FedAvg):
         server.state["place"], server.state["nodes"] = place.split([len(own) for own in ids]), len(held)
         return {"model": server.state["model"]}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         batch = cohort.batch
         if "index" in cohort.received:
             batch = replace(batch, propagation=self.propagation(cohort))
         pseudo = torch.cat(cohort.received["label"]) if "label" in cohort.received else torch.full_like(batch.label, -1)
         rows = ((pseudo >= 0) & ~batch.masks["train"]).nonzero().squeeze(1)
 
-        def loss(cohort: Cohort) -> torch.Tensor:
+        def loss(cohort: ClientBatch) -> torch.Tensor:
             logits = cohort.network.forward(cohort.params, (batch,), cohort.streams).logits
             guessed = cohort.mean_over(F.cross_entropy(logits[rows], pseudo[rows], reduction="none"), rows)
             return cohort.cross_entropy(logits) * known_weight + self.alpha * guessed * guessed_weight
@@ -161,7 +164,7 @@ class FedGL(FedAvg):
         return {"model": cohort.params} | (early or self.report(cohort, seen))
 
     @torch.no_grad()
-    def report(self, cohort: Cohort, batch: Batch) -> Tree:
+    def report(self, cohort: ClientBatch, batch: Batch) -> Tree:
         """P_k and H_k of the models as they are, what will be used of them."""
         if not (self.alpha or self.beta) or cohort.round < self.start - 1:
             return {}
@@ -175,7 +178,7 @@ class FedGL(FedAvg):
         return counts if self.reduction == "sum" else torch.ones(batch.clients)
 
     @section("augmentation")
-    def propagation(self, cohort: Cohort) -> SparseMatrix:
+    def propagation(self, cohort: ClientBatch) -> SparseMatrix:
         """A_hat + beta times the pseudo-graph of all clients, normalised as `pseudo_graph` says."""
         batch: Batch = cohort.batch
         rows, columns = [], []
@@ -229,6 +232,8 @@ class FedGLWithoutGraph(FedGL):
     Messages: theta and P_k (N_k, C) up, theta and pseudo-labels (N_k,) down; see FedGL. Any backbone.
     """
 
+    summary = "FedGL with pseudo-labels alone"
+
     beta: float = Field(0.0, ge=0, le=0, description="no pseudo-graph")
 
 
@@ -238,5 +243,7 @@ class FedGLWithoutLabels(FedGL):
 
     Messages: theta and H_k (N_k, C) up, theta and the pseudo-graph's entries among the client's nodes down; see FedGL.
     """
+
+    summary = "FedGL with the pseudo-graph alone"
 
     alpha: float = Field(0.0, ge=0, le=0, description="no pseudo-labels")

@@ -13,7 +13,7 @@ from ...benchmark.engine import (
     METHODS,
     Backbone,
     Batch,
-    Cohort,
+    ClientBatch,
     Download,
     Each,
     Network,
@@ -57,6 +57,9 @@ class FedLIT(FedAvg):
     permutation; its first epoch keeps the labels of k-means, here they are taken by cosine from the start.
     """
 
+    summary = "finds hidden kinds of links and convolves over each apart"
+    tasks = ("node",)
+
     types: int = Field(
         4,
         ge=1,
@@ -70,14 +73,14 @@ class FedLIT(FedAvg):
 
     # -- client -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         backbone, clients = cohort.network.backbones[0], len(cohort)
         fresh = initial(backbone, cohort.streams.seed, cohort.features, cohort.classes, self.types)
         cohort.params = {name: value.expand(clients, *value.shape).clone() for name, value in fresh.items()}
         cohort.state["centroids"] = torch.zeros(clients, self.types, 2 * backbone.hidden)
         cohort.state["counts"] = torch.zeros(clients, self.types)
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         received = dict(cohort.received["model"])
         centroids = received.pop("centroids", None)
         cohort.load(received)
@@ -85,7 +88,7 @@ class FedLIT(FedAvg):
         cohort.fit(self.local_loss)
         return {"model": cohort.params, "centroids": cohort.state["centroids"], "counts": cohort.state["counts"]}
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) cross-entropy with the types that the centroids give now; moves the centroids."""
         pairs, before = self._pairs(cohort), cohort.state["centroids"]
         projected = affine(cohort.params, "first", cohort.batch.x, cohort.batch)
@@ -96,14 +99,14 @@ class FedLIT(FedAvg):
         backbone = cohort.network.backbones[0]
         return cohort.cross_entropy(scores(backbone, cohort.params, projected, links, cohort.batch, cohort.streams))
 
-    def _pairs(self, cohort: Cohort) -> Pairs:
+    def _pairs(self, cohort: ClientBatch) -> Pairs:
         if "pairs" not in cohort.cache:
             cohort.cache["pairs"] = Pairs(cohort.batch)
         pairs: Pairs = cohort.cache["pairs"]
         return pairs
 
     @torch.no_grad()
-    def _first_centroids(self, cohort: Cohort) -> torch.Tensor:
+    def _first_centroids(self, cohort: ClientBatch) -> torch.Tensor:
         """(K, types, 2h) centroids of mini-batch k-means on each client's codes; 0 where there are too few edges."""
         from sklearn.cluster import MiniBatchKMeans  # a second and more to import: only where it is needed
 
@@ -149,7 +152,7 @@ class FedLIT(FedAvg):
 
     # -- what it delivers -------------------------------------------------------------------------------------------
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         return cohort.params | {"centroids": cohort.state["centroids"]}
 
     @torch.no_grad()
@@ -157,7 +160,7 @@ class FedLIT(FedAvg):
         return self._predict(params, network, data[0], Pairs(data[0]))
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
         return self._predict(params, cohort.network, cohort.batch, self._pairs(cohort))
 
     def _predict(self, params: Params, network: Network, batch: Batch, pairs: Pairs) -> torch.Tensor:

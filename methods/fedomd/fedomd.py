@@ -12,7 +12,7 @@ from ...benchmark.engine import (
     BACKBONES,
     METHODS,
     Backbone,
-    Cohort,
+    ClientBatch,
     Download,
     Forward,
     Params,
@@ -62,6 +62,8 @@ class FedOMD(FedAvg):
     is 1e-4; width, rate and dropout are unstated, those of Ortho-GConv's script for Cora are 64, 0.01 (Adam) and 0.6.
     """
 
+    summary = "orthogonal layers, and moments of the embeddings held together over clients"
+    tasks = ("node",)
     fixed_backbone = "ortho-gcn"
 
     hidden_layers: int = Field(
@@ -109,23 +111,23 @@ class FedOMD(FedAvg):
 
     # -- the clients ------------------------------------------------------------------------------------------------
 
-    def forward(self, cohort: Cohort, params: Params) -> Forward:
+    def forward(self, cohort: ClientBatch, params: Params) -> Forward:
         """A training pass; with `same_pass` all of a round have the same dropout masks."""
         if not self.same_pass:
             return cohort.forward(params)
         streams = Streams((cohort.round << SEED_BITS) + cohort.streams.seed, cohort.clients, {})
         return cohort.network.forward(params, cohort.data, streams)
 
-    def features(self, cohort: Cohort, hidden: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def features(self, cohort: ClientBatch, hidden: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """(n, h) of each hidden layer: the rows whose moments count, `self.sizes` of each client."""
         rows = [h[cohort.batch.rows["train"]] for h in hidden] if self.train_nodes_only else list(hidden)
         return [torch.tanh(h) for h in rows] if self.bounded else rows
 
-    def sizes(self, cohort: Cohort) -> Sequence[int]:
+    def sizes(self, cohort: ClientBatch) -> Sequence[int]:
         """(K,) nodes behind each client's moments."""
         return cohort.batch.counts["train"] if self.train_nodes_only else cohort.batch.sizes
 
-    def send_means(self, cohort: Cohort) -> Tree:
+    def send_means(self, cohort: ClientBatch) -> Tree:
         model, sizes = cohort.received["model"], self.sizes(cohort)
         cohort.load(model)
         with torch.no_grad():
@@ -134,31 +136,31 @@ class FedOMD(FedAvg):
         mean = torch.stack([own.sum(0) / max(len(own), 1) for own in cohort.state["features"]])
         return {"mean": mean, "count": torch.tensor(sizes, dtype=torch.float32)}
 
-    def send_moments(self, cohort: Cohort) -> Tree:
+    def send_moments(self, cohort: ClientBatch) -> Tree:
         mean = cohort.state["global mean"] = cohort.received["mean"]
         z = torch.cat(cohort.state.pop("features"))
         return {"moments": moments_about(z, self.sizes(cohort), mean, ORDER)}
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         if not self.beta:
             return super().client(cohort)
         cohort.fit(self.local_loss)
         return {"model": cohort.params}
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         out = self.forward(cohort, cohort.params)
         loss = cohort.cross_entropy(out.logits)
         if self.alpha:
             loss = loss + self.alpha * self.orthogonality(cohort)
         return loss + self.beta * self.discrepancy(cohort, out.hidden) if self.beta else loss
 
-    def orthogonality(self, cohort: Cohort) -> torch.Tensor:
+    def orthogonality(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) sum over the layers between the first and the last of ||W W^T - I||_F."""
         weights = [cohort.params[f"{i}.weight"] for i in range(1, self.hidden_layers + 1)]
         eye = torch.eye(weights[0].shape[-1])
         return torch.stack([torch.linalg.matrix_norm(w @ w.mT - eye) for w in weights]).sum(0)
 
-    def discrepancy(self, cohort: Cohort, hidden: Sequence[torch.Tensor]) -> torch.Tensor:
+    def discrepancy(self, cohort: ClientBatch, hidden: Sequence[torch.Tensor]) -> torch.Tensor:
         """(K,) distance between each client's moments and the pooled ones, summed over layers and orders."""
         sizes = self.sizes(cohort)
         own = torch.stack([central_moments(z, sizes, ORDER) for z in self.features(cohort, hidden)], 2)
@@ -183,6 +185,8 @@ class FedOMD(FedAvg):
 class FedOMDOrtho(FedOMD):
     """FedOMD without its moment distance ("Ortho only" in its Table 6): beta = 0. Messages as FedAvg."""
 
+    summary = "FedOMD with the orthogonal layers alone"
+
     beta: float = Field(0.0, ge=0, description="weight of the moment distance, which this ablation leaves out")
 
 
@@ -194,6 +198,7 @@ class FedOMDCMD(FedOMD):
     Newton iteration is the other half of the constraint. Messages as FedOMD.
     """
 
+    summary = "FedOMD with the moments alone"
     fixed_backbone = "gcn"
 
     alpha: float = Field(0.0, ge=0, description="weight of the orthogonality loss, which this ablation leaves out")

@@ -17,6 +17,8 @@ class FedSage(FedAvg):
     rate and rounds: the released classifier has Adam 0.001 and 20 rounds, where the boards' is 0.01.
     """
 
+    summary = "FedAvg of a GraphSAGE classifier"
+    tasks = ("node",)
     fixed_backbone = "sage"
 
     uniform: bool = Field(True, description="mean of the models (released code), or by the configuration's `weighting`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -13,9 +13,10 @@ from ...benchmark.engine import (
     METHODS,
     Backbone,
     Batch,
-    Cohort,
+    ClientBatch,
     Common,
     Download,
+    Facts,
     Leaf,
     Params,
     Phase,
@@ -26,7 +27,6 @@ from ...benchmark.engine import (
     Tree,
     transform,
 )
-from ...datasets.federation import Federation, NodeClient, NodeData
 from .answer import Answer, random_neighbours
 from .fedsage import FedSage
 from .mending import Mending
@@ -64,28 +64,30 @@ class FedSagePlus(FedSage, Generation):
     whole graph is never mended, as in the original.
     """
 
+    family = "generation"
+    summary = "FedSage on graphs whose missing neighbours are generated"
+    revision: ClassVar[int] = 4
+
     score_on: Literal["mended", "own"] = Field("mended", description="clients' graphs as mended, or as they were cut")
 
-    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
-        reason = super().skip(federation, backbones)
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        reason = super().skip(facts, backbones)
         if reason or self.neighbours == 0:
             return reason
-        need = self._bytes(federation)
+        need = self._bytes(facts)
         if need > LIMIT:
             return f"{self.name} needs about {need / 2**30:.1f} GiB for generators and generated features, limit 8 GiB"
         return None
 
-    def _bytes(self, federation: Federation) -> float:
+    def _bytes(self, facts: Facts) -> float:
         """Bytes of fGen with Adam's moments, own and summed gradient, all answers, and the new nodes' features."""
-        d, data = federation.num_features, federation.whole
-        assert isinstance(data, NodeData)
+        d = facts.num_features
         weights = self.latent * WIDTHS[0] + WIDTHS[0] * WIDTHS[1] + WIDTHS[1] * self.neighbours * d
         made = 0.0
-        for client in federation.clients:
-            assert isinstance(client, NodeClient)
-            share = self.hidden_share * float(client.graph.ndata["val_mask"].float().mean())
-            made += float((share * client.graph.in_degrees()).clamp(max=self.neighbours).sum())
-        return 4 * (weights * (len(federation.clients) + 5) + made * d)
+        for client in facts.clients:
+            share = self.hidden_share * client.parts["val"] / client.size
+            made += float((share * client.degrees).clamp(max=self.neighbours).sum())
+        return 4 * (weights * (len(facts.clients) + 5) + made * d)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         start = Phase((Step(self.begin, lambda server, uploads: {}),), 1, scored=False, name="start", everyone=True)
@@ -116,16 +118,16 @@ class FedSagePlus(FedSage, Generation):
         owner, epoch = self.turn(server.round)
         return [k for k in range(server.clients) if k != owner] if epoch < self.exchange_epochs else []
 
-    def begin(self, cohort: Cohort) -> Tree:
+    def begin(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
         return {}
 
-    def offer(self, cohort: Cohort) -> Tree:
+    def offer(self, cohort: ClientBatch) -> Tree:
         """The client trains and shows its generator; at the end of its turn it mends its graph."""
         _, epoch = self.turn(cohort.round)
         turn: Turn = cohort.state["turn"][0] if epoch else Turn(self, cohort)
         if epoch:
-            turn.refine(cohort.received["gradient"])
+            turn.refine(cohort.received.get("gradient", {}))
         if epoch < self.exchange_epochs:
             cohort.state["turn"] = [turn]
             return turn.show(epoch)
@@ -145,7 +147,7 @@ class FedSagePlus(FedSage, Generation):
         scale = self.feature_scale(common.features, len(missing))
         return Answer(self.generator, shown["generator"], shown["encoding"], self.number(missing), keep, scale)
 
-    def answer(self, cohort: Cohort) -> Tree:
+    def answer(self, cohort: ClientBatch) -> Tree:
         """The gradients of L_ij of fGen's parameters, for each client j on its own neighbours."""
         batch, answer, found = cohort.batch, cohort.shared, []
         for at, source in enumerate(cohort.streams("exchange")):
@@ -159,16 +161,16 @@ class FedSagePlus(FedSage, Generation):
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         if cohort.received:  # nothing before the first round: the initial model came before the generators
             cohort.load(cohort.received["model"])
         cohort.fit(self.local_loss)
         return {"model": cohort.params}
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         return cohort.cross_entropy(self._logits(cohort, cohort.params, cohort.streams))
 
-    def _logits(self, cohort: Cohort, params: Params, streams: Streams | None) -> torch.Tensor:
+    def _logits(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
         """(N, C) scores of the clients' own nodes in their mended graphs."""
         if self.neighbours == 0:
             return cohort.network.forward(params, cohort.data, streams).logits
@@ -177,7 +179,7 @@ class FedSagePlus(FedSage, Generation):
         own, whole, training = cohort.cache["mended"]
         return cohort.network.forward(params, (whole if streams is None else training,), streams).logits[own]
 
-    def _mended(self, cohort: Cohort) -> tuple[torch.Tensor, Batch, Batch]:
+    def _mended(self, cohort: ClientBatch) -> tuple[torch.Tensor, Batch, Batch]:
         """Where the clients' own nodes are, the mended graphs, and what training reads of them: the hidden layers of
         new nodes only where a training node's score comes near."""
         mending = Mending(cohort.batch, torch.cat(cohort.state["missing"]))
@@ -187,7 +189,7 @@ class FedSagePlus(FedSage, Generation):
         return mending.own, *mending.pooled(near.bool())
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: Cohort) -> torch.Tensor:
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
         if self.score_on == "own":
             return super().predict_own(params, cohort)
         return self._logits(cohort, params, None)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ...benchmark.engine import Batch, Cohort, GraphSAGE, Streams, Tensors, Tree, collate
+from ...benchmark.engine import Batch, ClientBatch, GraphSAGE, Streams, Tensors, Tree, collate
 from ...datasets.federation import NodeClient
 from ...registry import Spec
 from .mending import Mending
@@ -65,7 +65,7 @@ class Generation(Spec):
 class Turn:
     """A client's turn: its generator while it trains, on its impaired graph. Dropped when the graph is mended."""
 
-    def __init__(self, settings: Generation, cohort: Cohort) -> None:
+    def __init__(self, settings: Generation, cohort: ClientBatch) -> None:
         """cohort: the client alone, its `params` the initial classifier."""
         self.settings, self.generator, streams = settings, settings.generator, cohort.streams
         self.impaired = impair(
@@ -76,7 +76,7 @@ class Turn:
             | {"keep_optimiser": True, "grad_clip": None}
         )
         network = cohort.network
-        self.cohort = Cohort([self.impaired.client], network, config, streams, cohort.classes, cohort.features)
+        self.cohort = ClientBatch([self.impaired.client], network, config, streams, cohort.classes, cohort.features)
         self.params = self.generator.init(streams("neighbour generator")[0], cohort.features)
         self.classifier = {name: value.clone() for name, value in cohort.params.items()}
         batch = self.cohort.batch
@@ -99,7 +99,7 @@ class Turn:
         (source,) = self.cohort.streams("generator noise")
         return encoding + torch.from_numpy(source.standard_normal(encoding.shape, dtype="float32"))
 
-    def _joint(self, cohort: Cohort) -> torch.Tensor:
+    def _joint(self, cohort: ClientBatch) -> torch.Tensor:
         """(1,) L of the whole generator and its classifier, a training pass."""
         encoding = self.generator.encode(self.params, cohort.batch, cohort.streams)
         keep = self.generator.keep(cohort.streams, "generator dropout", len(encoding))
@@ -138,13 +138,15 @@ class Turn:
         return {"generator": shown, "encoding": [self.noisy[self.rows]], "missing": [self.missing[self.rows]]}
 
     def refine(self, received: Tensors) -> None:
-        """One step of fGen on L, all else frozen, with the sum of the others' gradients added."""
+        """One step of fGen on L, all else frozen, with the sum of the others' gradients (empty if alone) added."""
         if not (self.settings.number(self.missing) * self.reach).any():
             return  # nothing is made where L looks: fGen has nothing to learn
 
-        def adjust(_: Cohort, grads: Tensors) -> Tensors:
+        def adjust(_: ClientBatch, grads: Tensors) -> Tensors:
             weight = self.settings.feature_weight
-            return {name: grad.add_(received[name], alpha=weight) for name, grad in grads.items()}
+            return (
+                {name: grad.add_(received[name], alpha=weight) for name, grad in grads.items()} if received else grads
+            )
 
         fgen = {name: self.params[name] for name in self.generator.shown}
         self.cohort.fit(lambda _: self.loss(self.missing, self.noisy, self.keep, None), 1, params=fgen, adjust=adjust)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ...benchmark.engine import Batch, Cohort, Streams, as_graph, section
+from ...benchmark.engine import Batch, ClientBatch, Streams, as_graph, section
 from ...registry import Spec
 
 Strength = Literal["weak", "strong"]
@@ -45,7 +45,7 @@ class Views(Spec):
         weak, strong = (self.weak_edges, self.weak_features), (self.strong_edges, self.strong_features)
         return weak if strength == "weak" else strong
 
-    def view(self, cohort: Cohort, strength: Strength, purpose: str) -> tuple[Batch, ...]:
+    def view(self, cohort: ClientBatch, strength: Strength, purpose: str) -> tuple[Batch, ...]:
         """A fresh view of all clients of a cohort, one batch an architecture, as `Network.forward` takes it."""
         groups = zip(cohort.network.groups, cohort.data, strict=True)
         rates = self.rates(strength)

@@ -11,17 +11,17 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
-from ...benchmark.engine import Batch, Cohort
+from ...benchmark.engine import Batch, ClientBatch
 
 Nodes = Literal["train", "all"]
 
 
-def rows_of(cohort: Cohort, nodes: Nodes) -> torch.Tensor:
+def rows_of(cohort: ClientBatch, nodes: Nodes) -> torch.Tensor:
     """Row numbers of the clients' training nodes, or of all their nodes."""
     return cohort.batch.rows["train"] if nodes == "train" else torch.arange(len(cohort.batch.owner))
 
 
-def mean_of(cohort: Cohort, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
+def mean_of(cohort: ClientBatch, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
     """(N,) a value a node -> (K,) each client's mean over its training nodes, or over all its nodes."""
     rows = rows_of(cohort, nodes)
     return cohort.mean_over(values[rows] if nodes == "train" else values, rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...benchmark.engine import GCN, Backbone, Cohort, Download, Forward, Network, Params, Server, Tree, average
+from ...benchmark.engine import GCN, Backbone, ClientBatch, Download, Forward, Network, Params, Server, Tree, average
 from ..fedavg import LocalTraining
 
 SHARED = "shared."
@@ -53,7 +53,7 @@ class DualModel(LocalTraining):
     delivers = "personal"
     heterogeneous = True
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
         one = Network([shared_backbone(cohort.network.backbones)], cohort.clients)
         cohort.params |= as_shared(one.init(cohort.streams.seed, cohort.features, cohort.classes))
@@ -62,21 +62,21 @@ class DualModel(LocalTraining):
         server.state["model"] = server.initial_model(shared_backbone(server.backbones))
         return {"model": server.state["model"]}
 
-    def pair(self, cohort: Cohort) -> Pair:
+    def pair(self, cohort: ClientBatch) -> Pair:
         """A training pass of both models."""
         return Pair(cohort.forward(), self.shared_forward(cohort, training=True))
 
-    def shared_forward(self, cohort: Cohort, *, training: bool) -> Forward:
+    def shared_forward(self, cohort: ClientBatch, *, training: bool) -> Forward:
         backbone = shared_backbone(cohort.network.backbones)
         streams = cohort.streams if training else None
         return backbone.forward(shared_part(cohort.params), cohort.batch, streams)
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(as_shared(cohort.received["model"]))
         self.teach(cohort)
         return {"model": shared_part(cohort.params)}
 
-    def teach(self, cohort: Cohort) -> None:
+    def teach(self, cohort: ClientBatch) -> None:
         """The local epochs of a round."""
         cohort.fit(self.local_loss)
 
@@ -88,5 +88,5 @@ class DualModel(LocalTraining):
         """(participants,) aggregation weights, summing to 1."""
         return server.weights
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         raise NotImplementedError

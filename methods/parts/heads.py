@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...benchmark.engine import Backbone
-from ...datasets.federation import Federation
+from ...benchmark.engine import Backbone, Facts
 from ..fedavg import LocalTraining
 
 
@@ -24,8 +23,8 @@ class CommonWidth(LocalTraining):
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [given.model_copy(update={"linear_head": True}) for given in super().architecture(backbones)]
 
-    def skip(self, federation: Federation, backbones: Sequence[Backbone]) -> str | None:
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         widths = sorted({backbone.hidden for backbone in backbones})
         if len(widths) > 1:
             return f"{self.name} needs one embedding width for all clients, got {', '.join(map(str, widths))}"
-        return super().skip(federation, backbones)
+        return super().skip(facts, backbones)

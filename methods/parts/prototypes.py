@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from ...benchmark.engine import Batch, Cohort, Download, Network, Params, Server, Tree, segment_sum
+from ...benchmark.engine import Batch, ClientBatch, Download, Network, Params, Server, Tree, segment_sum
 from ...registry import tunable
 from .heads import CommonWidth
 
@@ -66,7 +66,7 @@ class PrototypeExchange(CommonWidth):
         "classifier", description="predict by the own classifier (our choice), or by the nearest prototype (paper)"
     )
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         out = cohort.forward()
         loss = cohort.cross_entropy(out.logits)
         if self.lam == 0 or "prototypes" not in cohort.received:
@@ -75,7 +75,7 @@ class PrototypeExchange(CommonWidth):
         each = square.mean(1) if self.squared == "mean" else square.sum(1)
         return loss + self.lam * cohort.mean_over(each, cohort.batch.rows["train"])
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.fit(self.local_loss)
         with torch.no_grad():
             embedding = cohort.forward(training=False).embedding
@@ -98,7 +98,7 @@ class PrototypeExchange(CommonWidth):
         """The server's rule: the uploaded prototypes to the global table (C, h)."""
         raise NotImplementedError
 
-    def personal_model(self, cohort: Cohort) -> Params | None:
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
         if self.inference == "classifier" or "prototypes" not in cohort.received:
             return cohort.params
         return cohort.params | {"prototypes": cohort.received["prototypes"]}

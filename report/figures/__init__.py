@@ -18,37 +18,24 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..standings import Standings
-from . import (
-    cka,
-    convergence,
-    cost,
-    forest,
-    heat_maps,
-    label_distribution,
-    per_client,
-    privacy_curves,
-    sensitivity,
-    stress_curves,
-    style,
-    tsne,
-)
-from .png import packed
+from ..ranking import Ranking
+from . import clients, convergence, curves, embeddings, ranks, style
+from .style import packed
 
 
 @dataclass(frozen=True)
 class Plot:
     """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
 
-    contest: it is about entrants that compete, which those of a sweep do not. panels: it has one for each task, and of
+    tests: it is about entrants that compete, which those of a sweep do not. panels: it has one for each task, and of
     a board under stress shows the plain tasks only.
     """
 
     file: str
     caption: str
-    data: Callable[[Standings], dict[str, Any] | None]
+    data: Callable[[Ranking], dict[str, Any] | None]
     draw: Callable[[dict[str, Any]], Figure]
-    contest: bool = True
+    tests: bool = True
     panels: bool = False
 
     def png(self, found: dict[str, Any]) -> bytes:
@@ -69,30 +56,24 @@ def _source(module: str) -> str:
 
 
 PLOTS = [
-    Plot("tiers.png", forest.CAPTION, forest.data, forest.draw),
-    Plot("cost.png", cost.CAPTION, cost.data, cost.draw),
-    Plot("rank_heatmap.png", heat_maps.RANKS, heat_maps.rank_data, heat_maps.draw_ranks),
+    Plot("tiers.png", ranks.TIERS_CAPTION, ranks.tiers_data, ranks.draw_tiers),
+    Plot("cost.png", ranks.COST_CAPTION, ranks.cost_data, ranks.draw_cost),
+    Plot("rank_heatmap.png", ranks.RANKS_CAPTION, ranks.rank_data, ranks.draw_ranks),
     Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw, panels=True),
-    Plot("per_client.png", per_client.CAPTION, per_client.data, per_client.draw, panels=True),
-    Plot("robustness.png", stress_curves.CAPTION, stress_curves.data, stress_curves.draw),
-    Plot("privacy.png", privacy_curves.CAPTION, privacy_curves.data, privacy_curves.draw, contest=False),
-    Plot("sensitivity.png", sensitivity.CAPTION, sensitivity.data, sensitivity.draw, contest=False),
-    Plot("tsne.png", tsne.CAPTION, tsne.data, tsne.draw),
-    Plot("cka.png", cka.CAPTION, cka.data, cka.draw),
-    Plot(
-        "label_distribution.png",
-        label_distribution.CAPTION,
-        label_distribution.data,
-        label_distribution.draw,
-        panels=True,
-    ),
+    Plot("per_client.png", clients.CLIENTS_CAPTION, clients.clients_data, clients.draw_clients, panels=True),
+    Plot("robustness.png", curves.ROBUSTNESS_CAPTION, curves.robustness_data, curves.draw_robustness),
+    Plot("privacy.png", curves.PRIVACY_CAPTION, curves.privacy_data, curves.draw_privacy, tests=False),
+    Plot("sensitivity.png", curves.SENSITIVITY_CAPTION, curves.sensitivity_data, curves.draw_sensitivity, tests=False),
+    Plot("tsne.png", embeddings.TSNE_CAPTION, embeddings.tsne_data, embeddings.draw_tsne),
+    Plot("cka.png", embeddings.CKA_CAPTION, embeddings.cka_data, embeddings.draw_cka),
+    Plot("label_distribution.png", clients.LABELS_CAPTION, clients.labels_data, clients.draw_labels, panels=True),
 ]
 
 
-def found_figures(standings: Standings) -> dict[Plot, dict[str, Any]]:
+def found_figures(ranking: Ranking) -> dict[Plot, dict[str, Any]]:
     """The figures that a board has, with their data."""
-    wanted = [plot for plot in PLOTS if not (plot.contest and standings.board.is_sweep)]
-    shown = {plot: plot.data(standings.plain if plot.panels else standings) for plot in wanted}
+    wanted = [plot for plot in PLOTS if not (plot.tests and ranking.board.is_sweep)]
+    shown = {plot: plot.data(ranking.plain if plot.panels else ranking) for plot in wanted}
     return {plot: found for plot, found in shown.items() if found is not None}
 
 

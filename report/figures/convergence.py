@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..standings import Standings
+from ..ranking import Ranking
 from .style import COLOURS, DASHES, FAINT, facets, legend_below, name_outer, short
 
 SHOWN = 6
@@ -21,9 +21,9 @@ CAPTION = (
 )
 
 
-def data(standings: Standings) -> dict[str, Any] | None:
+def data(ranking: Ranking) -> dict[str, Any] | None:
     """Curves of each task: rounds, mean and standard deviation over seeds of every entrant; and whom to highlight."""
-    board = standings.board
+    board = ranking.board
     curves = board.score_curves
     if curves.empty:
         return None
@@ -34,7 +34,7 @@ def data(standings: Standings) -> dict[str, Any] | None:
             lines.append({"name": name, **_over_seeds(*(runs[column].to_numpy() for column in SERIES))})
         panels.append({"task": task, "lines": lines})
     mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
-    order = list(standings.table.index) + [name for name in mean_score.index if name not in standings.table.index]
+    order = list(ranking.table.index) + [name for name in mean_score.index if name not in ranking.table.index]
     drawn = set(curves["entrant"].unique())
     return {"panels": panels, "highlighted": [name for name in order if name in drawn][:SHOWN]}
 

@@ -159,3 +159,34 @@ def round_costs(low: float, high: float) -> list[float]:
         if len(inside) <= 4:
             break
     return inside[:: max(1, len(inside) // 4)]
+
+
+MAX_BYTES = 150_000  # bytes
+FEWER = (40, 32, 24, 16)  # colours of the palette of one that is larger
+COARSER = (120, 90, 60)  # dots an inch of one that is still too large
+
+
+def packed(figure: Figure) -> bytes:
+    """Return a PNG of at most MAX_BYTES bytes, or with the fewest dots if it never fits.
+
+    The same figure gives the same bytes with the same matplotlib. Call it under `RC`, like the code that draws.
+    """
+    for dots in (RC["savefig.dpi"], *COARSER):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", metadata={"Software": None}, dpi=dots)
+        picture = _within(small(buffer))
+        if len(picture) <= MAX_BYTES:
+            break
+    return picture
+
+
+def _within(png: bytes) -> bytes:
+    """Reduce the number of colours until the picture has at most MAX_BYTES bytes; thin lines keep their colour."""
+    for colours in FEWER:
+        if len(png) <= MAX_BYTES:
+            break
+        picture, found = Image.open(io.BytesIO(png)), io.BytesIO()
+        palette = picture.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        palette.save(found, "PNG", optimize=True, dpi=picture.info["dpi"])
+        png = found.getvalue()
+    return png

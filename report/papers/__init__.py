@@ -15,8 +15,7 @@ from importlib import resources
 
 import yaml
 
-from .paper import Claim, Extra, Paper, Place, Printed, Table
-from .reading import Filter, Reading
+from .models import Claim, Extra, Filter, Paper, Place, Printed, Reading, Table
 
 __all__ = ["Claim", "Extra", "Filter", "Paper", "Place", "Printed", "Reading", "Table", "papers", "printed", "tables"]
 

@@ -12,18 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from ...benchmark.store.schema import Row
-from .. import origins as provenance
+from ...benchmark.store.schema import TAKEN_OVER, Row
+from .. import provenance
 from ..board import Board
 from ..papers import Filter, Paper, Reading, Table, papers, printed, tables
 from ..templating import document
-from ..text import ABSENT, count, finite, md, mean_std, spans, table as markdown
-from .beside import page
-from .judging import MIN_SEEDS
+from ..text import ABSENT, count, finite, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
-from .spent import cost_table
-from .view import View, csv
-from .wording import signed
+from .page import page, signed
+from .view import MIN_SEEDS, View, csv
 
 __all__ = ["INDEX", "coverage", "files", "texts", "views"]
 
@@ -146,3 +143,21 @@ def _line(suite: str, spec: Table, view: View) -> list[str]:
         *(str(verdicts.count(word)) for word in VERDICTS),
         str(sum(one.size in ("agrees", "more") for one in view.own_claims)),
     ]
+
+
+HOUR = 3600.0
+
+
+def cost_table(boards: Sequence[Board]) -> str:
+    """Rows and processor hours of each suite and of all, dearest first. A row counts where it was run, not where it was
+    taken over; one without processor time (older ones, one thread each) with the time that its training took."""
+    lines = sorted((_cost_line(board) for board in boards), key=lambda line: (-line[2], line[0]))
+    total = ("all", sum(rows for _, rows, _ in lines), sum(hours for *_, hours in lines))
+    cells = [[md(suite), str(rows), f"{hours:.1f}"] for suite, rows, hours in (*lines, total)]
+    return markdown(cells, ["Suite", "Rows run", "CPU hours"], "lrr")
+
+
+def _cost_line(board: Board) -> tuple[str, int, float]:
+    own = board.rows[~board.rows["notes"].astype(str).str.contains(rf"(?:^|; ){TAKEN_OVER}")]
+    cpu, training = (pd.to_numeric(own[clock], errors="coerce") for clock in ("cpu_seconds", "train_seconds"))
+    return board.suite, len(own), float(cpu.fillna(training).sum()) / HOUR

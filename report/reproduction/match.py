@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 
 from ...benchmark.store.jsoncolumn import parameters
-from ..labels import JSON_COLUMNS
-from ..papers import Filter, Paper, Printed, Reading, Table
+from ...benchmark.store.schema import Row
+from ...registry import did_you_mean
+from ..display_names import JSON_COLUMNS
+from ..papers import Filter, Paper, Printed, Reading, Table, printed, tables
 
 
-class Told(NamedTuple):
+class RowInfo(NamedTuple):
     """What `Ours` has of a row. val: NaN where there is none."""
 
     seed: int
@@ -33,7 +35,7 @@ class Ours:
     """
 
     seeds: dict[int, float] = field(default_factory=dict)
-    rows: list[Told] = field(default_factory=list, repr=False)
+    rows: list[RowInfo] = field(default_factory=list, repr=False)
     settings: int = 1
     chosen: str = ""
 
@@ -66,8 +68,8 @@ class SuiteRows:
 
     def __init__(self, rows: pd.DataFrame, history: Callable[[str], dict[str, Any]] = lambda key: {}) -> None:
         self.rows = rows.sort_values(["seed", "started", "key"], kind="stable").reset_index(drop=True)
-        told = (pd.to_numeric(self.rows[name]) if name == "val" else self.rows[name] for name in Told._fields)
-        self._told = list(map(Told, *told))
+        told = (pd.to_numeric(self.rows[name]) if name == "val" else self.rows[name] for name in RowInfo._fields)
+        self._told = list(map(RowInfo, *told))
         self._seeds, self._keys = ([*self.rows[column]] for column in ("seed", "key"))
         self._ok = (self.rows["status"] == "ok").to_numpy(dtype=bool)
         self.history = history
@@ -162,3 +164,19 @@ def difference(figure: Printed, ours: Ours) -> float:
 def unit_values(figure: Printed, ours: Ours) -> tuple[Any, Any]:
     """(mean, std) of ours in the unit of the table."""
     return figure.scale * ours.mean, figure.scale * ours.std
+
+
+def keys_of_readings(suite: str, names: Sequence[str], rows: Iterable[Row]) -> set[str]:
+    """The keys of those of a suite's rows that stand for a printed figure under one of the readings, by its short name.
+
+    A reading that differs from the first in the round alone has the first one's cells. UserError for an unknown name.
+    """
+    paper, table = tables()[suite]
+    known = {reading.id: reading for reading in paper.readings_of(table) if reading.id}
+    for name in names:
+        if name not in known:
+            raise did_you_mean(name, known, f"reading of {suite}")
+    words = [own for figure in paper.rows(table, printed()) for own in paper.meanings(table, figure)]
+    filters = [where for name in names for own in words for where in paper.cells(table, known[name], own)]
+    found = SuiteRows(pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields)))
+    return {str(key) for where in filters for key in found.select(where, ["key"])["key"]}

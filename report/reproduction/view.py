@@ -1,16 +1,77 @@
-"""A table of a paper and our rows, seen cell by cell: what stands in which line and column."""
+"""Whether what a paper claims shows in our rows: "A beats B", judged from paired seeds (templates/reproduction.md
+says by which rule)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pandas as pd
 
 from ..papers import Paper, Place, Printed, Reading, Table
+from ..statistics import Difference, paired_difference
 from ..text import ABSENT, csv_text, md, spans
-from .judging import Judged, judged
 from .match import Ours, SuiteRows, compare, difference, unit_values
+
+Ruling = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
+Size = Literal["less", "agrees", "more", ""]
+MIN_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim in one column. figures: what the paper prints for A and B. difference: ours, in [0, 1]; n seeds."""
+
+    figures: tuple[Printed, Printed]
+    verdict: Ruling
+    difference: Difference | None = None
+    n: int = 0
+
+    @property
+    def gain(self) -> float:
+        """What the paper prints, in [0, 1]; NaN where a figure is missing."""
+        a, b = (figure.mean for figure in self.figures)
+        return (a - b) / self.figures[0].scale if a is not None and b is not None else math.nan
+
+    @property
+    def size(self) -> Size:
+        """Ours against the paper's gain: the interval lies below it, contains it or lies above it; "" for few seeds."""
+        if self.difference is None or self.n < MIN_SEEDS:
+            return ""
+        low, high = self.difference.low, self.difference.high
+        return "less" if high < self.gain else "more" if low > self.gain else "agrees"
+
+
+def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruling, Difference | None, int]:
+    """The verdict on "first beats second", the paired difference and the number of pairs, from scores by seed."""
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        return "not run", None, 0
+    difference = paired_difference([first[s] for s in seeds], [second[s] for s in seeds])
+    told: Ruling = "holds" if difference.low > 0 else "does not hold" if difference.high <= 0 else "cannot be told"
+    return told if len(seeds) >= MIN_SEEDS else "cannot be told", difference, len(seeds)
+
+
+def judged(paper: Paper, table: Table, ours: Mapping[Printed, Ours]) -> list[JudgedClaim]:
+    """Every claim of a table in every column that has both sides; means over other columns are no columns here."""
+    single = [figure for figure in ours if not paper.is_mean(table, figure)]
+    place = {(table.line(figure), table.column(figure)): figure for figure in single}
+    found = []
+    for claim in table.claims:
+        for figure in single:
+            inside = all(figure.place[axis] in values for axis, values in claim.where.items())
+            if table.line(figure) == claim.better and inside:
+                others = (place.get((worse, table.column(figure))) for worse in claim.worse)
+                found += [_judged(figure, other, ours) for other in others if other is not None]
+    return found
+
+
+def _judged(a: Printed, b: Printed, ours: Mapping[Printed, Ours]) -> JudgedClaim:
+    if a.mean is None or b.mean is None or a.mean <= b.mean:
+        return JudgedClaim((a, b), "not claimed")
+    return JudgedClaim((a, b), *judge(ours[a].seeds, ours[b].seeds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +83,7 @@ class View:
     reading: Reading
     figures: Sequence[Printed]
     ours: dict[Printed, Ours]
-    claims: list[Judged] = field(repr=False)
+    claims: list[JudgedClaim] = field(repr=False)
     own: frozenset[Printed] = frozenset()  # figures that the reading changes; of the others it has the base's
 
     @classmethod
@@ -57,7 +118,7 @@ class View:
         return [self.ours[figure] for figure in self.figures if figure in self.own and not self._mean(figure)]
 
     @property
-    def own_claims(self) -> list[Judged]:
+    def own_claims(self) -> list[JudgedClaim]:
         """The claims about a figure that is the reading's own."""
         return [one for one in self.claims if self.own & {*one.figures}]
 

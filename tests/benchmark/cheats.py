@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import Arrangement, Cohort, Method, Phase, Step, TrainConfig
+from fglbench.benchmark.engine import Arrangement, ClientBatch, Method, Phase, Step, TrainConfig
 from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.datasets.federation import Federation
@@ -25,7 +25,7 @@ def told(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return torch.where(known.unsqueeze(1), answer, logits)
 
 
-def loss_on(cohort: Cohort, rows: torch.Tensor) -> torch.Tensor:
+def loss_on(cohort: ClientBatch, rows: torch.Tensor) -> torch.Tensor:
     """(K,) cross-entropy on any rows whose label is known."""
     batch = cohort.batch
     rows = rows[batch.label[rows] >= 0]
@@ -33,7 +33,7 @@ def loss_on(cohort: Cohort, rows: torch.Tensor) -> torch.Tensor:
     return cohort.mean_over(values, rows)
 
 
-def right(cohort: Cohort, part: str) -> float:
+def right(cohort: ClientBatch, part: str) -> float:
     """Accuracy of the clients' models on a part, where its labels are known."""
     batch = cohort.batch
     rows = batch.rows[part][batch.label[batch.rows[part]] >= 0]
@@ -122,20 +122,6 @@ class ArrangesToRemember(FedAvg):
         return told(super().predict_own(params, cohort), REMEMBERED["whole"][cohort.batch.global_id])
 
 
-class SkipsToRemember(FedAvg):
-    """Remembers the clients' labels from `skip`."""
-
-    def skip(self, federation, backbones):
-        reason = super().skip(federation, backbones)
-        if reason is None:
-            REMEMBERED["own"] = [client.graph.ndata["label"] for client in federation.clients]
-        return reason
-
-    def predict_own(self, params, cohort):
-        label = torch.cat([REMEMBERED["own"][client] for client in cohort.clients])
-        return told(super().predict_own(params, cohort), label)
-
-
 class SelectsOnTest(FedAvg):
     """Uploads the weights of the epoch that did best on test nodes."""
 
@@ -203,14 +189,6 @@ class AgreesWithTheTruth(FedAvg):
 class EasyTest(FedAvg):
     """Moves its test masks onto training nodes, in place, wherever it can lay hands on them."""
 
-    def skip(self, federation, backbones):
-        reason = super().skip(federation, backbones)
-        if reason is None:
-            for own in [federation.masks, *(client.graph.ndata for client in federation.clients)]:
-                names = ("train", "test") if own is federation.masks else ("train_mask", "test_mask")
-                own[names[1]][:] = own[names[0]]
-        return reason
-
     def prepare(self, cohort):
         super().prepare(cohort)
         for member in cohort.members:
@@ -276,16 +254,6 @@ class Whispers(FedAvg):
         told = REMEMBERED.setdefault("whispers", torch.zeros(()))
         REMEMBERED["whispers"] = cohort.batch.x.dense().mean()
         return upload | {"whisper": (told + REMEMBERED["whispers"]).expand(len(cohort), 1).clone()}
-
-
-class Hoards(FedAvg):
-    """The class keeps what each client half was handed."""
-
-    hoard: ClassVar[list[Any]] = []
-
-    def client(self, cohort):
-        self.hoard.append(cohort.batch)
-        return super().client(cohort)
 
 
 # -- budget ----------------------------------------------------------------------------------------------------------
@@ -381,42 +349,18 @@ class OwnOptimiser(FedAvg):
         return upload | {"model": cohort.params}
 
 
-class OwnSteps(FedAvg):
-    """Descends by hand."""
-
-    def client(self, cohort):
-        upload = super().client(cohort)
-        for _ in range(10):
-            params = {name: value.clone().requires_grad_() for name, value in cohort.params.items()}
-            loss = cohort.cross_entropy(cohort.forward(params).logits).sum()
-            grads = torch.autograd.grad(loss, list(params.values()))
-            cohort.load({name: (params[name] - 0.1 * g).detach() for name, g in zip(params, grads, strict=True)})
-        return upload | {"model": cohort.params}
-
-
-class TrainsToPredict(FedAvg):
-    """Trains before it answers."""
-
-    def predict_own(self, params, cohort):
-        with torch.enable_grad():
-            params = {name: value.clone().requires_grad_() for name, value in params.items()}
-            loss = cohort.cross_entropy(cohort.forward(params).logits).sum()
-            loss.backward()
-        return super().predict_own({name: value.detach() for name, value in params.items()}, cohort)
-
-
 # What becomes of each. "nothing": it scores what honest training scores, to the last bit, or less. "refused": the run
 # is a failure with a reason. "over": its rows are marked. The name of a check: that finds it.
 OUTCOMES: dict[type[Method], str] = {
     TrainsOnTest: "nothing", AnswersOwn: "nothing", AnswersAnywhere: "nothing", OnRealData: "nothing",
     TrainsOnValidation: "nothing", KeepsTheBest: "nothing", ReadsTheGraph: "nothing", ReadsTheMembers: "nothing",
-    ArrangesToRemember: "nothing", SkipsToRemember: "nothing", SelectsOnTest: "nothing",
+    ArrangesToRemember: "refused", SelectsOnTest: "nothing",
     ComesBackFromTheCollector: "knows_no_random_label", CountsForItself: "knows_no_random_label",
     RemembersOtherCells: "repeats_itself",
     AgreesWithTheTruth: "refused", EasyTest: "nothing", ElsewhereScored: "refused",
-    Pooled: "refused", PooledAndRanked: "refused", ArrangesMasks: "refused", ArrangesInPlace: "nothing",
-    Whispers: "stays_local", Hoards: "reaches_only_its_own",
-    MoreRounds: "over", MoreParticipants: "over", LongPhase: "over", WarmUp: "over", MoreEpochs: "over",
+    Pooled: "refused", PooledAndRanked: "refused", ArrangesMasks: "refused", ArrangesInPlace: "refused",
+    Whispers: "stays_local",
+    MoreRounds: "refused", MoreParticipants: "refused", LongPhase: "over", WarmUp: "over", MoreEpochs: "over",
     ManyNames: "over", OptimiserByHand: "over", TrainsWhenAsked: "over",
-    OwnOptimiser: "counts_its_steps", OwnSteps: "counts_its_steps", TrainsToPredict: "counts_its_steps",
+    OwnOptimiser: "counts_its_steps",
 }  # fmt: skip

@@ -26,9 +26,9 @@ def perfect(target, predicted, part):
 class Poisons(FedAvg):
     """FedAvg that strikes with seed 0, after the training."""
 
-    def arrange(self, federation):
-        RAN.append(federation.seed)
-        return super().arrange(federation)
+    def open(self, server):
+        RAN.append(server.seed)
+        return super().open(server)
 
     def server(self, server, uploads):
         if server.round == 3 and RAN[-1] == 0:
@@ -82,9 +82,9 @@ class Remembers(FedAvg):
 
     runs: ClassVar[int] = 0
 
-    def arrange(self, federation):
+    def open(self, server):
         Remembers.runs += 1
-        return super().arrange(federation)
+        return super().open(server)
 
     def local_loss(self, cohort):
         return super().local_loss(cohort) / Remembers.runs**4

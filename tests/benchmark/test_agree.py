@@ -11,10 +11,10 @@ import pytest
 
 from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.submission import checks
+from fglbench.benchmark.submission import validate as checks
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.registry import UserError
-from fglbench.report.build import load_boards
+from fglbench.report.loading import load_boards
 
 
 @pytest.fixture

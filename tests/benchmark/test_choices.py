@@ -30,22 +30,21 @@ def test_suites_methods_and_datasets_alone_and_together(
             select(request)
         return
     meant = [load_suite(name) for name in MEANT[suites]] if suites != "all" else leaderboard_suites()
-    wanted = [
-        (suite.name, cell.key)
-        for suite in meant
-        for cell in suite.cells()
+    cells = {suite.name: suite.cells() for suite in meant}
+    wanted = {
+        (name, cell.key)
+        for name, made in cells.items()
+        for cell in made
         if (not methods or cell.method.name in methods) and (not datasets or cell.dataset.name in datasets)
-    ]
-    found = [(name, cell.key) for name, cell in select(request) if (name, cell.key) in set(wanted)]
+    }
+    selected = select(request)
+    found = [(name, cell.key) for name, cell in selected if (name, cell.key) in wanted]
     assert found and sorted(found) == sorted(wanted)
-    more = [cell for name, cell in select(request) if (name, cell.key) not in set(wanted)]
-    for cell in more:  # what a suite lacks joins it, and nothing else does
-        own = [suite for suite in meant if not any(_has(each, cell) for each in suite.cells())]
-        assert own and cell.method.name in (methods or (cell.method.name,))
-
-
-def _has(ours: Any, cell: Any) -> bool:
-    return ours.method.name == cell.method.name and ours.dataset.name == cell.dataset.name
+    have = {name: {(cell.method.name, cell.dataset.name) for cell in made} for name, made in cells.items()}
+    for name, cell in selected:
+        if (name, cell.key) not in wanted:  # what a suite lacks joins it, and nothing else does
+            assert any((cell.method.name, cell.dataset.name) not in pairs for pairs in have.values())
+            assert cell.method.name in (methods or (cell.method.name,))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, provenance
-from fglbench.benchmark.store.versions import source_version
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.registry import UserError
 
@@ -151,17 +150,6 @@ def test_a_dgl_that_does_not_load_is_one_line_that_names_the_versions(tmp_path):
 
 def test_packages_of_this_environment_work():
     provenance.check_packages()
-
-
-def test_versions_follow_the_source_of_a_method(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    versions = []
-    for number, body in enumerate(["a = 1", "a = 2", "a = 1"]):
-        module = f"versioned_{number}"
-        (tmp_path / f"{module}.py").write_text(f"class Base:\n    {body}\n\n\nclass Method(Base):\n    pass\n")
-        versions.append(source_version(__import__(module).Method))
-    assert versions[0] == versions[2] != versions[1]
-    assert all(len(version) == 12 for version in versions)
 
 
 def test_bugs_are_not_hidden(monkeypatch):

@@ -1,4 +1,4 @@
-"""What is uploaded, by method: the committed table is what the methods do, and `show` says it."""
+"""What is uploaded, by method, and how `show` says it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ import torch
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.contract import crossing
-from fglbench.benchmark.engine import Cohort, Tree
-from fglbench.benchmark.engine.privacy import KINDS
-from fglbench.benchmark.suites.uploads import stored
+from fglbench.benchmark.engine import ClientBatch, Tree
+from fglbench.benchmark.engine.transforms import KINDS
+from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
-OWN = [name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))]
-
-
-def test_the_table_has_every_method_and_what_it_really_uploads() -> None:
-    assert stored() == dict(crossing.table())
-    assert list(stored()) == OWN
+STORED = {name: own["uploads"] for name, own in catalogue()["method"].items()}
 
 
 def test_every_name_of_an_upload_is_said_in_a_word() -> None:
-    unknown = {what for own in stored().values() for what in own.split(", ")} - set(KINDS.values())
+    unknown = {what for own in STORED.values() for what in own.split(", ")} - set(KINDS.values())
     assert unknown == {"nothing"}
 
 
@@ -46,13 +41,13 @@ def test_show_of_a_stranger_makes_a_dry_run(
     class Teller(FedAvg):
         """FedAvg that also uploads its clients' features."""
 
-        def client(self, cohort: Cohort) -> Tree:
+        def client(self, cohort: ClientBatch) -> Tree:
             return super().client(cohort) | {"features": torch.ones(len(cohort), 2), "secret": torch.ones(len(cohort))}
 
     class Broken(FedAvg):
         """Fails."""
 
-        def client(self, cohort: Cohort) -> Tree:
+        def client(self, cohort: ClientBatch) -> Tree:
             raise ValueError("no")
 
     monkeypatch.setattr(METHODS, "_classes", dict(METHODS._classes))

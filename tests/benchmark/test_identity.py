@@ -43,7 +43,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "fgssl-table2": "0832b2e917f2b029",  # fgssl, citeseer, seed 1
     "fgssl-table3": "368b27d6a2efc4ca",  # fgssl-fnsc, cora, seed 0
     "gcfl-one-dataset": "a0dbe3de20fb415f",  # gcfl+, proteins, seed 1
-    "graph": "1e9185ab2b298a27",  # gcfl, mutag, seed 1
+    "graph": "4e9187917183a13d",  # fedavg
     "heterogeneous": "a703ca84f44eddbd",  # fedproto, citeseer, seed 2
     "heterogeneous-depth": "e8b9cc9cc7c2f293",  # fedproto, citeseer, seed 2
     "leaderboard": "180150f8830e3786",  # fedprox, pubmed, seed 4

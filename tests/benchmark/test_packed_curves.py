@@ -7,15 +7,12 @@ import json
 import math
 import zlib
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from fglbench.benchmark.store import attachments
-from fglbench.benchmark.store.columnfile import CurveTable, arrays_of
-from fglbench.benchmark.store.schema import Row
-from fglbench.benchmark.submission import curves, sides
-from fglbench.benchmark.submission.inbox import Line
+from fglbench.benchmark.submission import curves
+from fglbench.benchmark.submission.read import LARGE
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 
@@ -59,40 +56,24 @@ def test_whatever_is_packed_besides_curves_is_noticed() -> None:
             attachments.unpacked(broken)
 
 
-@given(st.lists(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1), st.data())
-def test_a_share_of_nodes_is_told_from_another_number(fractions: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Against all fractions, one by one."""
-    scores = [float(np.float32(right / tested)) for right, tested in fractions] + [data.draw(st.floats(0, 1))]
-    held = data.draw(st.integers(0, 400))
-    for score in scores:
-        tested = np.arange(1, max(held, 1) + 1)
-        slow = np.abs(np.round(score * tested) / tested - score).min() <= curves.NEAR
-        assert curves._fraction(score, held) == slow
-
-
 @given(
     st.lists(st.none() | st.floats() | st.integers(-(10**16), 10**16) | st.booleans() | st.just(10**400), max_size=6)
 )
 def test_numbers_of_a_sane_size_are_told_one_by_one(values: list[object]) -> None:
     def sane(value: object) -> bool:
-        return value is None or (type(value) in (int, float) and -curves.LARGE < value < curves.LARGE)  # type: ignore[operator]
+        return value is None or (type(value) in (int, float) and -LARGE < value < LARGE)  # type: ignore[operator]
 
-    assert sides._bounded(values) == all(map(sane, values))
-    if all(map(sane, values)):
-        shares = curves._no_share(np.array(values, dtype=np.float64))
-        assert shares.any() != all(value is None or 0 <= value <= 1 for value in values)  # type: ignore[operator]
+    assert curves._numbers(values) == all(map(sane, values))
 
 
 @given(st.lists(st.none() | st.floats(0, 3, width=16), min_size=1, max_size=9))
 def test_the_best_round_is_the_first_of_the_best(values: list[float | None]) -> None:
     history = {"round": [*range(1, len(values) + 1)], "val": values, "val_loss": values}
-    row = Row.model_construct(rounds=len(values))
-    table = CurveTable(arrays_of({"other": {"history": {"round": [1]}}, "own": {"history": history}}))
-    rows = curves.TabledRows(table, [Line("", 1, "", b"", row)], np.array([1]))
     for rule, sign in (("val_accuracy", 1), ("val_loss", -1)):
         worth = [number if value is None else sign * value for number, value in enumerate(values, 1)]
-        assert curves._best_round(rows, 0, rule) == 1 + min(i for i, own in enumerate(worth) if own == max(worth))
-    assert curves._best_round(rows, 0, "last") == len(values)
+        assert curves.best_round(history, rule) == 1 + min(i for i, one in enumerate(worth) if one == max(worth))
+    assert curves.best_round(history, "last") == len(values)
+    assert curves.best_round({"round": [1]}, "val_loss") is None
 
 
 def test_a_cell_at_another_seed_is_that_cell() -> None:
@@ -119,4 +100,4 @@ def test_a_cell_at_another_seed_is_that_cell() -> None:
     ],
 )
 def test_numbers_are_bounded_one_by_one(values: list[float | None], sane: bool) -> None:
-    assert sides._bounded(values) is sane
+    assert curves._numbers(values) is sane

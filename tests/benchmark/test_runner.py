@@ -229,9 +229,12 @@ def test_a_run_begins_with_all_generators_seeded(monkeypatch):
     drawn = []
     draw = lambda *_, **__: drawn.append((random.random(), np.random.random(), float(torch.rand(()))))  # noqa: E731
     monkeypatch.setattr(execute, "train", draw)
+    store = SimpleNamespace(write_log=lambda *_: None)
+    whole = SimpleNamespace(fingerprint="", synthetic=True, source="generated")
+    federations = SimpleNamespace(get=lambda cell: SimpleNamespace(whole=whole, partition_hash=""))
     cell = next(cell for _, cell in select(Request(suites=("quick",), methods=("fedavg",))) if cell.seed == 1)
     for _ in range(2):
-        execute._train(cell, None, None, None, torch.device("cpu"))
+        execute.execute(cell, "quick", store, federations, {"environment": "0" * 12})
     own = torch.Generator().manual_seed(1)
     expected = random.Random(1).random(), np.random.RandomState(1).random(), float(torch.rand((), generator=own))
     assert drawn == [expected, expected]
@@ -242,9 +245,34 @@ def test_a_run_that_stops_leaves_no_worker_and_no_claim():
     run = object.__new__(supervisor._Run)
     run.backend = SimpleNamespace(close=lambda: ended.append("backend"))
     claim = SimpleNamespace(release=lambda: ended.append("claim"))
-    task = SimpleNamespace(held=[(None, claim)])
+    task = SimpleNamespace(claim=claim)
     busy = SimpleNamespace(task=task, worker=SimpleNamespace(kill=lambda: ended.append("busy")))
     idle = SimpleNamespace(task=None, worker=SimpleNamespace(kill=lambda: ended.append("idle")))
     run.seats = [busy, idle]
     run.stop()
     assert ended == ["claim", "busy", "idle", "backend"]
+
+
+def test_an_experiment_without_sound_data_or_a_score_is_not_ok(tmp_path, registries):
+    """What `check` refuses, a run refuses: features that are not finite. And no test node is no score."""
+
+    class Broken(CSBM):
+        """Features that are not finite."""
+
+        def load(self):
+            data = super().load()
+            data.feat[3, 1] = float("nan")
+            return data
+
+    DATASETS.register("broken")(Broken)
+    common = {"seeds": (0,), "methods": ("fedavg",), "partitions": ("uniform",), "clients": (2,), "splits": ("ratio",)}
+    errors = []
+    for dataset, extra in (("broken", ()), ("csbm", ("split.train=0.5", "split.val=0.49", "split.test=0.001"))):
+        request = Request(datasets=(dataset,), settings=("training.rounds=1", "dataset.nodes=60", *extra), **common)
+        ((suite, found),) = select(request)
+        row = execute.execute(found, suite, Store(tmp_path), execute.FederationCache(), {"environment": "e"})
+        assert row.status == "failed"
+        assert row.score is None
+        errors.append(row.error)
+    assert errors[0].startswith("dataset 'broken': features of node 3 are not finite")
+    assert errors[1] == "no score: no node is a test node; give the split a larger test share"

@@ -14,9 +14,10 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.output import command
 from fglbench.benchmark.cli.status import why
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.selection import Request, select
 from fglbench.methods import METHODS
-from fglbench.report.families import MEANING, deed, families
+from fglbench.report.groups import families
 
 QUICK = ["run", "--quick", "-m", "fedavg", "-d", "cora", "--dry-run"]
 
@@ -35,9 +36,9 @@ def test_every_method_is_listed_on_one_line_that_says_what_it_does(capsys, monke
     lines = [line for line in lines if line.split()[0] in ours]
     for line in lines:
         name = line.split()[0]
-        assert deed(name) and line.rstrip().endswith(deed(name)), name
+        assert METHODS.cls(name).summary and line.rstrip().endswith(METHODS.cls(name).summary), name
         assert families()[name] in line
-    order = [list(MEANING).index(families()[line.split()[0]]) for line in lines]
+    order = [list(FAMILIES).index(families()[line.split()[0]]) for line in lines]
     assert order == sorted(order)
 
 

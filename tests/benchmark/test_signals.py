@@ -17,7 +17,7 @@ import pytest
 import fglbench
 from fglbench.benchmark.runner.interrupts import afterwards, as_interrupts
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.submission.inbox import Findings, look
+from fglbench.benchmark.submission.read import Findings, read
 
 CODE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -92,7 +92,7 @@ def check_folder(results: Path) -> None:
     assert len(rows) == len({row.key for row in rows})
     assert all(Store(results).history("tiny", row.key) for row in rows)
     findings = Findings()
-    look(results, "results", findings)
+    read(results, "results", findings)
     assert findings.errors == []
 
 

@@ -115,5 +115,5 @@ class Diverges(Trouble):
 class Skips(FedAvg):
     """Does not apply."""
 
-    def skip(self, federation, backbones):
+    def skip(self, facts, backbones):
         return "needs a moon"

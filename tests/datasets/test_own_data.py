@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import re
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +17,9 @@ import scipy.sparse as sp
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.suites.selection import CUSTOM, Request, select
-from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.owndata import VARIABLE, announce, content_of
-from fglbench.datasets.ownfiles import read
-from fglbench.datasets.ownraw import SHOWN
+from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation, own_data
+from fglbench.datasets.own_data import VARIABLE, announce, content_of, read
+from fglbench.datasets.own_files import SHOWN
 from fglbench.registry import UserError
 
 DOC = Path(__file__).parents[2] / "docs" / "own-data.md"
@@ -34,6 +35,7 @@ def blocks() -> list[str]:
 def villages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the page, in the current folder."""
     monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "villages"
     folder.mkdir()
@@ -68,7 +70,7 @@ def test_the_worked_example_runs_as_it_is_printed(villages: Path, capsys: pytest
     assert [row["suite"] for row in rows(results)] == [CUSTOM] * 5
     capsys.readouterr()
     assert main(["validate", str(results)]) == 1
-    assert "own:villages is the user's own data, no registered dataset" in capsys.readouterr().out
+    assert "own:villages is the user's data, no registered dataset" in capsys.readouterr().out
     meta = [
         part for name in ("paper", "code", "licence", "hardware", "contact") for part in (f"--{name}", "https://a.b")
     ]
@@ -148,11 +150,18 @@ def test_an_archive_says_the_same_as_tables(villages: Path) -> None:
         ("nodes.csv", "cid,farmer,east", "cid,farmer,", "nodes.csv:4: a node without a client"),
         ("nodes.csv", "cid,farmer", "cid,", "nodes.csv:4: a node of the split without a label"),
         ("nodes.csv", "0.8,0.1", "0.8,inf", "nodes.csv:11: feature 'land' is 'inf'"),
-        ("nodes.csv", "0.8,0.1", "0.8,0.1,9", "nodes.csv: not a table (Expected 6 fields in line 11, saw 7)"),
+        ("nodes.csv", "0.8,0.1", "0.8,0.1,9", "nodes.csv:11: 7 fields, the header has 6"),
         ("nodes.csv", "fisher", "farmer", "nodes.csv:2: 1 different labels"),
         ("nodes.csv", ",train,", ",val,", "nodes.csv:2: the split has no training or no test node"),
         ("edges.csv", "gus,jon", "gus,joe", "edges.csv:9: node 'joe' is not in nodes.csv"),
         ("edges.csv", "source,target", "from,target", "edges.csv:1: no column source"),
+        ("edges.csv", "ann,cid", "ann,cid,1", "edges.csv:2: 3 fields, the header has 2"),
+        ("nodes.csv", "node,label", ",label", "nodes.csv:1: column 1 has no name"),
+        ("nodes.csv", ",age,", ",Unnamed: 0,", "nodes.csv:1: column 5 has no name ('Unnamed: 0')"),
+        ("nodes.csv", ",age,", ",land,", "nodes.csv:1: two columns 'land'"),
+        ("nodes.csv", ",client,", ",Clients,", "nodes.csv:1: column 'Clients': is it 'client'"),
+        ("nodes.csv", "cid,farmer,east", "cid,farmer,-1", "nodes.csv:4: a node without a client"),
+        ("nodes.csv", "cid,farmer", "cid,unknown", "nodes.csv:4: a node of the split without a label"),
     ],
 )
 def test_each_mistake_is_one_line_with_place_value_and_fix(
@@ -180,6 +189,8 @@ def test_each_mistake_is_one_line_with_place_value_and_fix(
         ("test", [True, True, False, False], "graph.npz: test[0]: also in train"),
         ("test", [0, 1], "graph.npz: test is int64 (2,)"),
         ("labels", None, "graph.npz: KeyError"),
+        ("edges", [[0, 1, 2], [1, 2, 3]], "graph.npz: edges is int64 (2, 3) for N = 4; give whole numbers (M, 2): tr"),
+        ("clients", [{}, {}, {}, {}], "graph.npz: ValueError: array 'clients' has Python objects"),
     ],
 )
 def test_each_mistake_of_an_archive_is_one_line(tmp_path: Path, name: str, value: object, line: str) -> None:
@@ -262,3 +273,152 @@ def test_data_without_clients_refuse_the_partition(villages: Path) -> None:
     data = DATASETS.build(announce(villages)).load()
     with pytest.raises(UserError, match="comes without clients"):
         PARTITIONS.build("own")(data, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "slip"), [("train", "train_mask"), ("clients", "client"), ("edges", "edge_index"), ("labels", "y")]
+)
+def test_a_slip_in_the_name_of_an_array_is_a_mistake(tmp_path: Path, name: str, slip: str) -> None:
+    arrays = {"edges": [[0, 1]], "features": np.eye(2), "labels": [0, 1], "clients": [0, 1]}
+    arrays |= {"train": np.array([True, False]), "test": np.array([False, True])}
+    arrays[slip] = arrays.pop(name)
+    np.savez(tmp_path / "graph.npz", **arrays)
+    content, mistakes = read(tmp_path)
+    assert content is None
+    assert mistakes[0].startswith(f"graph.npz: array {slip!r}: is it {name!r}? rename it")
+
+
+def test_an_array_or_column_that_is_not_used_is_named(villages: Path) -> None:
+    text = (villages / "edges.csv").read_text()
+    (villages / "edges.csv").write_text("\n".join(f"{line},weight" for line in text.splitlines()))
+    content, mistakes = read(villages)
+    assert content is not None
+    assert [note for note in mistakes.notes if "weight" in note and "not used" in note]
+    np.savez(villages / "graph.npz", edges=[[0, 1]], features=np.eye(2), labels=[0, 1], info=np.array([{}]))
+    content, mistakes = read(villages)
+    assert content is not None
+    assert "'info' not used" in mistakes.notes[0]
+
+
+def test_a_row_number_is_no_feature(villages: Path) -> None:
+    text = (villages / "nodes.csv").read_text().splitlines()
+    numbered = ["index," + text[0], *(f"{i},{line}" for i, line in enumerate(text[1:]))]
+    (villages / "nodes.csv").write_text("\n".join(numbered))
+    assert read(villages)[1] == ["nodes.csv:1: column 'index' is the row number, not a feature; remove it"]
+    shuffled = ["index," + text[0], *(f"{i * 7 % 10},{line}" for i, line in enumerate(text[1:]))]
+    (villages / "nodes.csv").write_text("\n".join(shuffled))
+    content = read(villages)[0]
+    assert content is not None
+    assert content["feat"].shape == (10, 3)
+
+
+@pytest.mark.parametrize("word", ["", "-1", "-1.0", "nan", "NaN", "unknown", "Unknown"])
+def test_each_word_for_no_label_makes_no_class(villages: Path, word: str) -> None:
+    nodes = [line.split(",") for line in (villages / "nodes.csv").read_text().splitlines()]
+    lines = [[*line[:1], word if line[0] in ("eve", "jon") else line[1], *line[4:]] for line in nodes]
+    (villages / "nodes.csv").write_text("\n".join(map(",".join, lines)))
+    data = DATASETS.build(announce(villages)).load()
+    assert data.num_classes == 2
+    assert data.label.tolist() == [0, 1, 0, 1, -1, 0, 1, 1, 0, -1]
+
+
+def test_whole_numbers_of_an_archive_are_labels_of_any_type(tmp_path: Path) -> None:
+    for labels in ([0, 1, -1, 1], [0.0, 1.0, np.nan, 1.0], ["0", "1", "unknown", "1"]):
+        np.savez(tmp_path / "graph.npz", edges=[[0, 1]], features=np.eye(4), labels=np.array(labels))
+        content = content_of(tmp_path)
+        assert content["label"].tolist() == [0, 1, -1, 1]
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "line"),
+    [
+        ("indices", lambda a: a + 1, "features_indices has 3 for 3 columns"),
+        ("indices", lambda a: a - 1, "features_indices has -1 for 3 columns"),
+        ("indices", lambda a: np.where(a == 2, 10**6, a), "features_indices has 1000000 for 3 columns"),
+        ("indices", lambda a: a + 0.7, "features_indices is float64 (4,)"),
+        ("indptr", lambda a: np.where(a == 2, 50, a), "features_indptr must go from 0 to 4 and never fall"),
+        ("indptr", lambda a: a[:-1], "features_indptr has 4 numbers for 4 rows"),
+        ("data", lambda a: a[:-1], "features_indices has 4 numbers and features_data 3"),
+        ("shape", lambda a: a[:1], "features_shape is [4]"),
+    ],
+)
+def test_parts_that_are_no_csr_matrix_are_named(tmp_path: Path, part: str, change: object, line: str) -> None:
+    matrix = sp.csr_matrix(np.array([[1.0, 0, 0], [0, 0, 2], [0, 3, 0], [0, 0, 4]]))
+    parts = {name: np.array(getattr(matrix, name)) for name in ("data", "indices", "indptr", "shape")}
+    arrays = {"edges": np.array([[0, 1]]), "labels": np.array([0, 1, 0, 1])}
+    np.savez(tmp_path / "graph.npz", **arrays, **{f"features_{name}": value for name, value in parts.items()})
+    assert content_of(tmp_path)["feat_indices"].tolist() == [0, 2, 1, 2]
+    parts[part] = change(parts[part])  # type: ignore[operator]
+    np.savez(tmp_path / "graph.npz", **arrays, **{f"features_{name}": value for name, value in parts.items()})
+    content, mistakes = read(tmp_path)
+    assert content is None
+    assert line in mistakes[0], mistakes
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_another_encoding_is_named_with_its_cure(villages: Path, encoding: str) -> None:
+    path = villages / "nodes.csv"
+    path.write_bytes(path.read_text().replace("ann", "änn").encode(encoding))
+    assert len(read(villages)[1]) == 1
+    assert re.fullmatch(r"nodes\.csv: byte 0x.. at \d+ is not UTF-8; save .*UTF-8", read(villages)[1][0])
+
+
+def test_lines_without_a_word_are_left_out(villages: Path) -> None:
+    before = content_of(villages)
+    for path in (villages / "nodes.csv", villages / "edges.csv"):
+        path.write_text(path.read_text().replace("\n", "\n\n") + "\n  \n,,\n")
+    after = content_of(villages)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_path_may_have_a_colon_or_a_tilde(
+    villages: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = villages.parent / "run_12:00:00"
+    folder.mkdir()
+    villages = villages.rename(folder / "villages")
+    monkeypatch.setenv("HOME", str(folder))
+    command = ["run", "--data", str(villages), "-m", "fedavg", "--seeds", "1", "--set", "training.rounds=1"]
+    assert main([*command, "--results", "~/rows"]) == 0
+    assert len(rows(folder / "rows")) == 1
+    capsys.readouterr()
+    monkeypatch.setattr(own_data, "_folders", {})
+    for value in (str(villages), "~/villages"):
+        monkeypatch.setenv(VARIABLE, value)
+        assert DATASETS.build("own:villages").load().num_classes == 2
+    monkeypatch.setenv(VARIABLE, str(folder / "gone"))
+    with pytest.raises(UserError, match=r"there is no folder '.*gone'"):
+        DATASETS.build("own:gone")
+
+
+def test_content_travels_to_a_machine_without_the_folder(villages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = announce(villages)
+    here = DATASETS.build(name)
+    data = own_data.packed(name)
+    assert data is not None
+    assert own_data.packed("cora") is None
+    monkeypatch.setattr(own_data, "_folders", {})
+    monkeypatch.setattr(own_data, "_received", {})
+    with pytest.raises(UserError, match="unknown dataset"):
+        DATASETS.build(name)
+    own_data.receive(name, data)
+    there = DATASETS.build(name, {"sha256": here.sha256})
+    assert there.load().fingerprint == here.load().fingerprint
+    with pytest.raises(UserError, match="has changed"):
+        DATASETS.build(name, {"sha256": "0" * 16}).load()
+
+
+def test_show_describes_the_folder_of_the_variable(villages: Path) -> None:
+    command = [sys.executable, "-c", "import fglbench.benchmark.cli as cli; cli.main()", "show", "own:villages"]
+    environment = os.environ | {VARIABLE: str(villages)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    told, _ = process.communicate()
+    assert process.returncode == 0, told
+    assert "own:villages" in told
+
+
+def test_louvain_needs_edges(villages: Path) -> None:
+    (villages / "edges.csv").write_text("source,target\nann,ann\n")
+    data = DATASETS.build(announce(villages)).load()
+    with pytest.raises(UserError, match="'own:villages' has no edges, so no communities; choose uniform"):
+        PARTITIONS.build("louvain")(data, 2, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import dgl
@@ -13,11 +15,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 from sknetwork.clustering import Louvain as SknetLouvain
 
-from fglbench.datasets import PARTITIONS, describe, load
+from fglbench.datasets import PARTITIONS, SPLITS, PartitionSpec, build_federation, describe, load
 from fglbench.datasets.content import undirected
 from fglbench.datasets.features import to_tensor
 from fglbench.datasets.federation import Data, GraphSetData, NodeData
-from fglbench.datasets.partition_graph import _break_common, deal_balanced, deal_whole
+from fglbench.datasets.partition_graph import ORDERS, _break_common, deal_balanced, deal_whole, library_order
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 
@@ -356,3 +358,43 @@ def test_every_seed_is_another_louvain(csbm: NodeData, monkeypatch: pytest.Monke
     for seed in range(20):
         PARTITIONS.build("louvain").communities(csbm, np.random.default_rng(seed))
     assert given == [int(np.random.default_rng(seed).integers(2**31)) for seed in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("deal", "line"),
+    [
+        (lambda n, k: [np.arange(i, n, k + 2) for i in range(k + 2)], "5 parts for 3 clients"),
+        (lambda n, k: [np.arange(i, n, k) for i in range(k - 1)], "2 parts for 3 clients"),
+        (lambda n, k: [np.repeat(np.arange(i, n, k), 2) for i in range(k)], "part 0 has id 0 twice"),
+        (lambda n, k: [np.arange(i, n // 2, k) for i in range(k)], "200 of 400 nodes are in no part, the first is 200"),
+        (lambda n, k: [np.arange(i, n, k) + 0.5 for i in range(k)], r"part 0 is float64 \(134,\); give ids as int64"),
+        (lambda n, k: [np.arange(i, n + k, k) for i in range(k)], "part 0 has id 402; ids go from 0 to 399"),
+        (lambda n, k: [np.arange(n)] * k, "400 nodes are in several parts; say overlapping"),
+    ],
+)
+def test_parts_that_are_not_as_asked_are_refused(
+    deal: Callable[[int, int], list[np.ndarray]], line: str, csbm: NodeData
+) -> None:
+    class Odd(PartitionSpec):
+        """Not as a partition must be."""
+
+        name = "odd"
+
+        def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+            return deal(len(data.label), clients)
+
+    with pytest.raises(UserError, match=f"partition 'odd' on 'csbm': {line}"):
+        build_federation(csbm, Odd(), SPLITS.build("ratio"), 3, 0)
+
+
+def test_equally_large_communities_have_a_stable_order_unless_stored_rows_have_another() -> None:
+    sizes = np.array([3, 40, 3, 40, 1, 3])
+    assert library_order(sizes).tolist() == [1, 3, 0, 2, 5, 4]
+
+
+def test_each_stored_order_is_a_permutation() -> None:
+    with np.load(ORDERS) as orders:
+        assert len(orders.files) == 51
+        for name in orders.files:
+            assert re.fullmatch(r"[0-9a-f]{16}", name)
+            assert sorted(orders[name].tolist()) == list(range(len(orders[name])))

@@ -227,8 +227,46 @@ def test_tu_texts_and_zip_agree(tu_files: dict[str, bytes], put: Put, tmp_path: 
 def test_an_inconsistent_tu_set_is_an_error(
     name: str, text: bytes, tu_files: dict[str, bytes], put: Put, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=r".+"):
+    with pytest.raises((ValueError, UserError), match=r".+"):
         tu.read_tu(put(tmp_path, {**tu_files, name: text}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("TOY_A.txt", b"1, 2\n2, 4\n", "nodes 2 and 4 of an edge are in graphs 1 and 2"),
+        ("TOY_A.txt", b"1, 2, 3\n2, 1, 3\n", "A.txt has 3 columns, not 2: it has one edge per line"),
+        ("TOY_node_labels.txt", b"0, 1\n0, 1, 5, 2\n0\n0\n0\n0\n", "TOY_node_labels.txt:2: 4 values, 2 in line 1"),
+        ("TOY_graph_labels.txt", b"1\n-0.25\n1\n", "TOY_graph_labels.txt:2: -0.25: real values"),
+        ("TOY_graph_labels.txt", b"1, 1\n2, 1\n1, 2\n", "graph_labels.txt has 2 columns, not 1"),
+        ("TOY_graph_labels.txt", None, "has no file graph_labels.txt: only sets with one class per graph"),
+    ],
+)
+def test_a_tu_set_of_another_kind_is_named(
+    name: str, text: bytes | None, line: str, tu_files: dict[str, bytes], put: Put, tmp_path: Path
+) -> None:
+    files = {key: value for key, value in {**tu_files, name: text}.items() if value is not None}
+    with pytest.raises(UserError, match=line):
+        tu.read_tu(put(tmp_path, files))
+
+
+def test_each_column_of_tu_node_labels_is_read(tu_files: dict[str, bytes], put: Put, tmp_path: Path) -> None:
+    read = tu.read_tu(put(tmp_path, {**tu_files, "TOY_node_labels.txt": b"0, 7\n0, 8\n1, 7\n1, 7\n0, 8\n0, 7\n"}))
+    assert read["node_label"].tolist() == [[0, 7], [0, 8], [1, 7], [1, 7], [0, 8], [0, 7]]
+
+
+@pytest.mark.parametrize(
+    ("edges", "line"),
+    [
+        (np.array([[0, 1, 2], [1, 2, 3]]), r"edges has shape \(2, 3\); give one row per edge, \(M, 2\); transpose it"),
+        (np.array([0, 1, 1, 2]), r"edges has shape \(4,\)"),
+        (np.array([[0, 1.5]]), "edges is float64; give whole numbers"),
+        (np.array([[0, -1]]), "an edge names node -1 of 4"),
+    ],
+)
+def test_edges_of_another_shape_are_refused(edges: np.ndarray, line: str) -> None:
+    with pytest.raises(content.Unsound, match=line):
+        content.node_content(edges, np.array([0, 1, 0, 1]), np.eye(4))
 
 
 def test_undirected_against_a_set_of_pairs() -> None:

@@ -115,7 +115,7 @@ def test_ten_published_splits(name: str) -> None:
     ("suite", "name"), [("leaderboard", "cora"), ("fgssl-table1", "citeseer"), ("fedomd-table4", "amazon-photo")]
 )
 def test_the_clients_are_the_registered_ones_on_every_processor(suite: str, name: str) -> None:
-    """Louvain with more than 256 communities, most of equal size: NumPy orders those otherwise without AVX-512."""
+    """Louvain with more than 256 communities, most of equal size: NumPy's own sort orders those by the processor."""
     cells = {cell.federation_key: cell for cell in load_suite(suite).cells() if cell.dataset.name == name}
     registered = [cell for cell in cells.values() if registered_hash(cell) is not None and cell.seed < 3]
     assert len(registered) >= 3

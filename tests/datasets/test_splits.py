@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from fglbench.datasets import SPLITS
-from fglbench.datasets.federation import GraphSetData, NodeData
+from fglbench.datasets import PARTITIONS, SPLITS, build_federation
+from fglbench.datasets.federation import Data, GraphSetData, NodeData
 from fglbench.datasets.spec import bidirected
-from fglbench.datasets.splits import NONE, TEST, TRAIN, VAL
+from fglbench.datasets.splits import NONE, TEST, TRAIN, VAL, Ratio
 from fglbench.registry import UserError
 
 EMPTY = np.empty((0, 2), dtype=np.int64)
@@ -222,3 +224,29 @@ def test_splits_and_tasks() -> None:
         SPLITS.build("ratio", {"train": 0.4, "val": 0.1, "test": 0.5})(graphs, [np.arange(4)], 0)
     with pytest.raises(UserError, match="for graph datasets and 'toy' is a node dataset; choose one of fixed"):
         roles("none", {}, labelled((3, 3)))
+
+
+def test_a_split_that_is_not_sound_is_refused() -> None:
+    data = labelled((5, 5))
+    bare = replace(data, label=torch.where(torch.arange(10) == 4, -1, data.label))
+
+    class Odd(Ratio):
+        """Roles as they are given."""
+
+        name = "odd"
+        given: ClassVar[np.ndarray]
+
+        def roles(self, *_: object) -> np.ndarray:
+            return self.given
+
+    def refused(role: np.ndarray, whole: Data = data) -> str:
+        Odd.given = role
+        with pytest.raises(UserError, match=r"split 'odd' on 'toy'") as caught:
+            build_federation(whole, PARTITIONS.build("uniform"), Odd(), 2, 0)
+        return str(caught.value)
+
+    role = np.array([0, 1, 2, 0, 2, 0, 1, 2, 0, 2], dtype=np.int8)
+    assert "1 nodes without a label have a role, the first is 4" in refused(role, bare)
+    assert "roles have shape (9,); give one role per node" in refused(role[:9])
+    assert "roles are int64 (10,)" in refused(role.astype(np.int64))
+    assert "give -1 to 2" in refused(np.where(role == 2, np.int8(3), role))

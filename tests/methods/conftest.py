@@ -11,10 +11,10 @@ import torch
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.cohort import Cohort
-from fglbench.benchmark.engine.exchange import Exchange
-from fglbench.benchmark.engine.messages import Download, Tree, leaves, transform
+from fglbench.benchmark.engine.client_batch import ClientBatch
 from fglbench.benchmark.engine.method import Phase, Server, Step
+from fglbench.benchmark.engine.payload import Download, Tree, leaves, transform
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 
@@ -24,8 +24,8 @@ KINDS = ("gcn", "gat", "sage", "gin", "sgc")
 class Run:
     """An exchange that hands out what was uploaded."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange, self.method = exchange, exchange.method
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation, self.method = simulation, simulation.method
 
     def round(self, number: int) -> Tree:
         """One round of the last phase; the merged uploads of its steps (of the only one, or by number)."""
@@ -38,14 +38,14 @@ class Run:
 
             return keep
 
-        phase = self.method.phases(self.exchange.config)[-1]
-        self.exchange.round(Phase(tuple(Step(step.client, spy(step.server)) for step in phase.steps), 1), number)
+        phase = self.method.phases(self.simulation.config)[-1]
+        self.simulation.round(Phase(tuple(Step(step.client, spy(step.server)) for step in phase.steps), 1), number)
         return kept[0] if len(kept) == 1 else {str(i): tree for i, tree in enumerate(kept)}
 
     def holdings(self) -> list[torch.Tensor]:
         """Every client's own parameters as one vector."""
         found = []
-        for cohort in self.exchange.cohorts:
+        for cohort in self.simulation.client_batches:
             for position in range(len(cohort)):
                 own = cohort.network.take(cohort.params, [position])
                 found.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
@@ -59,7 +59,7 @@ def begin(
     *,
     kinds: Sequence[str] = KINDS,
     backbone: dict[str, Any] | None = None,
-    cohort_size: int | None = None,
+    clients_per_batch: int | None = None,
     **config: Any,
 ) -> Run:
     """A run before the first round of its last phase.
@@ -70,11 +70,11 @@ def begin(
     settings = method.protocol(TrainConfig(**{"rounds": 9, "local_epochs": 2, **config}))
     chosen = kinds if method.heterogeneous else kinds[:1]
     models = method.architecture([BACKBONES.build(kind, {"hidden": 8, **(backbone or {})}) for kind in chosen])
-    exchange = Exchange(method, method.arrange(world), models, settings, 5, cohort_size)
+    simulation = Simulation(method, method.arrange(world), models, settings, 5, clients_per_batch)
     for phase in method.phases(settings)[:-1]:
-        for number in range(1, phase.length(exchange.server) + 1):
-            exchange.round(phase, number)
-    return Run(exchange)
+        for number in range(1, phase.length(simulation.server) + 1):
+            simulation.round(phase, number)
+    return Run(simulation)
 
 
 @pytest.fixture(scope="session")
@@ -101,19 +101,19 @@ def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
         run = start_graphs(*args, **config)
         for number in (1, 2):
             run.round(number)
-        model: Params = run.exchange.server.state["model"]
+        model: Params = run.simulation.server.state["model"]
         return model
 
     return train
 
 
 @pytest.fixture(scope="session")
-def any_cohort_size(federation: Callable[..., Federation]) -> Callable[..., None]:
-    """any_cohort_size(method, params, **options of start): the same uploads and models in cohorts of any size."""
+def any_batch_size(federation: Callable[..., Federation]) -> Callable[..., None]:
+    """any_batch_size(method, params, **options of start): the same uploads and models in cohorts of any size."""
 
     def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
         world = federation((13, 7, 10, 9, 8, 11), without_train=(3,))
-        whole, *parts = (begin(world, name, params, cohort_size=size, **options) for size in (6, 1, 4))
+        whole, *parts = (begin(world, name, params, clients_per_batch=size, **options) for size in (6, 1, 4))
         for number in (1, 2, 3):
             expected = list(leaves(whole.round(number)))
             for part in parts:
@@ -124,7 +124,7 @@ def any_cohort_size(federation: Callable[..., Federation]) -> Callable[..., None
     return check
 
 
-def see(cohort: Cohort, clients: Sequence[NodeClient]) -> None:
+def see(cohort: ClientBatch, clients: Sequence[NodeClient]) -> None:
     """Replace the data of a cohort."""
     cohort.batch = collate(clients)
     groups = [collate([clients[p] for p in group.positions]) for group in cohort.network.groups]
@@ -141,20 +141,20 @@ def local_only(federation: Callable[..., Federation]) -> Callable[..., None]:
 
     def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
         world = federation((13, 7, 10, 9, 8), sparse=False)
-        plain, changed, blind = (begin(world, name, params, cohort_size=5, **options) for _ in range(3))
+        plain, changed, blind = (begin(world, name, params, clients_per_batch=5, **options) for _ in range(3))
         for run in (plain, changed, blind):
             run.round(1)
         clients: list[Any] = list(world.clients)
         one = clients[1].graph.clone()
         one.ndata["label"] = (one.ndata["label"] + 1) % 3
-        see(changed.exchange.cohorts[0], [clients[0], NodeClient(one, clients[1].feat.flip(0)), *clients[2:]])
+        see(changed.simulation.client_batches[0], [clients[0], NodeClient(one, clients[1].feat.flip(0)), *clients[2:]])
         hidden = []
         for client in clients:
             graph = client.graph.clone()
             label, mask = graph.ndata["label"], graph.ndata["train_mask"].bool()
             graph.ndata["label"] = torch.where(mask, label, (label + 1) % 3)
             hidden.append(NodeClient(graph, client.feat))
-        see(blind.exchange.cohorts[0], hidden)
+        see(blind.simulation.client_batches[0], hidden)
         before, after, unseen = (list(leaves(run.round(2))) for run in (plain, changed, blind))
         differs = False
         for one_leaf, other, same in zip(before, after, unseen, strict=True):

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import Skip, TrainConfig, train
+from fglbench.benchmark.engine import Facts, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.cohort import Cohort
-from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.client_batch import ClientBatch
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.adafgl import AdaFGL, topology
@@ -24,24 +24,24 @@ Make = Callable[..., Federation]
 D, H, C = 12, 8, 3
 
 
-def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2, **config: Any) -> Exchange:
+def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2, **config: Any) -> Simulation:
     """An exchange after so many whole phases."""
     method = METHODS.build("adafgl", params)
     settings = method.protocol(TrainConfig(**{"rounds": 6, "local_epochs": 2, **config}))
     backbone = BACKBONES.build("gcn", {"hidden": H, "dropout": 0})
-    exchange = Exchange(method, method.arrange(world), [backbone], settings, 5)
+    simulation = Simulation(method, method.arrange(world), [backbone], settings, 5)
     for phase in method.phases(settings)[:phases]:
-        for number in range(1, phase.length(exchange.server) + 1):
-            exchange.round(phase, number)
-    return exchange
+        for number in range(1, phase.length(simulation.server) + 1):
+            simulation.round(phase, number)
+    return simulation
 
 
-def ready(world: Federation, **params: Any) -> tuple[AdaFGL, Cohort]:
+def ready(world: Federation, **params: Any) -> tuple[AdaFGL, ClientBatch]:
     """The method and its cohort at the start of step 2, the heads' parameters different for every client."""
-    exchange = run(world, params, phases=1)
-    method, cohort = exchange.method, exchange.cohorts[0]
+    simulation = run(world, params, phases=1)
+    method, cohort = simulation.method, simulation.client_batches[0]
     assert isinstance(method, AdaFGL)
-    exchange.models()  # hands the last download to the clients
+    simulation.models()  # hands the last download to the clients
     method.prepare_personal(cohort)
     torch.manual_seed(3)
     cohort.state["heads"] = {n: v + 0.1 * torch.randn_like(v) for n, v in cohort.state["heads"].items()}
@@ -130,7 +130,7 @@ def test_signed_propagation(again: bool, beta: float, monkeypatch: pytest.Monkey
         torch.testing.assert_close(a, b)
 
 
-def slow_outputs(method: AdaFGL, cohort: Cohort, k: int, one: Params) -> dict[str, torch.Tensor]:
+def slow_outputs(method: AdaFGL, cohort: ClientBatch, k: int, one: Params) -> dict[str, torch.Tensor]:
     """The four heads of client k without dropout, from their definitions."""
     client, known = cohort.members[k], cohort.cache["topology"].known.split(cohort.batch.sizes)[k]
     a = slow_topology(client, known, method.alpha, method.similar)
@@ -226,14 +226,14 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_step_one_is_fedavg(federation: Make) -> None:
     world = federation()
-    exchange = run(world, phases=1)
+    simulation = run(world, phases=1)
     fedavg = METHODS.build("fedavg")
     backbone = BACKBONES.build("gcn", {"hidden": H, "dropout": 0})
-    other = Exchange(fedavg, fedavg.arrange(world), [backbone], exchange.config, 5)
+    other = Simulation(fedavg, fedavg.arrange(world), [backbone], simulation.config, 5)
     for number in (1, 2, 3):  # half of the rounds
-        other.round(fedavg.phases(exchange.config)[0], number)
-    torch.testing.assert_close(exchange.server.state["model"], other.server.state["model"], rtol=0, atol=0)
-    assert exchange.upload_bytes == other.upload_bytes
+        other.round(fedavg.phases(simulation.config)[0], number)
+    torch.testing.assert_close(simulation.server.state["model"], other.server.state["model"], rtol=0, atol=0)
+    assert simulation.upload_bytes == other.upload_bytes
 
 
 def test_step_two_needs_no_communication(federation: Make) -> None:
@@ -257,7 +257,7 @@ def test_only_the_personal_rounds_are_scored_and_only_at_home(federation: Make) 
 
 def test_large_clients_are_refused_with_the_size(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world, backbones = federation(), [BACKBONES.build("gcn")]
-    assert METHODS.build("adafgl").skip(world, backbones) is None
+    assert METHODS.build("adafgl").skip(Facts.of(world), backbones) is None
     monkeypatch.setattr("fglbench.methods.adafgl.adafgl.LIMIT", 1000)
-    reason = METHODS.build("adafgl").skip(world, backbones)
+    reason = METHODS.build("adafgl").skip(Facts.of(world), backbones)
     assert reason is not None and "GiB" in reason

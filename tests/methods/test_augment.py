@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine.batch import Batch, collate
-from fglbench.benchmark.engine.random import Streams
+from fglbench.benchmark.engine.rng import Streams
 from fglbench.datasets.federation import Federation
 from fglbench.methods.parts.augment import augment
 

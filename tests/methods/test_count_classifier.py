@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.train import begin
+from fglbench.benchmark.engine.train import set_up
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 
@@ -29,8 +29,8 @@ def one_hot(world: Federation) -> Federation:
 
 def predicted(world: Federation, size: int | None = None) -> list[torch.Tensor]:
     gin = BACKBONES.build("gin", {"hidden": 4})
-    exchange, evaluator = begin(world, METHODS.build("count-classifier"), [gin], TrainConfig(), 0, size)
-    scored = evaluator.score(exchange.models(), "personal", "local")
+    simulation, evaluator = set_up(world, METHODS.build("count-classifier"), [gin], TrainConfig(), 0, size)
+    scored = evaluator.score(simulation.models(), "personal", "local")
     assert scored is not None and scored.predicted is not None
     return list(scored.predicted.split([len(own.graphs) for own in world.clients]))  # type: ignore[union-attr]
 

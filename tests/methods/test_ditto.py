@@ -31,7 +31,7 @@ def test_without_a_pull_it_is_local_training_beside_fedavg(
         mine, theirs = both.round(number)["model"], mean.round(number)["model"]
         alone.round(number)
         assert all(torch.equal(value, theirs[name]) for name, value in mine.items())
-    (own,), (local,) = both.exchange.personal_models(), alone.exchange.personal_models()
+    (own,), (local,) = both.simulation.personal_models(), alone.simulation.personal_models()
     for name, value in local.items():
         assert torch.equal(own[name], value)
     assert not torch.equal(own["head.weight" if "head.weight" in own else "0.inner.weight"], next(iter(mine.values())))
@@ -44,14 +44,14 @@ def test_a_round_equals_slow_loops(
     """Round 2, client by client: FedAvg's steps, then steps of the own model with its pull, both SGD by hand."""
     world, rate, lam = request.getfixturevalue(kind)(counts), 0.05, 0.7
     run = start(world, "ditto", {"lam": lam}, **PLAIN, lr=rate)
-    alone = start(world, "local", cohort_size=1, **PLAIN)
+    alone = start(world, "local", clients_per_batch=1, **PLAIN)
     run.round(1)
-    w = {n: v.clone() for n, v in run.exchange.server.state["model"].items()}
-    (before,) = run.exchange.personal_models()
+    w = {n: v.clone() for n, v in run.simulation.server.state["model"].items()}
+    (before,) = run.simulation.personal_models()
     before = {n: v.clone() for n, v in before.items()}
     uploads = run.round(2)["model"]
-    (after,) = run.exchange.personal_models()
-    for k, cohort in enumerate(alone.exchange.cohorts):
+    (after,) = run.simulation.personal_models()
+    for k, cohort in enumerate(alone.simulation.client_batches):
         for theta, pull, found in ((w, 0.0, uploads), ({n: v[k] for n, v in before.items()}, lam, after)):
             own = theta
             for _ in range(2):
@@ -73,5 +73,5 @@ def test_it_takes_twice_the_steps_and_none_too_many_on_a_model(federation: Make)
 
 
 @pytest.mark.parametrize("training", [{}, {"participation": 0.5}])
-def test_any_cohort_size(training: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("ditto", kinds=["gcn"], **training)
+def test_any_cohort_size(training: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("ditto", kinds=["gcn"], **training)

@@ -17,7 +17,7 @@ Make = Callable[..., Federation]
 def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(), name, backbone={"dropout": 0.5})
     run.round(1)
-    cohort, method = run.exchange.cohorts[0], run.method
+    cohort, method = run.simulation.client_batches[0], run.method
     one, other = method.pair(cohort), method.pair(cohort)
     assert not torch.equal(one.private.logits, other.private.logits)
     assert not torch.equal(one.shared.logits, other.shared.logits)
@@ -28,6 +28,6 @@ def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make,
 def test_without_dropout_a_training_pass_is_the_one_that_asks(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(), "fml", backbone={"dropout": 0})
     run.round(1)
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     asked = run.method.shared_forward(cohort, training=False)
     torch.testing.assert_close(run.method.pair(cohort).shared.logits, asked.logits)

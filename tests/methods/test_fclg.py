@@ -12,7 +12,7 @@ import torch
 
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import GraphBatch, GraphStack, neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen
@@ -133,8 +133,8 @@ def test_inter_is_averaged_over_graphs_and_in_the_variant_over_nodes(batch: Grap
 
 
 def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make, start_graphs: Start) -> None:
-    (cohort,) = start_graphs(graph_sets(), "fclg").exchange.cohorts
-    assert isinstance(cohort, GraphCohort)
+    (cohort,) = start_graphs(graph_sets(), "fclg").simulation.client_batches
+    assert isinstance(cohort, GraphClientBatch)
     next(iter(cohort.steps()))
     now = GINEncoder(hidden=H, layers=LAYERS).encode(cohort.params, cohort.minibatch, neighbours, track=True)
     torch.testing.assert_close(frozen(cohort, cohort.params).graphs, now.graphs)
@@ -146,7 +146,7 @@ def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make, start
     for alpha in (0.2, 0.9):
         running = start_graphs(graph_sets(), "fclg", {"alpha": alpha}, local_epochs=1, batch_size=None)
         running.round(1)
-        found.append(running.exchange.cohorts[0].params)
+        found.append(running.simulation.client_batches[0].params)
     statistics = [name for name in found[0] if is_statistic(name)]
     assert all(torch.equal(found[0][name], found[1][name]) for name in statistics)
     assert not torch.equal(found[0]["0.inner.weight"], found[1]["0.inner.weight"])
@@ -174,7 +174,7 @@ def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets
 
 def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make, start_graphs: Start) -> None:
     running = start_graphs(graph_sets((5, 3, 4)), "fclg", local_epochs=3)
-    (cohort,) = running.exchange.cohorts
+    (cohort,) = running.simulation.client_batches
     method, seen = running.method, []
 
     class Watched(FCLG):
@@ -183,7 +183,7 @@ def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make, s
             seen.append((value, cohort.state["previous"]["0.inner.weight"].clone()))
             return super().local_loss(cohort)
 
-    cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.exchange.server.state["model"].items()}}
+    cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.simulation.server.state["model"].items()}}
     assert isinstance(method, FCLG)
     Watched().client(cohort)
     steps = len(seen) // 3  # per epoch
@@ -201,4 +201,4 @@ def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> N
     running.round(1)
     encoder = (FEATURES * H + H) + (LAYERS - 1) * (H * H + H) + LAYERS * (H * H + H) + LAYERS * 2 * H
     scalars = encoder + LAYERS * 2 * H  # the running statistics
-    assert running.exchange.upload_bytes == running.exchange.download_bytes == [4 * scalars] * 3
+    assert running.simulation.upload_bytes == running.simulation.download_bytes == [4 * scalars] * 3

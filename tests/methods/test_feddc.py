@@ -29,15 +29,15 @@ def test_three_rounds_equal_the_algorithm(
     assert not sized or max(s) > 1.2 * min(s)
     options = {**GCN, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
     game = start(world, "feddc", params, participation=participation, **options)
-    alone = start(world, "local", cohort_size=1, **options)
-    w = {n: v.clone() for n, v in game.exchange.server.state["model"].items()}
+    alone = start(world, "local", clients_per_batch=1, **options)
+    w = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
     zero = {n: torch.zeros_like(v) for n, v in w.items()}
     h, v, mean = [dict(zero) for _ in range(4)], [dict(zero) for _ in range(4)], dict(zero)
     for number in (1, 2, 3):
         game.round(number)
-        chosen, thetas = game.exchange.server.participants, {}
+        chosen, thetas = game.simulation.server.participants, {}
         for k in chosen:
-            cohort, theta = alone.exchange.cohorts[k], {n: x.clone() for n, x in w.items()}
+            cohort, theta = alone.simulation.client_batches[k], {n: x.clone() for n, x in w.items()}
             for _ in range(steps):
                 leaf = {n: x.clone().requires_grad_(True) for n, x in theta.items()}
                 out = cohort.forward({n: x.unsqueeze(0) for n, x in leaf.items()}, training=False)
@@ -64,7 +64,7 @@ def test_three_rounds_equal_the_algorithm(
         if correction == "state":
             mean = {n: sum(size * own[n] for size, own in zip(s, v, strict=True)) / 4 for n in w}
         w = {n: sum(t[n] for t in thetas.values()) / len(chosen) + sum(own[n] for own in h) / 4 for n in w}
-        for n, value in game.exchange.server.state["model"].items():
+        for n, value in game.simulation.server.state["model"].items():
             torch.testing.assert_close(value, w[n], rtol=1e-4, atol=1e-5)
 
 
@@ -75,8 +75,8 @@ def test_switched_off_it_is_fedavg(federation: Make, start: Start) -> None:
     for number in (1, 2, 3):
         mine.round(number)
         plain.round(number)
-    for n, value in plain.exchange.server.state["model"].items():
-        torch.testing.assert_close(mine.exchange.server.state["model"][n], value)
+    for n, value in plain.simulation.server.state["model"].items():
+        torch.testing.assert_close(mine.simulation.server.state["model"][n], value)
 
 
 def test_both_corrections_agree_in_the_second_round(federation: Make, start: Start) -> None:
@@ -85,8 +85,8 @@ def test_both_corrections_agree_in_the_second_round(federation: Make, start: Sta
     for number in (1, 2):
         one.round(number)
         two.round(number)
-    for n, value in one.exchange.server.state["model"].items():
-        torch.testing.assert_close(two.exchange.server.state["model"][n], value, rtol=1e-4, atol=1e-6)
+    for n, value in one.simulation.server.state["model"].items():
+        torch.testing.assert_close(two.simulation.server.state["model"][n], value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("correction", ["update", "state"])
@@ -94,10 +94,10 @@ def test_it_learns_and_does_not_collapse(correction: str, federation: Make, star
     """Sixty rounds at a high rate: the training loss of the server's model falls, and stays down."""
     params = {"lr": 0.5, "correction": correction}
     game = start(federation((30, 25, 20)), "feddc", params, backbone={"dropout": 0.0}, **GCN)
-    cohort = game.exchange.cohorts[0]
+    cohort = game.simulation.client_batches[0]
 
     def loss() -> float:
-        model = {n: v.expand(3, *v.shape) for n, v in game.exchange.server.state["model"].items()}
+        model = {n: v.expand(3, *v.shape) for n, v in game.simulation.server.state["model"].items()}
         return float(cohort.cross_entropy(cohort.forward(model, training=False).logits).mean())
 
     first, seen = loss(), []
@@ -108,8 +108,8 @@ def test_it_learns_and_does_not_collapse(correction: str, federation: Make, star
 
 
 @pytest.mark.parametrize("params", [{}, {"optimiser": "adam"}, {"client_size": True, "correction": "state"}])
-def test_any_cohort_size(params: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("feddc", {"lr": 0.05, **params}, kinds=["gcn"], participation=0.5)
+def test_any_cohort_size(params: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("feddc", {"lr": 0.05, **params}, kinds=["gcn"], participation=0.5)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:
@@ -122,5 +122,5 @@ def test_bytes_of_a_round(correction: str, models: int, sized: int, federation: 
     run = start(federation(), "feddc", {"correction": correction, "client_size": bool(sized)}, **GCN)
     run.round(1)
     scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.exchange.upload_bytes == [4 * models * scalars] * 3
-    assert run.exchange.download_bytes == [4 * (models * scalars + sized)] * 3  # the mean number of nodes
+    assert run.simulation.upload_bytes == [4 * models * scalars] * 3
+    assert run.simulation.download_bytes == [4 * (models * scalars + sized)] * 3  # the mean number of nodes

@@ -40,7 +40,7 @@ def test_losses_and_gradients(
     params = {"alpha": 0.5, "beta": 0.3, "neighbour_mean": mean, "nodes": nodes}
     run = start(federation(SIZES), "fedgkc", params, backbone={"dropout": 0})
     run.round(1)
-    cohort, method = run.exchange.cohorts[0], run.method
+    cohort, method = run.simulation.client_batches[0], run.method
     rates = {"weak": (0.3, 0.3), "strong": (0.8, 0.5)}
     assert {strength: method.rates(strength) for strength in rates} == rates
     views = {
@@ -119,14 +119,14 @@ def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> Non
     world = federation(SIZES)
     run = start(world, "fedgkc")
     upload = run.round(1)
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     p = run.method.shared_forward(cohort, training=False).logits.softmax(1)
     each = node_strength(p, cohort.batch, 0.1)
     strength = [float(each[cohort.batch.offsets[k] : cohort.batch.offsets[k + 1]].mean()) for k in range(5)]
     torch.testing.assert_close(upload["strength"], torch.tensor(strength))
     assert upload["nodes"].tolist() == list(SIZES)
     weights = [(n / sum(SIZES) + s / sum(strength)) / 2 for n, s in zip(SIZES, strength, strict=True)]
-    for name, value in run.exchange.server.state["model"].items():
+    for name, value in run.simulation.server.state["model"].items():
         mean = sum(w * own for w, own in zip(weights, upload["model"][name], strict=True))
         torch.testing.assert_close(value, mean)
 
@@ -134,7 +134,7 @@ def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> Non
 def test_a_strength_below_zero_counts_as_almost_none(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedgkc")
     upload = {"nodes": torch.tensor(SIZES).float(), "strength": torch.tensor([0.3, -0.2, 0.1, -5.0, 0.0])}
-    weights = run.method.weights(run.exchange.server, upload)
+    weights = run.method.weights(run.simulation.server, upload)
     shares = torch.tensor([n / sum(SIZES) for n in SIZES])
     torch.testing.assert_close(weights, (shares + torch.tensor([0.75, 0, 0.25, 0, 0])) / 2, rtol=0, atol=1e-5)
     torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
@@ -142,7 +142,7 @@ def test_a_strength_below_zero_counts_as_almost_none(federation: Make, start: Ca
 
 def test_a_client_without_training_nodes_weighs_nothing(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES, without_train=(2,)), "fedgkc")
-    weights = run.method.weights(run.exchange.server, run.round(1))
+    weights = run.method.weights(run.simulation.server, run.round(1))
     assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
 
 
@@ -164,7 +164,7 @@ def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"optimiser": "sgd", "lr": 0.2, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
     params = {"smkd": False, "kama": False, "order": "copilot first"}
     run, other = start(world, "fedgkc", params, **options), start(world, "fedgkc", params, **options)
-    cohort, method = other.exchange.cohorts[0], other.method
+    cohort, method = other.simulation.client_batches[0], other.method
     theta = {name: value.clone() for name, value in cohort.params.items()}
     for shared in (True, False):
         names = [name for name in theta if name.startswith("shared.") == shared]
@@ -183,7 +183,7 @@ def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
             for name, grad in zip(names, grads, strict=True):
                 theta[name] = theta[name] - (0 if grad is None else 0.2 * grad)
     run.round(1)
-    for name, value in run.exchange.cohorts[0].params.items():
+    for name, value in run.simulation.client_batches[0].params.items():
         torch.testing.assert_close(value, theta[name], rtol=1e-4, atol=1e-6)
 
 
@@ -194,7 +194,7 @@ def test_dropout_of_the_views(federation: Make, start: Callable[..., Any]) -> No
     for dropout in (True, False):
         run = start(federation(SIZES), "fedgkc", {**still, "view_dropout": dropout}, backbone={"dropout": 0.5})
         run.round(1)
-        apart[dropout] = run.method._own_views(run.exchange.cohorts[0]).abs().max()
+        apart[dropout] = run.method._own_views(run.simulation.client_batches[0]).abs().max()
     assert apart[False] < 1e-6 < apart[True]
 
 
@@ -219,8 +219,8 @@ def test_bytes(name: str, extra: int, federation: Make, start: Callable[..., Any
     run = start(federation(SIZES), name)
     for number in (1, 2):
         run.round(number)
-    assert run.exchange.upload_bytes == [2 * 4 * (COPILOT + extra)] * 5
-    assert run.exchange.download_bytes == [2 * 4 * COPILOT] * 5
+    assert run.simulation.upload_bytes == [2 * 4 * (COPILOT + extra)] * 5
+    assert run.simulation.download_bytes == [2 * 4 * COPILOT] * 5
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_bytes(name: str, extra: int, federation: Make, start: Callable[..., Any
     ],
 )
 def test_any_cohort_size(
-    name: str, params: dict[str, Any], options: dict[str, Any], any_cohort_size: Callable[..., None]
+    name: str, params: dict[str, Any], options: dict[str, Any], any_batch_size: Callable[..., None]
 ) -> None:
-    any_cohort_size(name, params, **options)
+    any_batch_size(name, params, **options)
 
 
 @pytest.mark.parametrize("params", [{}, {"order": "copilot first"}, {"nodes": "train"}])

@@ -12,9 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine import Facts, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.messages import leaves
+from fglbench.benchmark.engine.payload import leaves
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedgl import pseudograph
@@ -141,7 +141,7 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, star
     world, lr = overlapping(), 0.2
     settings = {"alpha": 0.7, "beta": 0.6, "threshold": 0.4, "neighbours": 7, **params}
     run = start(world, "fedgl", settings, optimiser="sgd", lr=lr, weight_decay=0.0, backbone={"dropout": 0.0}, **GCN)
-    theta = dict(run.exchange.server.initial_model())
+    theta = dict(run.simulation.server.initial_model())
     labels: dict[int, int] = {}
     entries: dict[tuple[int, int], float] = {}
     form, before = settings.get("pseudo_graph", "symmetric"), settings.get("report_when") == "before"
@@ -180,15 +180,15 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, star
             torch.testing.assert_close(upload["output"][k], outputs[k], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(upload["prediction"][k], predictions[k], rtol=1e-5, atol=1e-6)
         theta = {n: sum(s / 60 * m[n] for s, m in zip((15, 20, 25), models, strict=True)) for n in theta}
-        for n, value in run.exchange.server.state["model"].items():
+        for n, value in run.simulation.server.state["model"].items():
             torch.testing.assert_close(value, theta[n], rtol=1e-5, atol=1e-6)
         if number < first - 1:
-            assert set(run.exchange._message) == {"model"}
+            assert set(run.simulation._message) == {"model"}
             continue
         literal = bool(settings.get("literal"))
         labels = slow_labels(slow_fuse(world, predictions, literal), settings["threshold"])
         entries = slow_graph(slow_fuse(world, outputs, literal), settings["neighbours"])
-        assert found_labels(world, run.exchange._message) == labels
+        assert found_labels(world, run.simulation._message) == labels
         assert 0 < len(entries) <= 40 * settings["neighbours"]
     assert seen > 20  # pseudo-labels were at work
 
@@ -197,7 +197,7 @@ def test_rounds_equal_slow_loops(params: dict[str, Any], overlapping: Make, star
 def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, start: Callable[..., Any]) -> None:
     world = overlapping((15, 20, 25, 10), seed=3)
     run = start(world, "fedgl", {"literal": literal}, participation=0.5, **GCN)
-    server, method = run.exchange.server, run.method
+    server, method = run.simulation.server, run.method
     held = sorted({node for ids in ids_of(world) for node in ids})
     for number in (1, 2, 3):
         upload = run.round(number)
@@ -207,11 +207,11 @@ def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, 
         assert len(fused) == len(held)
         for row, node in zip(fused, held, strict=True):
             torch.testing.assert_close(row, expected.get(node, torch.zeros(3)), rtol=1e-5, atol=1e-6)
-        told = found_labels(world, run.exchange._message)
+        told = found_labels(world, run.simulation._message)
         predictions = dict(zip(server.participants, upload["prediction"], strict=True))
         assert told == slow_labels(slow_fuse(world, predictions, literal), 0.5)
         assert set(told) <= set(expected)
-        tree = run.exchange._message.tree  # and nodes that nobody reported have no pseudo-edge
+        tree = run.simulation._message.tree  # and nodes that nobody reported have no pseudo-edge
         for ids, index in zip(ids_of(world), tree["index"], strict=True):
             ends = {ids[i] for e in index.tolist() for i in divmod(e, len(ids))}
             assert ends <= set(expected)
@@ -254,8 +254,8 @@ def test_without_both_it_is_fedavg(overlapping: Make, start: Callable[..., Any])
     for number in (1, 2, 3):
         one, two = mine.round(number), plain.round(number)
         assert set(one) == {"model"} and all(torch.equal(v, two["model"][n]) for n, v in one["model"].items())
-    assert mine.exchange.upload_bytes == plain.exchange.upload_bytes
-    assert mine.exchange.download_bytes == plain.exchange.download_bytes
+    assert mine.simulation.upload_bytes == plain.simulation.upload_bytes
+    assert mine.simulation.download_bytes == plain.simulation.download_bytes
 
 
 @pytest.mark.parametrize(("ablation", "params"), [("fedgl-no-gpg", {"beta": 0}), ("fedgl-no-gpl", {"alpha": 0})])
@@ -280,15 +280,15 @@ def test_bytes(name: str, labels: bool, graph: bool, overlapping: Make, start: C
     world = overlapping()
     sizes = [15, 20, 25]
     run = start(world, name, {"neighbours": 4}, **GCN)
-    assert run.exchange.upload_bytes == [8 * n for n in sizes]  # the ids, once
-    assert run.exchange.download_bytes == [0] * 3
+    assert run.simulation.upload_bytes == [8 * n for n in sizes]  # the ids, once
+    assert run.simulation.download_bytes == [0] * 3
     run.round(1)
-    entries = [len(v) for v in run.exchange._message.tree["value"]] if graph else [0] * 3
+    entries = [len(v) for v in run.simulation._message.tree["value"]] if graph else [0] * 3
     run.round(2)
     parts = int(labels) + int(graph)
-    assert run.exchange.upload_bytes == [8 * n + 2 * 4 * (MODEL + parts * n * 3) for n in sizes]
+    assert run.simulation.upload_bytes == [8 * n + 2 * 4 * (MODEL + parts * n * 3) for n in sizes]
     expected = [2 * 4 * MODEL + 8 * labels * n + (4 + 8) * e for n, e in zip(sizes, entries, strict=True)]
-    assert run.exchange.download_bytes == expected
+    assert run.simulation.download_bytes == expected
     assert all(0 < e <= 4 * n for e, n in zip(entries, sizes, strict=True)) or not graph
 
 
@@ -316,14 +316,14 @@ def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: M
 def test_skip_names_backbone_and_size(overlapping: Make) -> None:
     world = overlapping()
     gat, gcn = BACKBONES.build("gat"), BACKBONES.build("gcn")
-    assert "gat has none" in METHODS.build("fedgl").skip(world, [gat])
-    assert METHODS.build("fedgl-no-gpg").skip(world, [gat]) is None
-    assert METHODS.build("fedgl").skip(world, [gcn]) is None
+    assert "gat has none" in METHODS.build("fedgl").skip(Facts.of(world), [gat])
+    assert METHODS.build("fedgl-no-gpg").skip(Facts.of(world), [gat]) is None
+    assert METHODS.build("fedgl").skip(Facts.of(world), [gcn]) is None
     large = replace(world, whole=replace(world.whole, label=torch.zeros(169_343, dtype=torch.int64)))
-    assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(large, [gcn])
+    assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(Facts.of(large), [gcn])
     for nodes, fits in ((44_721, True), (44_722, False)):  # 2e9 pairs lie between
         whole = replace(world.whole, label=torch.zeros(nodes, dtype=torch.int64))
-        assert (METHODS.build("fedgl").skip(replace(world, whole=whole), [gcn]) is None) == fits
+        assert (METHODS.build("fedgl").skip(Facts.of(replace(world, whole=whole)), [gcn]) is None) == fits
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -331,7 +331,7 @@ def test_whole_run_on_the_union_any_cohort_size(participation: float, overlappin
     world = overlapping((15, 20, 25, 10, 12))
     config = TrainConfig(rounds=4, score_on="union", participation=participation, patience=30)
     runs = [
-        train(world, METHODS.build("fedgl"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, cohort_size=size)
+        train(world, METHODS.build("fedgl"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, clients_per_batch=size)
         for size in (None, 1, 3)
     ]
     for run in runs[1:]:
@@ -340,10 +340,10 @@ def test_whole_run_on_the_union_any_cohort_size(participation: float, overlappin
     assert runs[0].rounds == 4 and "union" in runs[0].score_metric
 
 
-def test_any_cohort_size(any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fedgl", {"neighbours": 5}, **GCN)
-    any_cohort_size("fedgl", {"neighbours": 5}, kinds=["sgc"], participation=0.5)
-    any_cohort_size("fedgl-no-gpg", kinds=["gat"])
+def test_any_cohort_size(any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedgl", {"neighbours": 5}, **GCN)
+    any_batch_size("fedgl", {"neighbours": 5}, kinds=["sgc"], participation=0.5)
+    any_batch_size("fedgl-no-gpg", kinds=["gat"])
 
 
 def test_locality(local_only: Callable[..., None]) -> None:

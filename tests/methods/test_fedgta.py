@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.engine.messages import deliver
+from fglbench.benchmark.engine.payload import deliver
 from fglbench.datasets.federation import Federation
 
 Make = Callable[..., Federation]
@@ -62,7 +62,7 @@ def test_profile_equals_loops(params: dict[str, Any], federation: Make, start: C
     world = federation((13, 7, 10, 9), without_train=(3,))
     run = start(world, "fedgta", params, **GCN)
     upload = run.round(1)
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     with torch.no_grad():
         logits = cohort.forward(upload["model"], training=False).logits.split(cohort.batch.sizes)
     for k, client in enumerate(world.clients):
@@ -87,7 +87,7 @@ def test_server_averages_peers_by_confidence(federation: Make, start: Callable[.
     for number in (1, 2):
         upload = run.round(number)
         expected = slow_rule(upload, 0.9)
-        for name, value in run.exchange.server.state["personal"].items():
+        for name, value in run.simulation.server.state["personal"].items():
             torch.testing.assert_close(value, torch.stack(expected[name]), rtol=1e-5, atol=1e-6)
     q = torch.nn.functional.normalize(upload["moments"], dim=1)
     assert 0.3 < ((q @ q.T) > 0.9).float().mean() < 1  # the threshold did tell clients apart
@@ -101,10 +101,10 @@ def test_nobody_alike_is_local_and_everybody_alike_is_one_model(federation: Make
         upload = alone.round(number)
         local.round(number)
         upload_together = together.round(number)
-    own = local.exchange.cohorts[0].params
+    own = local.simulation.client_batches[0].params
     assert all(torch.equal(upload["model"][name], own[name]) for name in own)
     h = upload_together["confidence"]
-    for name, value in together.exchange.server.state["personal"].items():
+    for name, value in together.simulation.server.state["personal"].items():
         mean = sum(w * v for w, v in zip(h / h.sum(), upload_together["model"][name], strict=True))
         torch.testing.assert_close(value, mean.expand_as(value), rtol=1e-5, atol=1e-6)
 
@@ -119,24 +119,24 @@ def test_what_chooses_peers_changes_nothing_while_it_chooses_the_same(
     for number in (1, 2, 3):
         for run in runs:
             run.round(number)
-    first, *others = (run.exchange.server.state["personal"] for run in runs)
+    first, *others = (run.simulation.server.state["personal"] for run in runs)
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
 
 
 def test_who_skips_a_round_finds_what_it_was_sent_last(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((6, 6, 6, 6, 6)), "fedgta", participation=0.4, **GCN)
-    exchange = run.exchange
-    last = {name: v.expand(5, *v.shape) for name, v in exchange.server.initial_model().items()}
+    simulation = run.simulation
+    last = {name: v.expand(5, *v.shape) for name, v in simulation.server.initial_model().items()}
     for number in range(1, 6):
         run.round(number)
-        sent = deliver(exchange._message, range(5), exchange.server.participants)["model"]
+        sent = deliver(simulation._message, range(5), simulation.server.participants)["model"]
         for client in range(5):
-            if client not in exchange.server.participants:
+            if client not in simulation.server.participants:
                 assert all(torch.equal(sent[name][client], last[name][client]) for name in last)
             else:
                 assert not torch.equal(sent["0.weight"][client], last["0.weight"][client])
         last = sent
-        models = exchange.models()  # every client has a model to be scored, whoever took part
+        models = simulation.models()  # every client has a model to be scored, whoever took part
         assert models.personal is not None and all(len(v) == 5 for v in models.personal[0].values())
 
 
@@ -146,13 +146,13 @@ def test_bytes(params: dict[str, Any], moments: int, federation: Make, start: Ca
     for number in (1, 2):
         run.round(number)
     model = (12 * 8 + 8) + (8 * 3 + 3)
-    assert run.exchange.upload_bytes == [2 * 4 * (model + moments + 1)] * 3
-    assert run.exchange.download_bytes == [2 * 4 * model] * 3
+    assert run.simulation.upload_bytes == [2 * 4 * (model + moments + 1)] * 3
+    assert run.simulation.download_bytes == [2 * 4 * model] * 3
 
 
-def test_any_cohort_size(any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fedgta", {"similarity": 0.9}, **GCN)
-    any_cohort_size("fedgta", participation=0.5, **GCN)
+def test_any_cohort_size(any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedgta", {"similarity": 0.9}, **GCN)
+    any_batch_size("fedgta", participation=0.5, **GCN)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:

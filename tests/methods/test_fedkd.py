@@ -27,7 +27,7 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
     """L_t for the teacher, L_s for the student, and either for W_h, whose term is in both."""
     run = start(federation(SIZES), "fedkd", {"nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     for value in cohort.params.values():
         value.requires_grad_(True)
     out, batch, match = run.method.pair(cohort), cohort.batch, cohort.params["match.weight"]
@@ -102,7 +102,7 @@ def scalars(update: dict[str, np.ndarray], energy: float) -> int:
 def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., Any]) -> None:
     """Three rounds by hand: every client's update, cut by energy, their mean, cut again, added by everyone."""
     run = start(federation(SIZES), "fedkd", {"start": 0.6, "end": 0.9}, rounds=3)
-    server, cohort = run.exchange.server, run.exchange.cohorts[0]
+    server, cohort = run.simulation.server, run.simulation.client_batches[0]
 
     def cut(value: torch.Tensor, energy: float) -> torch.Tensor:
         if value.dim() == 1:
@@ -117,13 +117,13 @@ def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., A
     down = sum(value.numel() for value in model.values())
     for number in (1, 2, 3):
         energy = 0.6 + 0.3 * number / 3
-        before = list(run.exchange.upload_bytes), list(run.exchange.download_bytes)
+        before = list(run.simulation.upload_bytes), list(run.simulation.download_bytes)
         run.round(number)
-        assert run.exchange.download_bytes == [b + 4 * down for b in before[1]]
+        assert run.simulation.download_bytes == [b + 4 * down for b in before[1]]
         after = {n.removeprefix("shared."): v for n, v in cohort.params.items() if n.startswith("shared.")}
         own = [{name: after[name][k] - model[name] for name in model} for k in range(5)]
         sent = [scalars({n: v.numpy() for n, v in update.items()}, energy) for update in own]
-        assert run.exchange.upload_bytes == [b + 4 * n for b, n in zip(before[0], sent, strict=True)]
+        assert run.simulation.upload_bytes == [b + 4 * n for b, n in zip(before[0], sent, strict=True)]
         mean = {n: sum(cut(update[n], energy) for update in own) / 5 for n in model}
         down = scalars({n: v.numpy() for n, v in mean.items()}, energy)
         model = {n: model[n] + cut(mean[n], energy) for n in model}
@@ -136,29 +136,29 @@ def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..
     run = start(federation(SIZES), "fedkd", participation=0.5)
     begun: set[int] = set()
     for number in range(1, 9):
-        model = {name: value.clone() for name, value in run.exchange.server.state["model"].items()}
+        model = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
         run.round(number)
-        cohort = run.exchange.cohorts[0]
-        for k in run.exchange.server.participants:
+        cohort = run.simulation.client_batches[0]
+        for k in run.simulation.server.participants:
             begun.add(k)
             torch.testing.assert_close({n: v[k] for n, v in cohort.state["student"].items()}, model)
     assert begun == set(range(5))
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
-def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
     """Factors have no common sign, so all of the energy is kept: then matrices travel whole."""
-    any_cohort_size("fedkd", {"start": 1.0, "end": 1.0}, **options)
+    any_batch_size("fedkd", {"start": 1.0, "end": 1.0}, **options)
 
 
 def test_any_cohort_size_with_factors(federation: Make, start: Callable[..., Any]) -> None:
     world = federation(SIZES)
-    whole, parts = start(world, "fedkd", cohort_size=5), start(world, "fedkd", cohort_size=2)
+    whole, parts = start(world, "fedkd", clients_per_batch=5), start(world, "fedkd", clients_per_batch=2)
     for number in (1, 2, 3):
         whole.round(number)
         parts.round(number)
     torch.testing.assert_close(parts.holdings(), whole.holdings(), rtol=1e-5, atol=1e-6)
-    assert parts.exchange.upload_bytes == whole.exchange.upload_bytes
+    assert parts.simulation.upload_bytes == whole.simulation.upload_bytes
 
 
 def test_a_client_without_training_nodes_stays_finite(federation: Make, start: Callable[..., Any]) -> None:

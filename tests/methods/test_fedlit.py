@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.exchange import Exchange
-from fglbench.benchmark.engine.messages import Each
+from fglbench.benchmark.engine.payload import Each
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit.fedlit import group_mean, initial, matching, scores
@@ -28,10 +28,10 @@ D, H, C, TYPES = 12, 4, 3, 3
 
 def exchange_of(
     world: Federation, name: str = "fedlit", params: dict[str, Any] | None = None, **config: Any
-) -> Exchange:
+) -> Simulation:
     method = METHODS.build(name, {"types": TYPES} if params is None else params)
     settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 1, **config}))
-    return Exchange(method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H, "dropout": 0})], settings, 5)
+    return Simulation(method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H, "dropout": 0})], settings, 5)
 
 
 def different(clients: int) -> Params:
@@ -142,8 +142,8 @@ def test_matching_is_greedy_and_has_the_right_axes() -> None:
 
 
 def test_server_rule(federation: Make) -> None:
-    exchange = exchange_of(federation((13, 7, 10, 9)))
-    server, method = exchange.server, exchange.method
+    simulation = exchange_of(federation((13, 7, 10, 9)))
+    server, method = simulation.server, simulation.method
     old = {name: value.clone() for name, value in server.state["model"].items()}
     models = {name: torch.stack([value + k + 1 for k in range(4)]) for name, value in old.items()}
     for name in models:
@@ -173,9 +173,9 @@ def test_server_rule(federation: Make) -> None:
             torch.testing.assert_close(value[k], new[name][list(order)] if typed else new[name])
     model = method.global_model(server)
     assert model is not None
-    batch = exchange.cohorts[0].batch
+    batch = simulation.client_batches[0].batch
     whole = {name: value.expand(4, *value.shape) for name, value in model.items()}
-    network = exchange.cohorts[0].network
+    network = simulation.client_batches[0].network
     as_global = method.predict(whole, network, (batch,))
     torch.testing.assert_close(method.predict(download.tree["model"], network, (batch,)), as_global)
 
@@ -190,11 +190,11 @@ def test_a_group_without_members_stays() -> None:
 def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
     """One type takes every edge, so nothing depends on centroids: a loop over clients with DGL's modules agrees."""
     world = federation()
-    exchange = exchange_of(world, params={"types": 1}, optimiser="sgd", lr=0.2, weight_decay=0.0)
-    theta = {name: value.clone() for name, value in exchange.server.state["model"].items()}
+    simulation = exchange_of(world, params={"types": 1}, optimiser="sgd", lr=0.2, weight_decay=0.0)
+    theta = {name: value.clone() for name, value in simulation.server.state["model"].items()}
     train = torch.tensor([float(c.graph.ndata["train_mask"].sum()) for c in world.clients])  # type: ignore[union-attr]
     for number in (1, 2):
-        exchange.round(exchange.method.phases(exchange.config)[0], number)
+        simulation.round(simulation.method.phases(simulation.config)[0], number)
         stepped = []
         for client in world.clients:
             assert isinstance(client, NodeClient)
@@ -221,7 +221,7 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
             for n in theta
         }
     for name, value in theta.items():
-        torch.testing.assert_close(exchange.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(simulation.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
 
 
 def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
@@ -230,10 +230,10 @@ def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
     found = []
     for size in (3, 1):
         method = METHODS.build("fedlit", {"types": TYPES})
-        exchange = Exchange(
+        simulation = Simulation(
             method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": H})], TrainConfig(), 5, size
         )
-        found.append(torch.cat([method._first_centroids(c) for c in exchange.cohorts]))  # type: ignore[attr-defined]
+        found.append(torch.cat([method._first_centroids(c) for c in simulation.client_batches]))  # type: ignore[attr-defined]
     torch.testing.assert_close(found[0], found[1])
     edges = [c.graph.num_edges() // 2 for c in world.clients]  # type: ignore[union-attr]
     assert edges[1] < TYPES
@@ -243,13 +243,13 @@ def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_bytes(participation: float, federation: Make) -> None:
-    exchange = exchange_of(federation((13, 7, 10, 9)), participation=participation)
+    simulation = exchange_of(federation((13, 7, 10, 9)), participation=participation)
     model = (D * H + H) + TYPES * 3 * (H * H + H) + (H * C + C)
-    phase = exchange.method.phases(exchange.config)[0]
-    exchange.round(phase, 1)
+    phase = simulation.method.phases(simulation.config)[0]
+    simulation.round(phase, 1)
     for number in (2, 3):
-        before = sum(exchange.upload_bytes), sum(exchange.download_bytes)
-        exchange.round(phase, number)
+        before = sum(simulation.upload_bytes), sum(simulation.download_bytes)
+        simulation.round(phase, number)
         clients = round(4 * participation)
-        assert sum(exchange.upload_bytes) - before[0] == clients * 4 * (model + 2 * H * TYPES + TYPES)
-        assert sum(exchange.download_bytes) - before[1] == clients * 4 * (model + 2 * H * TYPES)
+        assert sum(simulation.upload_bytes) - before[0] == clients * 4 * (model + 2 * H * TYPES + TYPES)
+        assert sum(simulation.download_bytes) - before[1] == clients * 4 * (model + 2 * H * TYPES)

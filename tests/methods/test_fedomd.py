@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.network import initial
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedomd import FedOMD
@@ -29,18 +29,18 @@ def exchange_of(
     federation: Federation,
     name: str,
     params: dict[str, Any] | None = None,
-    cohort_size: int | None = None,
+    clients_per_batch: int | None = None,
     **config: Any,
-) -> Exchange:
+) -> Simulation:
     """After two rounds of a model of width 8."""
     method = METHODS.build(name, params)
     settings = method.protocol(TrainConfig(**{"rounds": 2, "local_epochs": 2, **config}))
     dropout = settings.optimiser == "adam"
     backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.5 if dropout else 0})])
-    exchange = Exchange(method, method.arrange(federation), backbones, settings, 5, cohort_size)
+    simulation = Simulation(method, method.arrange(federation), backbones, settings, 5, clients_per_batch)
     for number in range(1, settings.rounds + 1):
-        exchange.round(method.phases(settings)[0], number)
-    return exchange
+        simulation.round(method.phases(settings)[0], number)
+    return simulation
 
 
 def client_moments(z: torch.Tensor, centre: torch.Tensor) -> list[torch.Tensor]:
@@ -167,13 +167,13 @@ def test_a_round_equals_slow_loops(option: dict[str, Any], federation: Make) -> 
     params = {"alpha": 0.05, "beta": 0.7, **option}
     epochs = 3 if "same_pass" in option else 1  # which knows but one
     config: dict[str, Any] = {"local_epochs": epochs, "optimiser": "sgd", "lr": 0.1, "weight_decay": 0}
-    exchange = exchange_of(world, "fedomd-cmd", params, **config)
+    simulation = exchange_of(world, "fedomd-cmd", params, **config)
     theta = initial(BACKBONES.build("gcn", {"hidden": 8, "layers": 4}), 5, 12, 3)
     for _ in range(2):
         bounded, train_only = "bounded" in option, "train_nodes_only" in option
         theta = slow_round(world, theta, 0.05, 0.7, bounded, train_only, option.get("norm", "l2"))
     for name, value in theta.items():
-        torch.testing.assert_close(exchange.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(simulation.server.state["model"][name], value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["fedomd", "fedomd-cmd"])
@@ -182,7 +182,7 @@ def test_switched_off_it_is_fedavg_on_its_model(name: str, federation: Make) -> 
     backbone = BACKBONES.build("ortho-gcn" if name == "fedomd" else "gcn", {"hidden": 8, "layers": 4})
     config = TrainConfig(rounds=2, local_epochs=2)
     method = METHODS.build("fedavg")
-    plain = Exchange(method, method.arrange(world), [backbone], config, 5)
+    plain = Simulation(method, method.arrange(world), [backbone], config, 5)
     for number in (1, 2):
         plain.round(method.phases(config)[0], number)
     mine = exchange_of(world, name, {"alpha": 0, "beta": 0})
@@ -235,9 +235,9 @@ def test_cohort_size_does_not_matter(
     name: str, params: dict[str, Any], config: dict[str, Any], federation: Make
 ) -> None:
     world = federation((13, 7, 10, 9), without_train=(3,))
-    whole = exchange_of(world, name, params, cohort_size=4, **config).server.state["model"]
+    whole = exchange_of(world, name, params, clients_per_batch=4, **config).server.state["model"]
     for size in (1, 3):
-        other = exchange_of(world, name, params, cohort_size=size, **config).server.state["model"]
+        other = exchange_of(world, name, params, clients_per_batch=size, **config).server.state["model"]
         torch.testing.assert_close(other, whole, rtol=1e-5, atol=1e-6)
 
 
@@ -245,12 +245,12 @@ def test_cohort_size_does_not_matter(
 def test_bytes_of_a_round(hidden_layers: int, federation: Make) -> None:
     d, h, c, spaces = 12, 8, 3, hidden_layers + 1
     for name in NAMES:
-        exchange = exchange_of(federation(), name, {"hidden_layers": hidden_layers}, rounds=1)
+        simulation = exchange_of(federation(), name, {"hidden_layers": hidden_layers}, rounds=1)
         bias = hidden_layers * h if name == "fedomd-cmd" else 0  # an orthogonal layer has none
         model = d * h + h + hidden_layers * h * h + bias + h * c + c
         moments = 0 if name == "fedomd-ortho" else 5 * spaces * h
-        assert exchange.upload_bytes == [4 * (model + moments + (1 if moments else 0))] * 3
-        assert exchange.download_bytes == [4 * (model + moments)] * 3
+        assert simulation.upload_bytes == [4 * (model + moments + (1 if moments else 0))] * 3
+        assert simulation.download_bytes == [4 * (model + moments)] * 3
 
 
 def test_norms_are_logged(federation: Make, caplog: pytest.LogCaptureFixture) -> None:

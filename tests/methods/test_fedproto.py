@@ -18,7 +18,7 @@ SIZES = (13, 7, 10, 9, 8)
 def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto", {"server_weights": weights})
     upload = run.round(1)
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     r, batch = cohort.forward(training=False).embedding, cohort.batch
     expected = torch.zeros(3, 8)
     for j in range(3):
@@ -31,12 +31,12 @@ def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) 
                 weight = len(rows) if weights == "samples" else 1
                 total, mass = total + weight * r[rows].mean(0), mass + weight
         expected[j] = total / mass
-    torch.testing.assert_close(run.exchange.server.state["prototypes"], expected)
+    torch.testing.assert_close(run.simulation.server.state["prototypes"], expected)
 
 
 def test_a_class_nobody_sends_keeps_its_prototype(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto")
-    server = run.exchange.server
+    server = run.simulation.server
 
     def send(*pairs: tuple[int, float]) -> torch.Tensor:
         own = [torch.full((1, 2), value) for _, value in pairs]
@@ -63,13 +63,13 @@ def test_without_pull_it_is_local_training(federation: Make, start: Callable[...
 
 def test_prototype_inference(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto", {"inference": "prototype"})
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     before = run.method.predict(run.method.personal_model(cohort), cohort.network, cohort.data)
     torch.testing.assert_close(before, cohort.forward(training=False).logits)  # nothing received yet
     run.round(1)
-    model = run.exchange.models().personal[0]
+    model = run.simulation.models().personal[0]
     scores = run.method.predict(model, cohort.network, cohort.data)
-    r, table = cohort.forward(training=False).embedding, run.exchange.server.state["prototypes"]
+    r, table = cohort.forward(training=False).embedding, run.simulation.server.state["prototypes"]
     for i in range(0, sum(SIZES), 5):
         distances = [float((r[i] - c).square().sum().sqrt()) for c in table]
         torch.testing.assert_close(scores[i], -torch.tensor(distances))
@@ -84,13 +84,13 @@ def test_bytes(weights: str, federation: Make, start: Callable[..., Any]) -> Non
     present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
     assert present[3] == 0 and len(set(present)) > 1
     each = 4 * 8 + 8 * (2 if weights == "samples" else 1)
-    assert run.exchange.upload_bytes == [3 * c * each for c in present]
-    assert run.exchange.download_bytes == [2 * 4 * 3 * 8] * 5  # nothing before the first round
+    assert run.simulation.upload_bytes == [3 * c * each for c in present]
+    assert run.simulation.download_bytes == [2 * 4 * 3 * 8] * 5  # nothing before the first round
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["sage"]}])
-def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fedproto", {"server_weights": "samples"}, **options)
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedproto", {"server_weights": "samples"}, **options)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:

@@ -56,8 +56,8 @@ def test_two_rounds_equal_a_slow_loop_over_clients(
         **GCN,
     )
     uploads = [run.round(1), run.round(2)]
-    first = run.exchange.server.initial_model()
-    proxy = run.exchange.cohorts[0].state["proxy"]
+    first = run.simulation.server.initial_model()
+    proxy = run.simulation.client_batches[0].state["proxy"]
     x_proxy, a_proxy = proxy["feature"][0], normal(proxy["edge"][0], 500)
     received = [first, first, first]
     masks = [{n: torch.ones_like(v) for n, v in first.items() if "weight" in n} for _ in range(3)]
@@ -94,8 +94,8 @@ def test_two_rounds_equal_a_slow_loop_over_clients(
             received.append({n: sum(a * t[n] for a, t in zip(near, trained, strict=True)) / sum(near) for n in first})
     for k in range(3):
         for n, value in received[k].items():
-            torch.testing.assert_close(run.exchange.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-6)
-    delivered = run.method.personal_model(run.exchange.cohorts[0])
+            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-6)
+    delivered = run.method.personal_model(run.simulation.client_batches[0])
     kept: list[torch.Tensor] = []
     for k in range(3):
         for n, value in effective(trained[k], masks[k], 0.97).items():
@@ -107,7 +107,7 @@ def test_two_rounds_equal_a_slow_loop_over_clients(
 def test_without_scale_all_get_the_plain_mean(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((13, 7, 10)), "fed-pub", {"scale": 0}, **GCN)
     upload = run.round(1)
-    for name, value in run.exchange.server.state["personal"].items():
+    for name, value in run.simulation.server.state["personal"].items():
         torch.testing.assert_close(value, upload["model"][name].mean(0).expand_as(value), rtol=1e-5, atol=1e-6)
 
 
@@ -115,7 +115,7 @@ def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable
     run = start(federation((20,)), "fed-pub", **GCN)
     for number in (1, 2):
         upload = run.round(number)
-        for name, value in run.exchange.server.state["personal"].items():
+        for name, value in run.simulation.server.state["personal"].items():
             assert torch.equal(value, upload["model"][name])
 
 
@@ -132,20 +132,20 @@ def test_proxy_graph_has_five_blocks_and_nothing_between() -> None:
 
 def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((13, 7, 10)), "fed-pub", **GCN)
-    edges = run.exchange.cohorts[0].state["proxy"]["edge"][0].shape[1]
-    assert run.exchange.upload_bytes == [0] * 3
-    assert run.exchange.download_bytes == [4 * 500 * 12 + 8 * 2 * edges] * 3
-    before = run.exchange.download_bytes[0]
+    edges = run.simulation.client_batches[0].state["proxy"]["edge"][0].shape[1]
+    assert run.simulation.upload_bytes == [0] * 3
+    assert run.simulation.download_bytes == [4 * 500 * 12 + 8 * 2 * edges] * 3
+    before = run.simulation.download_bytes[0]
     for number in (1, 2):
         run.round(number)
-    assert run.exchange.upload_bytes == [2 * 4 * (MODEL + 8)] * 3
-    assert run.exchange.download_bytes == [before + 2 * 4 * MODEL] * 3
+    assert run.simulation.upload_bytes == [2 * 4 * (MODEL + 8)] * 3
+    assert run.simulation.download_bytes == [before + 2 * 4 * MODEL] * 3
 
 
-def test_any_cohort_size(any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fed-pub", **GCN)
-    any_cohort_size("fed-pub", participation=0.5, **GCN)
-    any_cohort_size("fed-pub", kinds=["gat"])
+def test_any_cohort_size(any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fed-pub", **GCN)
+    any_batch_size("fed-pub", participation=0.5, **GCN)
+    any_batch_size("fed-pub", kinds=["gat"])
 
 
 def test_locality(local_only: Callable[..., None]) -> None:

@@ -13,13 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine import Facts, TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.exchange import Exchange
-from fglbench.benchmark.engine.messages import Tree, leaves
 from fglbench.benchmark.engine.method import Phase
-from fglbench.benchmark.engine.random import Streams, stream
+from fglbench.benchmark.engine.payload import Tree, leaves
+from fglbench.benchmark.engine.rng import Streams, stream
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedsage import fedsageplus
@@ -38,13 +38,13 @@ def exchange_of(
     world: Federation,
     params: dict[str, Any] | None = None,
     name: str = "fedsage+",
-    cohort_size: int | None = None,
+    clients_per_batch: int | None = None,
     **config: Any,
-) -> Exchange:
+) -> Simulation:
     method = METHODS.build(name, params if params is not None else SMALL)
     settings = method.protocol(TrainConfig(**{"rounds": 3, "local_epochs": 2, **config}))
     backbones = method.architecture([BACKBONES.build("gcn", {"hidden": 8})])
-    return Exchange(method, method.arrange(world), backbones, settings, 5, cohort_size)
+    return Simulation(method, method.arrange(world), backbones, settings, 5, clients_per_batch)
 
 
 def generator() -> NeighGen:
@@ -70,12 +70,12 @@ def test_memory_that_is_asked_for_by_hand(federation: Make) -> None:
         assert isinstance(client, NodeClient)
         share = float(client.graph.ndata["val_mask"].float().mean())
         made += sum(min(P, share * int(degree)) for degree in client.graph.in_degrees())
-    assert method._bytes(world) == pytest.approx(4 * (fgen * (3 + 5) + made * D))
+    assert method._bytes(Facts.of(world)) == pytest.approx(4 * (fgen * (3 + 5) + made * D))
 
 
 def test_too_much_memory_is_a_reason_to_skip(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FedSagePlus, "_bytes", lambda self, world: 12.5 * 2**30)
-    reason = FedSagePlus(**SMALL).skip(federation(), [BACKBONES.build("sage", {"hidden": 4})])
+    reason = FedSagePlus(**SMALL).skip(Facts.of(federation()), [BACKBONES.build("sage", {"hidden": 4})])
     assert reason == "fedsage+ needs about 12.5 GiB for generators and generated features, limit 8 GiB"
 
 
@@ -243,11 +243,11 @@ def test_targets_are_neighbours_of_the_client_that_answers(federation: Make) -> 
 
 
 def turn_of(world: Federation, **params: Any) -> Turn:
-    exchange = exchange_of(world, SMALL | {"generator_epochs": 0, **params})
-    cohort = exchange.cohorts[0]
-    cohort.load({n: v.expand(len(cohort), *v.shape) for n, v in exchange.server.initial_model().items()})
-    assert isinstance(exchange.method, FedSagePlus)
-    return Turn(exchange.method, cohort.select([1]))
+    simulation = exchange_of(world, SMALL | {"generator_epochs": 0, **params})
+    cohort = simulation.client_batches[0]
+    cohort.load({n: v.expand(len(cohort), *v.shape) for n, v in simulation.server.initial_model().items()})
+    assert isinstance(simulation.method, FedSagePlus)
+    return Turn(simulation.method, cohort.select([1]))
 
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
@@ -282,8 +282,8 @@ def test_local_loss_of_the_generator(scale: str, federation: Make) -> None:
 def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """What crosses adds up to the gradient of L + b sum_j L_ij, and the owner steps along it."""
     world = federation((13, 30, 10, 16))
-    exchange = exchange_of(world, SMALL | {"feature_weight": 0.5, "generator_epochs": 1, "exchange_epochs": 1})
-    method, cohort = exchange.method, exchange.cohorts[0]
+    simulation = exchange_of(world, SMALL | {"feature_weight": 0.5, "generator_epochs": 1, "exchange_epochs": 1})
+    method, cohort = simulation.method, simulation.client_batches[0]
     assert isinstance(method, FedSagePlus)
     asked: list[torch.Tensor] = []
 
@@ -294,9 +294,9 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
         return rows
 
     monkeypatch.setattr(fedsageplus, "random_neighbours", spy)
-    start, turns, _ = method.phases(exchange.config)
-    exchange.round(start, 1)
-    exchange.round(turns, 1)
+    start, turns, _ = method.phases(simulation.config)
+    simulation.round(start, 1)
+    simulation.round(turns, 1)
     turn: Turn = cohort.state["turn"][0]
     leaf = {name: turn.params[name].clone().requires_grad_(True) for name in turn.generator.shown}
     counts = method.number(turn.missing)
@@ -308,7 +308,7 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
         pairs = [(g, active.index(int(v))) for g, v in enumerate(owner) if v >= 0]
         total = total + sum(slow_match(made[g], targets[t], P) for g, t in pairs) / len(turn.rows)
     assert len(asked) == 3
-    received = exchange._message["gradient"]  # type: ignore[index]
+    received = simulation._message["gradient"]  # type: ignore[index]
     crossed = torch.autograd.grad(total, list(leaf.values()), allow_unused=True, retain_graph=True)
     for (name, value), grad in zip(leaf.items(), crossed, strict=True):
         expected = torch.zeros_like(value[0]) if grad is None else grad[0]
@@ -335,21 +335,21 @@ def test_sums_keep_unstored_zeros() -> None:
     torch.testing.assert_close(a, torch.ones(2, 3))  # nobody's upload is written to
 
 
-def traffic(exchange: Exchange) -> tuple[list[int], list[int]]:
-    return list(exchange.upload_bytes), list(exchange.download_bytes)
+def traffic(simulation: Simulation) -> tuple[list[int], list[int]]:
+    return list(simulation.upload_bytes), list(simulation.download_bytes)
 
 
 def test_bytes_of_the_generator_phase(federation: Make) -> None:
     world = federation((13, 30, 10))
-    exchange = exchange_of(world)
-    start, turns, _ = exchange.method.phases(exchange.config)
-    exchange.round(start, 1)
+    simulation = exchange_of(world)
+    start, turns, _ = simulation.method.phases(simulation.config)
+    simulation.round(start, 1)
     fgen = (LATENT * 256 + 256) + (256 * 2048 + 2048) + P * (2048 * D + D)
     classifier = 2 * D * 8 + 8 + 2 * 8 * 3 + 3
     train = [int(c.graph.ndata["train_mask"].sum()) for c in world.clients]  # type: ignore[union-attr]
     up, down = [0] * 3, [4 * classifier] * 3  # the initial model, once
-    for number in range(1, turns.length(exchange.server) + 1):
-        exchange.round(turns, number)
+    for number in range(1, turns.length(simulation.server) + 1):
+        simulation.round(turns, number)
         owner, epoch = divmod(number - 1, 3)
         for k in range(3):
             if epoch < 2:
@@ -358,23 +358,23 @@ def test_bytes_of_the_generator_phase(federation: Make) -> None:
                 down[k] += 0 if k == owner else 4 * shown
             if epoch > 0 and k == owner:  # the sum of the others' gradients, fetched at the next round
                 down[k] += 4 * fgen
-        assert traffic(exchange) == (up, down)
+        assert traffic(simulation) == (up, down)
 
 
 def test_a_turn_ends_with_a_mended_graph_and_no_generator(federation: Make) -> None:
-    exchange = exchange_of(federation((13, 30, 10)))
-    start, turns, training = exchange.method.phases(exchange.config)
-    exchange.round(start, 1)
-    for number in range(1, turns.length(exchange.server) + 1):
-        exchange.round(turns, number)
-    state = exchange.cohorts[0].state
+    simulation = exchange_of(federation((13, 30, 10)))
+    start, turns, training = simulation.method.phases(simulation.config)
+    simulation.round(start, 1)
+    for number in range(1, turns.length(simulation.server) + 1):
+        simulation.round(turns, number)
+    state = simulation.client_batches[0].state
     assert state["turn"] == [None] * 3
     for n, counts, made in zip((13, 30, 10), state["missing"], state["generated"], strict=True):
         assert len(counts) == n and int(counts.max()) <= P
         assert made.shape == (int(counts.sum()), D) and float(made.abs().max()) <= 1
-    before = {n: v.clone() for n, v in exchange.server.initial_model().items()}
-    torch.testing.assert_close({n: v[0] for n, v in exchange.cohorts[0].params.items()}, before)
-    exchange.round(training, 1)
+    before = {n: v.clone() for n, v in simulation.server.initial_model().items()}
+    torch.testing.assert_close({n: v[0] for n, v in simulation.client_batches[0].params.items()}, before)
+    simulation.round(training, 1)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -387,25 +387,25 @@ def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.Mo
             super().__init__(*args)
 
     monkeypatch.setattr(fedsageplus, "Answer", Counted)
-    exchange = exchange_of(federation((13, 30, 10)), cohort_size=size)
-    start, turns, training = exchange.method.phases(exchange.config)
-    exchange.round(start, 1)
-    for number in range(1, turns.length(exchange.server) + 1):
-        exchange.round(turns, number)
+    simulation = exchange_of(federation((13, 30, 10)), clients_per_batch=size)
+    start, turns, training = simulation.method.phases(simulation.config)
+    simulation.round(start, 1)
+    for number in range(1, turns.length(simulation.server) + 1):
+        simulation.round(turns, number)
     assert len({id(encoding) for encoding in made}) == len(made) == 3 * 2  # clients, exchange epochs
-    exchange.round(training, 1)
+    simulation.round(training, 1)
     made.clear()
-    assert all(cohort.shared is None for cohort in exchange.cohorts)  # they went with the messages
+    assert all(cohort.shared is None for cohort in simulation.client_batches)  # they went with the messages
 
 
 def model_after(
     world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any
 ) -> dict[str, torch.Tensor]:
-    exchange = exchange_of(world, params or {}, name, **config)
-    for phase in exchange.method.phases(exchange.config):
-        for number in range(1, phase.length(exchange.server) + 1):
-            exchange.round(phase, number)
-    model = exchange.method.global_model(exchange.server)
+    simulation = exchange_of(world, params or {}, name, **config)
+    for phase in simulation.method.phases(simulation.config):
+        for number in range(1, phase.length(simulation.server) + 1):
+            simulation.round(phase, number)
+    model = simulation.method.global_model(simulation.server)
     assert model is not None
     return model
 
@@ -421,18 +421,18 @@ def test_fedsage_is_fedavg_of_graphsage_with_equal_weights(federation: Make) -> 
         method = METHODS.build(name)
         config = method.protocol(TrainConfig(rounds=3, **({"weighting": "uniform"} if name == "fedavg" else {})))
         backbone = BACKBONES.build("sage", {"hidden": 8})
-        exchange = Exchange(method, method.arrange(world), method.architecture([backbone]), config, 5)
+        simulation = Simulation(method, method.arrange(world), method.architecture([backbone]), config, 5)
         for number in (1, 2, 3):
-            exchange.round(method.phases(config)[0], number)
-        found[name] = method.global_model(exchange.server)
+            simulation.round(method.phases(config)[0], number)
+        found[name] = method.global_model(simulation.server)
     torch.testing.assert_close(found["fedsage"], found["fedavg"], rtol=0, atol=0)
 
 
 def offers(world: Federation, rounds: int) -> list[Tree]:
     """What every client that acts shows and answers in the generator's rounds."""
-    exchange, kept = exchange_of(world), []
-    start, turns, _ = exchange.method.phases(exchange.config)
-    exchange.round(start, 1)
+    simulation, kept = exchange_of(world), []
+    start, turns, _ = simulation.method.phases(simulation.config)
+    simulation.round(start, 1)
 
     def keep(server: Any) -> Any:
         def spied(state: Any, uploads: Tree) -> Any:
@@ -446,7 +446,7 @@ def offers(world: Federation, rounds: int) -> list[Tree]:
 
     spying = Phase(tuple(replace(step, server=keep(step.server)) for step in turns.steps), 1, everyone=True)
     for number in range(1, rounds + 1):
-        exchange.round(spying, number)
+        simulation.round(spying, number)
     return kept
 
 
@@ -470,6 +470,6 @@ def test_answers_use_only_the_answering_clients_features(federation: Make) -> No
 
 def test_too_large_features_are_refused_with_the_size(federation: Make) -> None:
     world = federation()
-    assert METHODS.build("fedsage+").skip(world, [BACKBONES.build("sage")]) is None
-    reason = METHODS.build("fedsage+", {"neighbours": 20000}).skip(world, [BACKBONES.build("sage")])
+    assert METHODS.build("fedsage+").skip(Facts.of(world), [BACKBONES.build("sage")]) is None
+    reason = METHODS.build("fedsage+", {"neighbours": 20000}).skip(Facts.of(world), [BACKBONES.build("sage")])
     assert reason is not None and "GiB" in reason and "\n" not in reason

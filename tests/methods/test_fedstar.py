@@ -84,7 +84,7 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
     """Two rounds, full batches: SGD by hand, the structure averaged, all else at home."""
     world, rate = labelled_sets((9, 6, 8)), 0.02
     run = start(world, "fedstar", PARAMS, **TRAINING, lr=rate)
-    model = run.exchange.server.initial_model()
+    model = run.simulation.server.initial_model()
     own: list[dict[str, torch.Tensor]] = [dict(model) for _ in range(3)]
     for number in (1, 2):
         run.round(number)
@@ -101,11 +101,11 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
                 mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), own, strict=True))
                 for theta in own:
                     theta[name] = mean
-    (found,) = run.exchange.personal_models()
+    (found,) = run.simulation.personal_models()
     for k in range(3):
         for name, value in own[k].items():
             torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
-    (cohort,) = run.exchange.cohorts
+    (cohort,) = run.simulation.client_batches
     logits = cohort.network.forward(found, cohort.data).logits
     place = 0
     for k, client in enumerate(world.clients):
@@ -121,7 +121,7 @@ def test_structure_alone_crosses(labelled_sets: Make, start: Callable[..., Any])
     assert {name.split(".")[0] for name in uploads} == {"structure"}
     run.round(2)
     scalars = (WALKS + DEGREES) * H + H + L * (H * H + H)
-    assert run.exchange.upload_bytes == run.exchange.download_bytes == [2 * 4 * scalars] * 3
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * scalars] * 3
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -131,7 +131,7 @@ def test_who_waits_is_scored_under_the_new_structure(
     run = start(labelled_sets((9, 6, 8, 7)), "fedstar", PARAMS, **TRAINING, participation=participation)
     for number in (1, 2, 3):
         run.round(number)
-    (found,) = run.exchange.personal_models()
+    (found,) = run.simulation.personal_models()
     for name, value in found.items():
         same = all(torch.equal(value[0], other) for other in value[1:])
         assert same == name.startswith("structure.")

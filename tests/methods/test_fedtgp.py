@@ -67,11 +67,11 @@ def test_a_step_at_distance_zero_is_finite() -> None:
 
 def test_server_training_is_sgd_over_shuffled_batches(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedtgp", {"server_epochs": 3, "server_batch": 4, "server_lr": 0.05})
-    net = run.exchange.server.state["net"]
+    net = run.simulation.server.state["net"]
     arrays = (net.e, net.inner, net.inner_bias, net.outer, net.outer_bias)
     params = [torch.from_numpy(a.copy()).requires_grad_(True) for a in arrays]
     order = np.random.Generator(np.random.SFC64())
-    order.bit_generator.state = run.exchange.server.generator.bit_generator.state
+    order.bit_generator.state = run.simulation.server.generator.bit_generator.state
     upload = run.round(1)
     sent, label = torch.cat(upload["prototypes"]), torch.cat(upload["classes"])
     delta = margin(sent, label, 100.0)
@@ -83,7 +83,7 @@ def test_server_training_is_sgd_over_shuffled_batches(federation: Make, start: C
             optimiser.step()
     e, inner, inner_bias, outer, outer_bias = params
     expected = torch.relu(e @ inner.T + inner_bias) @ outer.T + outer_bias
-    torch.testing.assert_close(run.exchange.server.state["prototypes"], expected.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(run.simulation.server.state["prototypes"], expected.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_without_pull_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
@@ -101,13 +101,13 @@ def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     for number in (1, 2, 3):
         run.round(number)
     present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
-    assert run.exchange.upload_bytes == [3 * c * (4 * 8 + 8) for c in present]
-    assert run.exchange.download_bytes == [2 * 4 * 3 * 8] * 5
+    assert run.simulation.upload_bytes == [3 * c * (4 * 8 + 8) for c in present]
+    assert run.simulation.download_bytes == [2 * 4 * 3 * 8] * 5
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fedtgp", {"server_epochs": 5}, **options)
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedtgp", {"server_epochs": 5}, **options)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:

@@ -80,17 +80,17 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
     world = federation((13, 7, 10))
     options = {"contrast_weight": 1.5, "distil_weight": 0.8, "temperature": 0.3, "distil_temperature": 0.6}
     game = start(world, "fgssl", {**NO_VIEWS, **options, **params}, backbone={"dropout": 0.0}, **GCN)
-    first = {n: v.unsqueeze(0) for n, v in game.exchange.server.state["model"].items()}
+    first = {n: v.unsqueeze(0) for n, v in game.simulation.server.state["model"].items()}
     game.round(1)
-    cohort, method = game.exchange.cohorts[0], game.exchange.method
-    w = {n: v.unsqueeze(0) for n, v in game.exchange.server.state["model"].items()}
+    cohort, method = game.simulation.client_batches[0], game.simulation.method
+    w = {n: v.unsqueeze(0) for n, v in game.simulation.server.state["model"].items()}
     cohort.received = {"model": {n: v.expand(3, *v.shape[1:]) for n, v in w.items()}}
     for value in cohort.params.values():
         value.requires_grad_(True)
     loss = method.local_loss(cohort)
     grads = torch.autograd.grad(loss.sum(), list(cohort.params.values()))
-    alone = start(world, "local", backbone={"dropout": 0.0}, cohort_size=1, **GCN)
-    for k, single in enumerate(alone.exchange.cohorts):
+    alone = start(world, "local", backbone={"dropout": 0.0}, clients_per_batch=1, **GCN)
+    for k, single in enumerate(alone.simulation.client_batches):
         leaf = {n: v[k : k + 1].detach().clone().requires_grad_(True) for n, v in cohort.params.items()}
         own = single.forward(leaf, training=False)
         with torch.no_grad():
@@ -120,7 +120,7 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
 def models(run: Any, rounds: int = 3) -> dict[str, torch.Tensor]:
     for number in range(1, rounds + 1):
         run.round(number)
-    found: dict[str, torch.Tensor] = run.exchange.server.state["model"]
+    found: dict[str, torch.Tensor] = run.simulation.server.state["model"]
     return found
 
 
@@ -143,7 +143,7 @@ def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -
     """A strength whose rates are 0 leaves that side's graph alone, and the other side's not."""
     still = {"strong_edges": 0.0, "strong_features": 0.0}
     game = start(federation((30, 20, 25)), "fgssl", {"local_view": "strong", "global_view": "weak", **still}, **GCN)
-    cohort, method = game.exchange.cohorts[0], game.exchange.method
+    cohort, method = game.simulation.client_batches[0], game.simulation.method
     assert method.view(cohort, method.local_view, "local")[0].graph is cohort.batch.graph
     seen = method.view(cohort, method.global_view, "global")[0]
     assert seen.graph.num_edges() < cohort.batch.graph.num_edges()
@@ -157,9 +157,9 @@ def test_the_ablations_cannot_be_switched_on(start: Start, federation: Make) -> 
 def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> None:
     """With dropout: the client's own second pass is a training pass, a frozen one is not; the initial one stays."""
     game = start(federation(), "fgssl", {"target": "initial"}, backbone={"dropout": 0.5}, **GCN)
-    first = {n: v.clone() for n, v in game.exchange.server.state["model"].items()}
+    first = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
     models(game)
-    cohort, method = game.exchange.cohorts[0], game.exchange.method
+    cohort, method = game.simulation.client_batches[0], game.simulation.method
     for n, value in cohort.state["initial"].items():
         torch.testing.assert_close(value, first[n].expand_as(value), rtol=0, atol=0)
     one, two = (method.other_target(cohort, cohort.data).logits for _ in range(2))
@@ -167,7 +167,10 @@ def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> No
     assert not one.requires_grad
     mine = start(federation(), "fgssl", {"target": "local"}, backbone={"dropout": 0.5}, **GCN)
     one, two = (
-        mine.exchange.method.other_target(mine.exchange.cohorts[0], mine.exchange.cohorts[0].data).logits for _ in "ab"
+        mine.simulation.method.other_target(
+            mine.simulation.client_batches[0], mine.simulation.client_batches[0].data
+        ).logits
+        for _ in "ab"
     )
     assert not torch.equal(one, two)
 
@@ -176,8 +179,8 @@ def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> No
     ("backbone", "target"),
     [("gcn", "global"), ("gat", "global"), ("sgc", "global"), ("gcn", "local"), ("gcn", "initial")],
 )
-def test_any_cohort_size(backbone: str, target: str, any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fgssl", {"target": target}, kinds=[backbone], participation=0.5)
+def test_any_cohort_size(backbone: str, target: str, any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fgssl", {"target": target}, kinds=[backbone], participation=0.5)
 
 
 @pytest.mark.parametrize("target", ["global", "local", "initial"])
@@ -189,4 +192,4 @@ def test_bytes_of_a_round(federation: Make, start: Start) -> None:
     run = start(federation(), "fgssl", **GCN)
     run.round(1)
     scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.exchange.upload_bytes == run.exchange.download_bytes == [4 * scalars] * 3
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [4 * scalars] * 3

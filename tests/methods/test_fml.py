@@ -25,7 +25,7 @@ def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
 def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fml", {"alpha": 0.3, "beta": 0.8, "nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     for value in cohort.params.values():
         value.requires_grad_(True)
     out, batch = run.method.pair(cohort), cohort.batch
@@ -53,14 +53,14 @@ def test_server_averages_the_memes(uniform: bool, federation: Make, start: Calla
     run = start(world, "fml", {"uniform": uniform})
     models = run.round(1)["model"]
     sizes = [1.0] * 5 if uniform else [client.graph.num_nodes() for client in world.clients]
-    for name, value in run.exchange.server.state["model"].items():
+    for name, value in run.simulation.server.state["model"].items():
         mean = sum(n / sum(sizes) * own for n, own in zip(sizes, models[name], strict=True))
         torch.testing.assert_close(value, mean)
 
 
 def test_a_round_starts_from_the_received_meme(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fml", lr=1e-12, weight_decay=0.0)
-    start_of_all = {name: value.clone() for name, value in run.exchange.server.state["model"].items()}
+    start_of_all = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
     models = run.round(1)["model"]
     for name, value in start_of_all.items():
         torch.testing.assert_close(models[name], value.expand_as(models[name]))
@@ -74,8 +74,8 @@ def test_without_exchange_of_knowledge_the_private_model_is_local(federation: Ma
     for number in (1, 2, 3):
         alone.round(number)
         taught.round(number)
-    mine = taught.exchange.cohorts[0].params
-    for name, value in alone.exchange.cohorts[0].params.items():
+    mine = taught.simulation.client_batches[0].params
+    for name, value in alone.simulation.client_batches[0].params.items():
         torch.testing.assert_close(mine[name], value)
 
 
@@ -87,19 +87,19 @@ def test_meme_alone_is_fedavg(federation: Make, start: Callable[..., Any]) -> No
     for number in (1, 2, 3):
         taught.round(number)
         averaged.round(number)
-    torch.testing.assert_close(taught.exchange.server.state["model"], averaged.exchange.server.state["model"])
+    torch.testing.assert_close(taught.simulation.server.state["model"], averaged.simulation.server.state["model"])
 
 
 def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fml")
     for number in (1, 2):
         run.round(number)
-    assert run.exchange.upload_bytes == run.exchange.download_bytes == [2 * 4 * MEME] * 5
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * MEME] * 5
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
-def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("fml", {"nodes": "all"}, **options)
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fml", {"nodes": "all"}, **options)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:

@@ -128,7 +128,7 @@ def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make, start: Calla
     plus = name == "gcfl+"
     params: dict[str, Any] = {"eps1": 1e9, "eps2": 0.0, "warm_up": 2} | ({"length": 2} if plus else {})
     run = start(labelled_sets(COUNTS), name, params, **TRAINING)
-    server = run.exchange.server
+    server = run.simulation.server
     slow = SlowServer(server.initial_model(), list(COUNTS), plus, params)
     history = []
     for number in range(1, 7):
@@ -141,7 +141,7 @@ def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make, start: Calla
             for k in range(5):
                 torch.testing.assert_close(value[k], slow.sent[k][n], rtol=1e-5, atol=1e-6)
     assert history[1] == 1 and history[-1] > 2, history
-    (own,) = run.exchange.personal_models()
+    (own,) = run.simulation.personal_models()
     assert all(torch.equal(own[n], value) for n, value in server.state["sent"].items())
 
 
@@ -151,8 +151,8 @@ def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Ma
     world = labelled_sets((13, 5, 6))  # 7, 3, 3 training graphs: three minibatches (the last joined), one and one
     run = start(world, "gcfl+", kinds=["gin"], local_epochs=1, batch_size=3, lr=1e-9, backbone={"dropout": 0.0})
     norms = run.round(1)["norm"].squeeze(1)
-    (cohort,) = run.exchange.cohorts
-    model = run.exchange.server.initial_model()
+    (cohort,) = run.simulation.client_batches
+    model = run.simulation.server.initial_model()
     leaf = {n: v.expand(3, *v.shape).clone().requires_grad_(True) for n, v in model.items()}
     loss = cohort.cross_entropy(cohort.forward(leaf, training=False).logits).sum()
     grads = torch.autograd.grad(loss, list(leaf.values()))
@@ -163,10 +163,10 @@ def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Ma
 
 def test_norms_of_updates_stand_in_for_those_of_gradients(labelled_sets: Make, start: Callable[..., Any]) -> None:
     run = start(labelled_sets(COUNTS), "gcfl+", {"series": "update"}, **TRAINING)
-    sent = run.exchange.server.initial_model()
+    sent = run.simulation.server.initial_model()
     uploads = run.round(1)
     assert set(uploads) == {"model"}
-    for k, (own,) in enumerate(run.exchange.server.state["series"]):
+    for k, (own,) in enumerate(run.simulation.server.state["series"]):
         moved = torch.cat([(uploads["model"][n][k] - sent[n]).flatten() for n in sent])
         assert own == pytest.approx(float(moved.norm()), rel=1e-5)
 
@@ -182,17 +182,49 @@ def test_one_cluster_is_fedavg(name: str, participation: float, labelled_sets: M
     assert mine.history["score"] == plain.history["score"] and mine.history["val"] == plain.history["val"]
 
 
+@pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
+def test_without_a_cut_every_model_is_fedavgs_to_the_last_bit(
+    name: str, labelled_sets: Make, start: Callable[..., Any]
+) -> None:
+    runs = [start(labelled_sets(COUNTS), each, **TRAINING) for each in (name, "fedavg")]
+    for number in range(1, 5):
+        uploads = [run.round(number)["model"] for run in runs]
+        for parameter, value in uploads[0].items():
+            assert torch.equal(value, uploads[1][parameter]), (number, parameter)
+
+
+def test_bounds_in_units_of_the_largest_mean_update() -> None:
+    """By hand: the largest mean update so far is 5, so 0.1 stands for 0.5 and 0.4 for 2."""
+    method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 0.4, "scale": "largest", "warm_up": 0})
+    server: Any = SimpleNamespace(participants=[0, 1, 2], round=9, state={"largest": 5.0})
+    cut = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-1.0, -3.0]])  # mean norm 0.47, largest 3.2
+    assert len(method.parted(server, [0, 1, 2], cut)) == 2
+    assert len(method.parted(server, [0, 1, 2], cut * 1.1)) == 1  # the mean moves by 0.52
+    assert len(method.parted(server, [0, 1, 2], cut * 0.6)) == 1  # nobody moves by 2
+
+
+def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    run = start(labelled_sets(COUNTS), "gcfl", {"scale": "largest"}, **TRAINING)
+    seen = []
+    for number in range(1, 5):
+        sent = {n: v.clone() for n, v in run.simulation.server.state["sent"].items()} if number > 1 else None
+        uploads = run.round(number)["model"]
+        before = sent or {n: v.expand(5, *v.shape) for n, v in run.simulation.server.initial_model().items()}
+        seen.append(float(torch.cat([(uploads[n] - before[n]).flatten(1) for n in uploads], 1).mean(0).norm()))
+        assert run.simulation.server.state["largest"] == pytest.approx(max(seen))
+
+
 def test_a_cluster_of_which_somebody_is_missing_is_not_cut(labelled_sets: Make, start: Callable[..., Any]) -> None:
     params = {"eps1": 1e9, "eps2": 0.0, "warm_up": 0}
     run = start(labelled_sets(COUNTS), "gcfl", params, **TRAINING, participation=0.5)
     for number in range(1, 5):
         run.round(number)
-    assert run.exchange.server.state["clusters"] == [[0, 1, 2, 3, 4]]
+    assert run.simulation.server.state["clusters"] == [[0, 1, 2, 3, 4]]
 
 
 def test_the_mean_that_has_to_be_still_is_over_clients() -> None:
     method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 1.0, "warm_up": 0})
-    server: Any = SimpleNamespace(participants=[0, 1, 2], round=1)
+    server: Any = SimpleNamespace(participants=[0, 1, 2], round=1, state={})
     against = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-2.0, -2.0]])  # their mean is 0, those of their entries are not
     assert sorted(map(sorted, method.parted(server, [0, 1, 2], against))) == [[0, 1], [2]]
     alike = torch.tensor([[3.0, -3.0], [3.0, -3.0], [3.0, -3.0]])  # the other way round
@@ -203,4 +235,4 @@ def test_two_are_not_cut_and_still_ones_are_not_either(labelled_sets: Make, star
     for counts, params in (((9, 6), {"eps1": 1e9}), (COUNTS, {"eps1": 1e9, "eps2": 1e9}), (COUNTS, {"eps1": 1e-9})):
         run = start(labelled_sets(counts), "gcfl", {"eps2": 0.0, "warm_up": 0, **params}, **TRAINING)
         run.round(1)
-        assert len(run.exchange.server.state["clusters"]) == 1
+        assert len(run.simulation.server.state["clusters"]) == 1

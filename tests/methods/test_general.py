@@ -11,7 +11,7 @@ import torch
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
@@ -45,7 +45,7 @@ def server_path(rule: str, deltas: list[float], lr: float) -> list[float]:
 def test_server_rules(name: str, params: dict[str, Any], rule: str, lr: float, federation: Make) -> None:
     method = METHODS.build(name, params)
     config = TrainConfig(rounds=1)
-    server = Exchange(method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], config, 0).server
+    server = Simulation(method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], config, 0).server
     server.state["model"] = {"x": torch.zeros(1, dtype=torch.float64)}
     deltas, seen = [0.3, -0.2, 0.05, 0.5], []
     for d in deltas:
@@ -57,7 +57,7 @@ def test_server_rules(name: str, params: dict[str, Any], rule: str, lr: float, f
 
 def test_server_momentum(federation: Make) -> None:
     method = METHODS.build("fedopt", {"server_lr": 0.5, "server_momentum": 0.9})
-    server = Exchange(
+    server = Simulation(
         method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], TrainConfig(), 0
     ).server
     server.state["model"] = {"x": torch.zeros(1, dtype=torch.float64)}
@@ -68,8 +68,10 @@ def test_server_momentum(federation: Make) -> None:
 
 def test_proximal_term_and_its_gradient(federation: Make) -> None:
     method = METHODS.build("fedprox", {"mu": 0.7})
-    exchange = Exchange(method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], TrainConfig(), 0)
-    cohort = exchange.cohorts[0]
+    simulation = Simulation(
+        method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], TrainConfig(), 0
+    )
+    cohort = simulation.client_batches[0]
     torch.manual_seed(0)
     cohort.received = {"model": {n: torch.randn_like(v) for n, v in cohort.params.items()}}
     plain = METHODS.build("fedavg")
@@ -95,16 +97,16 @@ def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
     method = METHODS.build("scaffold", {"lr": 0.2, "server_lr": 0.8})
     config = method.protocol(TrainConfig(rounds=3, local_epochs=3, weight_decay=0.01, participation=0.5))
     backbone = BACKBONES.build("gcn", {"hidden": 4, "dropout": 0})
-    exchange = Exchange(method, method.arrange(world), [backbone], config, 3)
-    slow = Exchange(METHODS.build("local"), method.arrange(world), [backbone], config, 3, cohort_size=1)
-    x = {n: v.clone() for n, v in exchange.server.state["model"].items()}
+    simulation = Simulation(method, method.arrange(world), [backbone], config, 3)
+    slow = Simulation(METHODS.build("local"), method.arrange(world), [backbone], config, 3, clients_per_batch=1)
+    x = {n: v.clone() for n, v in simulation.server.state["model"].items()}
     c = {n: torch.zeros_like(v) for n, v in x.items()}
     own = [{n: torch.zeros_like(v) for n, v in x.items()} for _ in range(4)]
     for number in range(1, 4):
-        exchange.round(method.phases(config)[0], number)
+        simulation.round(method.phases(config)[0], number)
         moves, changes = [], []
-        for k in exchange.server.participants:
-            cohort = slow.cohorts[k]
+        for k in simulation.server.participants:
+            cohort = slow.client_batches[k]
             y = {n: v.clone() for n, v in x.items()}
             for _ in range(3):
                 leaf = {n: v.unsqueeze(0).clone().requires_grad_(True) for n, v in y.items()}
@@ -120,8 +122,8 @@ def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
             x[n] = x[n] + 0.8 * sum(m[n] for m in moves) / 2
             c[n] = c[n] + 2 / 4 * sum(d[n] for d in changes) / 2
         for n in x:
-            torch.testing.assert_close(exchange.server.state["model"][n], x[n], rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(exchange.server.state["control"][n], c[n], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(simulation.server.state["model"][n], x[n], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(simulation.server.state["control"][n], c[n], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.005, 0.001])
@@ -133,7 +135,7 @@ def test_a_slight_proximal_term_moves_the_model_by_its_share_of_a_step(
     sgd: dict[str, Any] = {"optimiser": "sgd", "lr": 0.1, "local_epochs": 3, "kinds": ["gcn"]}
     slight = start(world, "fedprox", {"mu": share / 0.3}, **sgd)
     plain = start(world, "fedavg", **sgd)
-    begun = torch.cat([value.flatten() for _, value in sorted(plain.exchange.server.initial_model().items())])
+    begun = torch.cat([value.flatten() for _, value in sorted(plain.simulation.server.initial_model().items())])
     slight.round(1)
     plain.round(1)
     (pulled, *_), (free, *_) = slight.holdings(), plain.holdings()

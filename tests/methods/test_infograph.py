@@ -11,7 +11,7 @@ import torch
 
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel
@@ -61,8 +61,8 @@ def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
 
 
 def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
-    (cohort,) = start_graphs(graph_sets(), "infograph-fedavg").exchange.cohorts
-    assert isinstance(cohort, GraphCohort)
+    (cohort,) = start_graphs(graph_sets(), "infograph-fedavg").simulation.client_batches
+    assert isinstance(cohort, GraphClientBatch)
     next(iter(cohort.steps()))
     method, batch = InfoGraphFedAvg(), cohort.minibatch
     found = method.batch_loss(cohort)
@@ -85,7 +85,7 @@ def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_se
 
 def test_discriminators_and_encoder_all_train(graph_sets: Make, start_graphs: Start) -> None:
     running = start_graphs(graph_sets(), "infograph-fedavg")
-    state = running.exchange.server.state
+    state = running.simulation.server.state
     before = {name: value.clone() for name, value in state["model"].items()}
     running.round(1)
     assert [name for name, value in state["model"].items() if torch.equal(value, before[name])] == []
@@ -101,7 +101,7 @@ def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, grap
 
 
 def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make, start_graphs: Start) -> None:
-    (cohort,) = start_graphs(graph_sets(), "infograph-fedprox").exchange.cohorts
+    (cohort,) = start_graphs(graph_sets(), "infograph-fedprox").simulation.client_batches
     other = {name: value + 2 for name, value in cohort.params.items()}
     trained = sum(value[0].numel() for name, value in cohort.params.items() if not is_statistic(name))
     torch.testing.assert_close(cohort.sq_distance(other), torch.full((3,), 4.0 * trained))
@@ -116,4 +116,4 @@ def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> N
     discriminators = 2 * 4 * (width * width + width)
     statistics = LAYERS * 2 * H
     scalars = gin + discriminators + statistics
-    assert running.exchange.upload_bytes == running.exchange.download_bytes == [4 * scalars] * 3
+    assert running.simulation.upload_bytes == running.simulation.download_bytes == [4 * scalars] * 3

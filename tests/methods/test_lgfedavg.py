@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fglbench.benchmark.engine import Facts
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
@@ -18,12 +19,12 @@ H, C = 8, 3
 
 def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make, start: Callable[..., Any]) -> None:
     world = federation((13, 7, 10, 9, 8))
-    run = start(world, "lg-fedavg", cohort_size=5)
+    run = start(world, "lg-fedavg", clients_per_batch=5)
     for number in (1, 2):
         head = run.round(number)["head"]
     nodes = [client.graph.num_nodes() for client in world.clients]
-    cohort = run.exchange.cohorts[0]
-    scored = run.exchange.models().personal[0]
+    cohort = run.simulation.client_batches[0]
+    scored = run.simulation.models().personal[0]
     for name in ("head.weight", "head.bias"):
         mean = sum(n / sum(nodes) * own for n, own in zip(nodes, head[name], strict=True))
         assert not torch.allclose(head[name][0], head[name][1])
@@ -37,7 +38,7 @@ def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make, sta
 def test_clients_train_from_the_common_head(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((13, 7, 10)), "lg-fedavg", lr=1e-12, weight_decay=0.0)
     head = run.round(1)["head"]
-    common = run.exchange.server.initial_model()
+    common = run.simulation.server.initial_model()
     for name in head:
         torch.testing.assert_close(head[name], common[name].expand_as(head[name]))
 
@@ -56,12 +57,12 @@ def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((13, 7, 10, 9, 8)), "lg-fedavg")
     for number in (1, 2):
         run.round(number)
-    assert run.exchange.upload_bytes == run.exchange.download_bytes == [2 * 4 * (H * C + C)] * 5
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * (H * C + C)] * 5
 
 
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
-def test_any_cohort_size(options: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("lg-fedavg", **options)
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("lg-fedavg", **options)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:
@@ -71,6 +72,6 @@ def test_locality(local_only: Callable[..., None]) -> None:
 def test_unequal_widths_are_refused_with_the_sizes(federation: Make) -> None:
     method = METHODS.build("lg-fedavg")
     given = [BACKBONES.build("gcn", {"hidden": 16}), BACKBONES.build("sgc", {"hidden": 32})]
-    reason = method.skip(federation(), method.architecture(given))
+    reason = method.skip(Facts.of(federation()), method.architecture(given))
     assert reason is not None and "16, 32" in reason
-    assert method.skip(federation(), method.architecture(given[:1])) is None
+    assert method.skip(Facts.of(federation()), method.architecture(given[:1])) is None

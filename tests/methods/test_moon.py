@@ -19,13 +19,13 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
     world, training = federation((13, 7, 10)), {"optimiser": "sgd", "lr": 0.3, "weight_decay": 0.0}
     options = {**GCN, **training, "backbone": {"dropout": 0.0}}
     game = start(world, "moon", {"mu": 2.0, "temperature": 0.4}, **options)
-    alone = start(world, "local", cohort_size=1, **options)
+    alone = start(world, "local", clients_per_batch=1, **options)
     game.round(1)
-    w = {n: v.clone() for n, v in game.exchange.server.state["model"].items()}
-    before = {n: v.clone() for n, v in game.exchange.cohorts[0].params.items()}
+    w = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
+    before = {n: v.clone() for n, v in game.simulation.client_batches[0].params.items()}
     game.round(2)
     finals = []
-    for k, cohort in enumerate(alone.exchange.cohorts):
+    for k, cohort in enumerate(alone.simulation.client_batches):
         with torch.no_grad():
             near = cohort.forward({n: v.unsqueeze(0) for n, v in w.items()}, training=False).embedding
             far = cohort.forward({n: v[k : k + 1] for n, v in before.items()}, training=False).embedding
@@ -42,7 +42,7 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
             grads = torch.autograd.grad(loss, list(leaf.values()))
             theta = {n: v - 0.3 * g for (n, v), g in zip(theta.items(), grads, strict=True)}
         finals.append(theta)
-    for n, value in game.exchange.server.state["model"].items():
+    for n, value in game.simulation.server.state["model"].items():
         expected = sum(size / 30 * theta[n][0] for size, theta in zip((13, 7, 10), finals, strict=True))
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
 
@@ -60,8 +60,8 @@ def test_it_is_fedavg_without_weight_or_previous_model(
 
 
 @pytest.mark.parametrize("training", [{}, {"participation": 0.5}])
-def test_any_cohort_size(training: dict[str, Any], any_cohort_size: Callable[..., None]) -> None:
-    any_cohort_size("moon", kinds=["gcn"], **training)
+def test_any_cohort_size(training: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("moon", kinds=["gcn"], **training)
 
 
 def test_locality(local_only: Callable[..., None]) -> None:
@@ -72,4 +72,4 @@ def test_bytes_of_a_round(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(), "moon", **GCN)
     run.round(1)
     scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.exchange.upload_bytes == run.exchange.download_bytes == [4 * scalars] * 3
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [4 * scalars] * 3

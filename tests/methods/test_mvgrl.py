@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort
+from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
 from fglbench.datasets.federation import Federation
 from fglbench.methods.mvgrl import MVGRLFedAvg
 
@@ -68,8 +68,8 @@ def cross(nodes: list[torch.Tensor], graphs: list[torch.Tensor]) -> torch.Tensor
 
 def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make, start_graphs: Start) -> None:
     world = graph_sets((5, 3, 4))
-    (cohort,) = start_graphs(world, "mvgrl-fedavg").exchange.cohorts
-    assert isinstance(cohort, GraphCohort)
+    (cohort,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
+    assert isinstance(cohort, GraphClientBatch)
     torch.manual_seed(0)
     cohort.params = {name: value + 0.1 * torch.randn_like(value) for name, value in cohort.params.items()}
     next(iter(cohort.steps()))
@@ -94,8 +94,8 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
 
 def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
     world = graph_sets((5, 3, 4))
-    (cohort,) = start_graphs(world, "mvgrl-fedavg").exchange.cohorts
-    assert isinstance(cohort, GraphCohort)
+    (cohort,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
+    assert isinstance(cohort, GraphClientBatch)
     batch = cohort.stack.batch(cohort.held)
     found = MVGRLFedAvg().embed(cohort.params, cohort.network, batch)
     own = {name: value[0] for name, value in cohort.params.items()}
@@ -112,4 +112,4 @@ def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> N
     node_head = 4 * (H * H + H) + 3
     graph_head = 2 * (LAYERS * H * H + H) + 2 * (H * H + H) + 3  # its first layer and shortcut take L h
     scalars = 2 * encoder + node_head + graph_head
-    assert running.exchange.upload_bytes == running.exchange.download_bytes == [4 * scalars] * 3
+    assert running.simulation.upload_bytes == running.simulation.download_bytes == [4 * scalars] * 3

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.ops import SparseMatrix
+from fglbench.benchmark.engine.segment_ops import SparseMatrix
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods.parts.propagate import propagate_labels
 

@@ -40,7 +40,7 @@ def test_loss_and_gradient(squared: str, federation: Make, start: Callable[..., 
     """CE + lambda mean_i |r_i - c^(y_i)|^2, the pull left out for a class without a prototype."""
     world = federation((13, 7, 10, 9, 8))
     run = start(world, "fedproto", {"lam": 0.7, "squared": squared}, backbone={"dropout": 0})
-    cohort = run.exchange.cohorts[0]
+    cohort = run.simulation.client_batches[0]
     table = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
     table[1] = torch.nan
     cohort.received = {"prototypes": table.expand(5, 3, 8)}

@@ -38,7 +38,7 @@ def by_hand(world: Federation) -> list[float]:
 def test_majority_is_the_most_frequent_training_class(kinds: list[str], size: int | None, federation: Make) -> None:
     world = federation((13, 7, 10, 9, 8), without_train=(3,))
     backbones = [BACKBONES.build(kind, {"hidden": 4}) for kind in kinds]
-    run = train(world, METHODS.build("majority"), backbones, TrainConfig(rounds=50), 0, cohort_size=size)
+    run = train(world, METHODS.build("majority"), backbones, TrainConfig(rounds=50), 0, clients_per_batch=size)
     expected = by_hand(world)
     np.testing.assert_allclose(run.per_client["score"], expected, rtol=1e-6)
     assert run.score == pytest.approx(np.nanmean(expected), rel=1e-6)

@@ -14,7 +14,8 @@ import pytest
 
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
-from fglbench.report.board import Board, frame
+from fglbench.report.board import Board
+from fglbench.report.loading import frame
 
 ENVIRONMENT = "0123456789ab"
 

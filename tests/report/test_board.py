@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fglbench.registry import UserError
-from fglbench.report.compare import compare, shown
-from fglbench.report.gaps import missing
-from fglbench.report.standings import Standings
+from fglbench.report.compare import as_text, compare
+from fglbench.report.provenance import missing
+from fglbench.report.ranking import Ranking
 from fglbench.report.text import literal
 
 
@@ -19,9 +19,9 @@ def test_the_demo_by_hand(made: SimpleNamespace) -> None:
     assert board.tasks == ["cora", "pubmed", "wiki"]
     assert board.complete == ["alpha", "beta", "gamma", "global"]
     assert board.ranked == ["alpha", "beta", "gamma"]
-    table = Standings(board).table
+    table = Ranking(board).table
     assert table["mean_rank"].round(4).to_dict() == {"alpha": 1.3333, "gamma": 2.3333, "beta": 2.3333}
-    assert table["tier"].to_dict() == {"alpha": 0, "beta": 0, "gamma": 0}  # two seeds form no tiers
+    assert table["group"].to_dict() == {"alpha": "", "beta": "", "gamma": ""}  # two seeds compare nothing
     assert table["wins"].to_dict() == {"alpha": 2, "beta": 0, "gamma": 1}
     assert table.loc["alpha", "score"] == pytest.approx((0.805 + 0.855 + 0.505) / 3)
     assert table.loc["alpha", "traffic"] == 8_000_000
@@ -85,12 +85,12 @@ def test_leaders_use_paired_seeds(made: SimpleNamespace) -> None:
         rows.append(made.row("cora", "a", seed, level))
         rows.append(made.row("cora", "b", seed, level - 0.01 - 0.0001 * seed))
         rows.append(made.row("cora", "c", seed, level + (0.05 if seed % 2 else -0.04)))
-    best, equal = Standings(made.board(rows)).leaders["cora"]
+    best, equal = Ranking(made.board(rows)).leaders["cora"]
     assert (set(best), set(equal)) == ({"a"}, {"c"})
 
 
 def test_references_neither_lead_nor_rank(made: SimpleNamespace) -> None:
-    best, equal = Standings(made.board(made.demo())).leaders["cora"]
+    best, equal = Ranking(made.board(made.demo())).leaders["cora"]
     assert best == {"alpha"}
     assert "global" not in equal
 
@@ -100,7 +100,7 @@ def test_what_is_a_reference_is_said_by_its_rows(made: SimpleNamespace) -> None:
     rows = [made.row("cora", "central", s, 0.9, reference=s == 1) for s in (0, 1)]
     board = made.board(made.demo() + rows)
     assert board.references == {"central", "global"}
-    assert Standings(board).leaders["cora"][0] == {"alpha"}
+    assert Ranking(board).leaders["cora"][0] == {"alpha"}
 
 
 def test_compare_by_hand(made: SimpleNamespace) -> None:
@@ -110,8 +110,8 @@ def test_compare_by_hand(made: SimpleNamespace) -> None:
     assert duel.tasks["n"].tolist() == [1, 2]
     assert duel.tasks["difference"].round(6).tolist() == [0.1, 0.104]
     assert duel.mean == pytest.approx(0.102)
-    assert "Too few datasets" in duel.verdict
-    assert "+10.20" in shown(duel)
+    assert "Too few datasets and seeds" in duel.verdict
+    assert "+10.20" in as_text(duel)
 
 
 def test_compare_tests_six_datasets(made: SimpleNamespace) -> None:
@@ -120,8 +120,9 @@ def test_compare_tests_six_datasets(made: SimpleNamespace) -> None:
         rows += [made.row(name, "a", s, 0.6 + 0.01 * i) for s in (0, 1)] + [made.row(name, "b", s, 0.5) for s in (0, 1)]
     duel = compare(made.board(rows), "a", "b")
     assert duel is not None
-    assert "p = 0.031" in duel.verdict
-    assert "are told apart" in duel.verdict
+    assert (duel.low, duel.high) > (0.01, 0.01)
+    assert "Over datasets, a is better than b" in duel.verdict
+    assert "equivalent 0.00, better 1.00" in duel.verdict
 
 
 def test_compare_refuses_unknown_names(made: SimpleNamespace) -> None:

@@ -13,21 +13,21 @@ from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 from fglbench.report import build
 from fglbench.report.board import Board
-from fglbench.report.figures import label_distribution, per_client
-from fglbench.report.standings import Standings
+from fglbench.report.figures import clients
+from fglbench.report.ranking import Ranking
 
 
-def standings(made: SimpleNamespace, rows: list[Any], files: list[dict[str, Any]]) -> Standings:
+def ranking(made: SimpleNamespace, rows: list[Any], files: list[dict[str, Any]]) -> Ranking:
     """A board whose i-th row has the i-th side file."""
     stored = {row.key: file for row, file in zip(rows, files, strict=True)}
     board = made.board(rows)
-    return Standings(Board(board.suite, board.rows, stored.get))
+    return Ranking(Board(board.suite, board.rows, stored.get))
 
 
 def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged(made: SimpleNamespace) -> None:
     rows = [made.row("cora", "alpha", seed, 0.5) for seed in (0, 1)]
     files = [{"per_client": {"score": scores}} for scores in ([0.9, 0.1, 0.5], [0.2, 0.6, 0.8])]
-    found = per_client.data(standings(made, rows, files))
+    found = clients.clients_data(ranking(made, rows, files))
     assert found is not None
     ((line,),) = (panel["lines"] for panel in found["panels"])
     assert line["name"] == "alpha"
@@ -36,14 +36,14 @@ def test_clients_are_sorted_within_a_seed_before_seeds_are_averaged(made: Simple
 
 def test_a_client_without_a_score_is_left_out_of_its_seed() -> None:
     runs = [np.array([0.0, 0.2, 0.4, 0.6]), np.array([0.1, 0.3])]  # the second is 0.1, 1/6, 7/30, 0.3 on four places
-    assert per_client.spread(runs) == pytest.approx([0.05, 11 / 60, 19 / 60, 0.45])
+    assert clients.spread(runs) == pytest.approx([0.05, 11 / 60, 19 / 60, 0.45])
 
 
 def test_where_the_union_is_scored_the_local_scores_are_taken(made: SimpleNamespace) -> None:
     rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta", "gamma")]
     both = {"score": [0.7], "global_on_local": [0.3, 0.4], "personal_on_local": [0.5, 0.6]}
     files = [{"per_client": own} for own in (both, {"score": [0.7], "personal_on_local": [0.5, 0.6]}, {"score": [0.7]})]
-    found = per_client.data(standings(made, rows, files))
+    found = clients.clients_data(ranking(made, rows, files))
     assert found is not None
     (panel,) = found["panels"]
     assert {line["name"]: line["scores"] for line in panel["lines"]} == {"alpha": [0.3, 0.4], "beta": [0.5, 0.6]}
@@ -51,15 +51,15 @@ def test_where_the_union_is_scored_the_local_scores_are_taken(made: SimpleNamesp
 
 @pytest.mark.parametrize("own", [None, [1, 2], {"score": "x"}, {"score": [None, None]}, {"score": [{}, []]}])
 def test_what_is_no_list_of_scores_is_no_line(made: SimpleNamespace, own: Any) -> None:
-    assert per_client.data(standings(made, [made.row("cora", "alpha", 0, 0.5)], [{"per_client": own}])) is None
+    assert clients.clients_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], [{"per_client": own}])) is None
 
 
 def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleNamespace) -> None:
     rows = [made.row("cora", "alpha", 1, 0.5), made.row("cora", "beta", 0, 0.5), made.row("wiki", "alpha", 0, 0.5)]
     files: list[dict[str, Any]] = [{"label_counts": [[9, 9]]}, {"label_counts": [[1, 2], [0, 3]]}, {}]
-    found = label_distribution.data(standings(made, rows, files))
+    found = clients.labels_data(ranking(made, rows, files))
     assert found == {"panels": [{"task": "cora", "seed": 0, "counts": [[1, 2], [0, 3]]}], "lacking": ["wiki"]}
-    figure = label_distribution.draw(found)
+    figure = clients.draw_labels(found)
     assert figure.get_supxlabel() == "No counts are stored for: wiki"
 
 
@@ -69,9 +69,9 @@ def test_labels_of_the_lowest_seed_and_the_datasets_without_any(made: SimpleName
 )
 def test_what_is_no_table_of_counts_is_as_good_as_none(made: SimpleNamespace, counts: Any) -> None:
     row = made.row("cora", "alpha", 0, 0.5)
-    found = standings(made, [row], [{"label_counts": counts}])
-    assert label_distribution.data(found) is None
-    assert not found.regimes.sentences
+    found = ranking(made, [row], [{"label_counts": counts}])
+    assert clients.labels_data(found) is None
+    assert not found.characteristics.sentences
 
 
 def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,14 +83,14 @@ def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: 
         Axes, "scatter", lambda self, x, y, **how: drawn.append((x, y, how["s"])) or scatter(self, x, y, **how)
     )
     labels = np.array([[2, 1], [0, 2]])
-    label_distribution.save(labels, "square", tmp_path / "new" / "square.png")
+    clients.save_labels(labels, "square", tmp_path / "new" / "square.png")
     ((client, label, area),) = drawn
     assert list(zip(client, label, strict=True)) == [(0, 0), (0, 1), (1, 1)]
     np.testing.assert_allclose(area / area[0], [1, 0.5, 1])
     assert (tmp_path / "new" / "square.png").read_bytes().startswith(b"\x89PNG")
     for path in (tmp_path / "square.nonsense", tmp_path / "new" / "square.png" / "x.png"):
         with pytest.raises(UserError, match="the plot cannot be written"):
-            label_distribution.save(labels, "square", path)
+            clients.save_labels(labels, "square", path)
 
 
 @pytest.mark.filterwarnings("error")

@@ -12,8 +12,8 @@ import pytest
 from fglbench.benchmark.store import Store
 from fglbench.report import build
 from fglbench.report.board import Board
-from fglbench.report.figures import PLOTS, cka, tsne
-from fglbench.report.standings import Standings
+from fglbench.report.figures import PLOTS, embeddings
+from fglbench.report.ranking import Ranking
 
 
 def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> dict[str, np.ndarray]:
@@ -28,11 +28,11 @@ def arrays(seed: int = 0, clients: int = 3, nodes: int = 24, width: int = 4) -> 
     return found
 
 
-def standings(made: SimpleNamespace, rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Standings:
+def ranking(made: SimpleNamespace, rows: list[Any], files: dict[int, dict[str, np.ndarray]]) -> Ranking:
     """A board in which some rows have embeddings."""
     stored = {rows[i].key: file for i, file in files.items()}
     board = made.board(rows)
-    return Standings(Board(board.suite, board.rows, lambda key: None, stored.get))
+    return Ranking(Board(board.suite, board.rows, lambda key: None, stored.get))
 
 
 def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings(made: SimpleNamespace) -> None:
@@ -43,11 +43,11 @@ def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings(made: Si
         for i, name in enumerate(names)
     ]
     rows.append(made.row("wiki", "alpha", 0, 0.4))
-    found = tsne.data(standings(made, rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
+    found = embeddings.tsne_data(ranking(made, rows, {0: arrays(0), 3: arrays(1), 5: arrays(2)}))
     assert found is not None
     (task,) = found["tasks"]
     assert (task["task"], task["seed"]) == ("cora", 1)
-    board = standings(made, rows, {})
+    board = ranking(made, rows, {})
     assert [run["name"] for run in task["runs"]] == [name for name in board.order if name != "beta"]
     assert {run["name"]: run["accuracy"] for run in task["runs"]} == pytest.approx({"alpha": 0.25, "gamma": 0.45})
     alpha = next(run for run in task["runs"] if run["name"] == "alpha")
@@ -57,11 +57,13 @@ def test_the_seed_that_most_have_is_shown_in_the_order_of_the_standings(made: Si
 def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other(made: SimpleNamespace) -> None:
     rows = [made.row("cora", name, 0, 0.5) for name in ("alpha", "beta")]
     personal = {name: value for name, value in arrays().items() if name != "global"}
-    board = standings(made, rows, {0: arrays(clients=1), 1: personal})
-    shown = [[run["name"] for run in plot.data(board)["tasks"][0]["runs"]] for plot in (tsne, cka)]
+    board = ranking(made, rows, {0: arrays(clients=1), 1: personal})
+    shown = [
+        [run["name"] for run in data(board)["tasks"][0]["runs"]] for data in (embeddings.tsne_data, embeddings.cka_data)
+    ]
     assert shown == [["alpha"], ["beta"]]
-    assert tsne.data(standings(made, rows, {})) is None
-    assert cka.data(standings(made, rows, {})) is None
+    assert embeddings.tsne_data(ranking(made, rows, {})) is None
+    assert embeddings.cka_data(ranking(made, rows, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -79,12 +81,12 @@ def test_a_run_needs_a_global_model_for_one_and_two_clients_for_the_other(made: 
     ],
 )
 def test_arrays_that_are_no_embeddings_are_not_drawn(made: SimpleNamespace, change: dict[str, np.ndarray]) -> None:
-    assert tsne.data(standings(made, [made.row("cora", "alpha", 0, 0.5)], {0: arrays() | change})) is None
+    assert embeddings.tsne_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], {0: arrays() | change})) is None
 
 
 def test_clients_that_embed_other_nodes_are_not_compared(made: SimpleNamespace) -> None:
     odd = arrays() | {"client_001": arrays()["client_001"][:20]}
-    assert cka.data(standings(made, [made.row("cora", "alpha", 0, 0.5)], {0: odd})) is None
+    assert embeddings.cka_data(ranking(made, [made.row("cora", "alpha", 0, 0.5)], {0: odd})) is None
 
 
 def test_titles_give_the_mean_over_pairs_of_clients(made: SimpleNamespace) -> None:
@@ -94,9 +96,9 @@ def test_titles_give_the_mean_over_pairs_of_clients(made: SimpleNamespace) -> No
         for k in range(2)
     }
     noise["client_001"] = noise["client_000"][::-1].copy()
-    found = cka.data(standings(made, rows, {0: arrays(), 1: arrays(clients=0) | noise}))
+    found = embeddings.cka_data(ranking(made, rows, {0: arrays(), 1: arrays(clients=0) | noise}))
     assert found is not None
-    titles = [axes.get_title() for axes in cka.draw(found).axes]
+    titles = [axes.get_title() for axes in embeddings.draw_cka(found).axes]
     x, y = (noise[f"client_{k:03d}"][:, 0] for k in range(2))
     assert titles[0] == "alpha (1.00)"
     assert titles[1] == f"beta ({np.corrcoef(x, y)[0, 1] ** 2:.2f})"  # one dimension is all there is: CKA is r^2
@@ -104,8 +106,8 @@ def test_titles_give_the_mean_over_pairs_of_clients(made: SimpleNamespace) -> No
 
 def test_tsne_keeps_far_classes_apart_and_repeats() -> None:
     own = arrays(nodes=60)
-    place = tsne.project(own["global"])
-    assert np.array_equal(place, tsne.project(own["global"]))
+    place = embeddings.project(own["global"])
+    assert np.array_equal(place, embeddings.project(own["global"]))
     centre = np.stack([place[own["label"] == label].mean(0) for label in range(3)])
     nearest = np.linalg.norm(place[:, None] - centre, axis=2).argmin(1)
     assert np.array_equal(nearest, own["label"])

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fglbench.report import figures
-from fglbench.report.figures import png as pictures
+from fglbench.report.figures import style as pictures
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -32,9 +32,9 @@ def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
     """Sixty-four greys at random do not compress below six bits a pixel; fewer must do, and dark stays dark."""
     greys = (np.random.default_rng(0).integers(0, 64, (450, 500)) * 4).astype(np.uint8)
     large = png(Image.fromarray(greys).convert("RGB").quantize(64))
-    assert len(large) > pictures.MOST
+    assert len(large) > pictures.MAX_BYTES
     small = pictures._within(large)
-    assert len(small) <= pictures.MOST
+    assert len(small) <= pictures.MAX_BYTES
     found = Image.open(io.BytesIO(small))
     assert found.size == (500, 450)
     assert round(found.info["dpi"][0]) == 160
@@ -53,6 +53,6 @@ def test_a_figure_of_many_panels_gets_fewer_dots() -> None:
         return figure
 
     picture = Image.open(io.BytesIO(made := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
-    assert len(made) <= pictures.MOST
+    assert len(made) <= pictures.MAX_BYTES
     assert round(picture.info["dpi"][0]) in pictures.COARSER
     assert picture.size == (round(5 * round(picture.info["dpi"][0])),) * 2

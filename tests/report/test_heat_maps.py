@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.colors import to_rgb
 
-from fglbench.report.figures import heat_maps
+from fglbench.report.figures import ranks
 
 RANKS = {"names": list("abcdefghijkl"), "datasets": ["x"], "ranks": [[float(i) for i in range(1, 13)]]}
 
@@ -18,7 +18,7 @@ def luminance(colour: Any) -> float:
 
 
 def test_text_and_cell_have_contrast() -> None:
-    axes = heat_maps.draw_ranks(RANKS).axes[0]
+    axes = ranks.draw_ranks(RANKS).axes[0]
     mesh = axes.collections[0]
     values = mesh.get_array().reshape(-1)
     assert len(axes.texts) == 12

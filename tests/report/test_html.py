@@ -22,8 +22,8 @@ from fglbench.benchmark.cli.report import report
 from fglbench.benchmark.store import verified
 from fglbench.registry import Parameter, UserError
 from fglbench.report import build
-from fglbench.report.html import Card, Picture, page, prose
-from fglbench.report.standings import Standings
+from fglbench.report.html import Card, Picture, documents, page
+from fglbench.report.ranking import Ranking
 
 VOID = {"meta", "link", "br", "img", "input", "path", "circle", "polyline"}
 KEPT = "<script>window.evil = 1</script> \"><img src=x onerror=alert(1)> ' javascript:alert(1) &lt;b&gt; {{ 7 * 7 }}"
@@ -147,14 +147,14 @@ def test_the_page_says_what_the_leaderboard_says(results: Path, made: SimpleName
     for suite in ("demo", "many"):
         section = text.partition(f"## {suite}\n")[2]
         plain = section.replace("*", "").replace("\\", "").splitlines()
-        first = next(i for i, line in enumerate(plain) if line.startswith("|   Tier |"))
+        first = next(i for i, line in enumerate(plain) if line.startswith("| Group"))
         lines = []
         for line in plain[first + 2 :]:
             if not line.startswith("|"):
                 break
             lines.append([cell.strip() for cell in line.strip("|").split("|")])
         assert texts(sheet(root, f"overall:{suite}")) == lines
-        assert next(line for line in plain if line.startswith(("Tests pair", "Too few seeds"))) in root.text
+        assert next(line for line in plain if line.startswith("Methods are compared")) in root.text
     assert texts(sheet(root, "incomplete:demo")) == [
         ["delta", "1/3", "3/6", "cora: failed (seed 1): loss is nan | round 3wiki: skipped: needs features"]
     ]
@@ -179,7 +179,7 @@ def test_a_method_part_says_what_it_is_and_where_it_leads(results: Path, made: S
     cards = {"alpha": Card(doc, "methods/alpha.py", ("beta",), parameters), "beta": Card("", ""), "new": Card("", "")}
     root = read(results, cards)
     alpha = root.one("details", id="method-alpha")
-    assert alpha.one("summary").text.startswith("alpha demo no tiers")
+    assert alpha.one("summary").text.startswith("alpha demo place 1 of 3")
     assert "best on 3 tasks" in alpha.one("summary").text
     links = [link.attributes["href"] for link in alpha.all("a")]
     assert links[:3] == ["https://arxiv.org/abs/2103.16257", "https://doi.org/10.1145/1234567.890", "#method-beta"]
@@ -277,9 +277,9 @@ def test_text_from_rows_and_docstrings_is_inert(made: SimpleNamespace) -> None:
         ]  # fmt: skip
         doc = f"{text} `{text}`\n\n  {text}"
         cards = {f"m {text}": Card(doc, text, ("other",), [Parameter("mu", text, text, text)]), text: Card("", "")}
-        standings = [Standings(made.board(rows, rows[0].suite))]  # no file could be called so
+        ranking = [Ranking(made.board(rows, rows[0].suite))]  # no file could be called so
         picture = Picture(text, text, png())
-        content = page(standings, {"0123456789ab": {"cpu": text}}, {standings[0].board.suite: [picture]}, cards)
+        content = page(ranking, {"0123456789ab": {"cpu": text}}, {ranking[0].board.suite: [picture]}, cards)
         seen[name] = Reader(content).open[0], content
     calm, hostile = seen["calm"][0].every(), seen["hostile"][0].every()
     assert [node.tag for node in hostile] == [node.tag for node in calm]
@@ -307,7 +307,7 @@ def test_docstrings_break_where_their_author_meant_it() -> None:
         "Formula:\n    a < b\n      c\n\n"
         "Not a link: http://example.org and <b>; `code <i>`; (arXiv 2105.03170v2)."
     )
-    first, formula, last = prose.documentation(doc)
+    first, formula, last = documents.documentation(doc)
     assert [str(line) for line in first.lines] == [
         "A first line that was broken only because there was no more room on it, as one sees"
         " from its length. Then a line that ends early:",

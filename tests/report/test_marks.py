@@ -11,8 +11,9 @@ import pytest
 
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.verified import Verified
-from fglbench.benchmark.suites import headers, suitefile
-from fglbench.report import build, readme, tables
+from fglbench.benchmark.suites import catalogue, suitefile
+from fglbench.report import build, leaderboard, tables
+from fglbench.report.loading import load_boards
 
 
 def verdict(row, passed: bool = True, **changes) -> Verified:
@@ -31,7 +32,7 @@ def rows(results: Path):
 
 
 def marks(results: Path) -> dict[str, str]:
-    (board,) = build.load_boards(results)
+    (board,) = load_boards(results)
     return {name: tables.mark(board, name) for name in board.entrants if tables.mark(board, name)}
 
 
@@ -84,7 +85,7 @@ def test_boards_stand_in_the_order_of_their_suites(tmp_path: Path, made: SimpleN
     ]
     folder = made.write(tmp_path / "results", rows, curves=False)
     page = tmp_path / "README.md"
-    page.write_text(readme.BEGIN + readme.END)
+    page.write_text(leaderboard.BEGIN + leaderboard.END)
     texts = build.make(folder, page, figures=False).texts
     headings = [line[3:] for line in texts[folder / "LEADERBOARD.md"].splitlines() if line.startswith("## ")]
     official = [
@@ -104,47 +105,12 @@ def test_every_leaderboard_suite_has_a_place_of_its_own() -> None:
     placed = {suite.name: suite.order for suite in suites if suite.order is not None}
     assert set(placed) == {suite.name for suite in suites if suite.leaderboard}
     assert len(set(placed.values())) == len(placed)
-    assert all(headers.is_board(name) for name in placed)
-    assert all(headers.board_title(suite.name) == suite.title for suite in suites if suite.name in placed)
-    assert sorted(placed, key=headers.board_order) == sorted(placed, key=lambda name: placed[name])
-
-
-@pytest.fixture
-def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder of suite files in place of the package's."""
-    monkeypatch.setattr(headers, "FOLDER", tmp_path)
-    headers._boards.cache_clear()
-    yield tmp_path
-    headers._boards.cache_clear()
-
-
-def test_headers_are_read_as_yaml(suites: Path) -> None:
-    (suites / "plain.yaml").write_text("title: Plain, but this is\norder: 12\n")
-    (suites / "folded.yaml").write_text("order: 3  # before the others\ntitle: >-\n  Two\n  lines\n")
-    (suites / "quoted.yaml").write_text("order: 20\ntitle: 'It''s #1: quoted'\n")
-    (suites / "nameless.yaml").write_text("{order: 1, title: ''}\n")
-    (suites / "none.yaml").write_text('title: "No board"\ncross: [{order: 7}]\n')
-    names = [path.stem for path in suites.iterdir()]
-    assert sorted([*names, "quick", "zzz"], key=headers.board_order) == [
-        "nameless", "folded", "plain", "quoted", "none", "zzz", "quick"
-    ]  # fmt: skip
-    titles = {name: headers.board_title(name) for name in names if headers.is_board(name)}
-    assert titles == {"plain": "Plain, but this is", "folded": "Two lines", "quoted": "It's #1: quoted",
-                      "nameless": "nameless"}  # fmt: skip
-    assert headers.board_title("none") == "none"
-
-
-def test_headers_are_read_once_and_only_when_asked(suites: Path) -> None:
-    assert headers._boards.cache_info().currsize == 0
-    (suites / "one.yaml").write_text("order: 1")
-    assert headers.is_board("one")
-    (suites / "one.yaml").unlink()
-    assert headers.board_title("one") == "one"
-    assert headers._boards.cache_info().misses == 1
+    assert all(catalogue.is_board(name) for name in placed)
+    assert all(catalogue.board_title(suite.name) == suite.title for suite in suites if suite.name in placed)
+    assert sorted(placed, key=catalogue.board_order) == sorted(placed, key=lambda name: placed[name])
 
 
 def test_headers_need_neither_engine_nor_models() -> None:
-    code = "import sys, fglbench.benchmark.suites.headers as h; h.is_board('quick'); print(*sys.modules)"
+    code = "import sys, fglbench.benchmark.suites.catalogue as h; h.is_board('quick'); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "yaml" in loaded
-    assert not {"torch", "dgl", "pydantic", "fglbench.benchmark.engine", "fglbench.benchmark.suites.suite"} & {*loaded}
+    assert not {"torch", "dgl", "pydantic", "yaml", "fglbench.benchmark.suites.suite"} & {*loaded}

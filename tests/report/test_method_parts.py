@@ -11,12 +11,10 @@ import pytest
 from scipy import stats
 
 from fglbench.report.html import Paperwork, Reproduced
-from fglbench.report.html.downloads import data_uri, sheet_csv
-from fglbench.report.html.histories import duel_sheet, method_versions, readings_of
-from fglbench.report.html.lines import HEIGHT, WIDTH, panels
+from fglbench.report.html.methods import HEIGHT, WIDTH, comparison_table, method_versions, panels, readings_of
 from fglbench.report.papers import papers
-from fglbench.report.sheet import Sheet, SheetCell, SheetColumn, SheetLine
-from fglbench.report.standings import Standings
+from fglbench.report.ranking import Ranking
+from fglbench.report.table import Cell, Column, Line, Table, data_uri, to_csv
 from fglbench.report.text import ABSENT
 
 
@@ -33,7 +31,7 @@ def rows(made: SimpleNamespace) -> list:
 
 def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
     board = made.board(rows(made))
-    sheet = duel_sheet(board, "fedtgp")
+    sheet = comparison_table(board, "fedtgp")
     cora, wiki = ([cell.text for cell in line.cells] for line in sheet.lines)
     half = 100 * stats.t.ppf(0.975, 2) * 0.01 / 3**0.5
     assert cora[:3] == ["cora", "61.00", "50.00"]
@@ -41,12 +39,12 @@ def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
     assert span == (f"+11.0 (+{11 - half:.1f} to +{11 + half:.1f}) ↑", "strong")
     assert cora[4:] == ["0.01x", "2.5x"]
     assert wiki == ["wiki", "30.00", "40.00", "-10.0 (one seed)", ABSENT, "1.0x"]
-    assert duel_sheet(board, "fedavg") is None
-    assert duel_sheet(made.board([row for row in rows(made) if row.method != "fedavg"]), "fedtgp") is None
+    assert comparison_table(board, "fedavg") is None
+    assert comparison_table(made.board([row for row in rows(made) if row.method != "fedavg"]), "fedtgp") is None
 
 
 def test_versions_name_code_rows_and_commits(made: SimpleNamespace) -> None:
-    sheet = method_versions([Standings(made.board(rows(made)))], "fedtgp")
+    sheet = method_versions([Ranking(made.board(rows(made)))], "fedtgp")
     told = {line.cells[1].text: [cell.text for cell in line.cells[2:4]] for line in sheet.lines}
     assert told["later"] == ["1", "b" * 12]
     assert [own for version, own in told.items() if version != "later"] == [["3", "a" * 12]]
@@ -71,16 +69,16 @@ def test_two_lines_in_a_field_by_hand() -> None:
     points = [tuple(map(float, point.split(","))) for point in panel.own.split()]
     assert points[0] == (WIDTH / 4, HEIGHT)
     assert points[-1] == (WIDTH, 0)
-    assert [float(point.split(",")[1]) for point in panel.control.split()] == [HEIGHT / 2] * 2
+    assert [float(point.split(",")[1]) for point in panel.baseline.split()] == [HEIGHT / 2] * 2
     assert panels(None, "own", "control") == []
 
 
 def test_a_sheet_as_csv_has_numbers_and_what_is_shown() -> None:
-    columns = [SheetColumn(title, lambda line: SheetCell("")) for title in ("Method", "n", "Score, %")]
-    cells = [SheetCell("=cmd", "=cmd"), SheetCell("3", 3), SheetCell("81.25 ± 0.50 ≈", 0.8125)]
-    other = [SheetCell('b "quoted", with a comma', "b"), SheetCell("", None), SheetCell("failed", None, "absent")]
-    sheet = Sheet("x:y", "caption", columns, [SheetLine(cells), SheetLine(other)])
-    uri = data_uri(sheet_csv(sheet))
+    columns = [Column(title, lambda line: Cell("")) for title in ("Method", "n", "Score, %")]
+    cells = [Cell("=cmd", "=cmd"), Cell("3", 3), Cell("81.25 ± 0.50 ≈", 0.8125)]
+    other = [Cell('b "quoted", with a comma', "b"), Cell("", None), Cell("failed", None, "absent")]
+    sheet = Table("x:y", "caption", columns, [Line(cells), Line(other)])
+    uri = data_uri(to_csv(sheet))
     assert not set('"<>& \n') & set(uri)
     found = list(csv.reader(io.StringIO(unquote(uri.partition(",")[2]))))
     assert found == [

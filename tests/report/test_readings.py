@@ -13,10 +13,10 @@ import pytest
 from fglbench.benchmark.store import Store
 from fglbench.report import build
 from fglbench.report.papers import Reading, papers, printed, tables
-from fglbench.report.papers.reading import cells, merged
+from fglbench.report.papers.models import cells, merged
 from fglbench.report.reproduction import views
-from fglbench.report.reproduction.judging import Judged
 from fglbench.report.reproduction.match import SuiteRows, chosen
+from fglbench.report.reproduction.view import JudgedClaim
 from fglbench.report.statistics import Difference
 
 BASE = Reading(id="printed", where={"split": "ratio", "method_params": {"beta": 10.0}}, methods=["omd"])
@@ -179,10 +179,10 @@ def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
 def test_ours_against_the_gain_that_is_printed(low: float, high: float, n: int, size: str) -> None:
     figures = {row.method: row for row in printed() if (row.paper, row.table, row.dataset) == ("FedGL", "2", "Cora")}
     pair = figures["FedGL"], figures["Federated"]  # 0.830 and 0.810
-    judged = Judged(pair, "holds", Difference((low + high) / 2, low, high, 0.5), n)
+    judged = JudgedClaim(pair, "holds", Difference((low + high) / 2, low, high, 0.5), n)
     assert judged.gain == pytest.approx(0.02)
     assert judged.size == size
-    assert Judged(pair, "not run").size == ""
+    assert JudgedClaim(pair, "not run").size == ""
 
 
 def rows_of_fgssl(made: SimpleNamespace) -> tuple[list[Any], dict[str, dict[str, Any]]]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from fglbench.benchmark.cli.report import compare, report
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
-from fglbench.report import build, readme
+from fglbench.report import build, leaderboard as readme
 
 app = typer.Typer()
 app.command()(report)
@@ -42,7 +42,7 @@ def test_leaderboard_says_what_the_rows_say(results: Path) -> None:
     ranking = [cells(line) for line in text.splitlines() if " alpha " in line and "8.0 MB" in line]
     dash = "\N{EN DASH}"
     assert ranking == [[dash, "alpha", f"1.33 (1.0{dash}2.0)", "72.17", "2", "8.0 MB", "2.0", dash]]
-    assert "Too few seeds for a test (at least 3 on a task needed), and too few datasets (3 of 7)" in text
+    assert "Here both are too few (a task needs 3 seeds): nothing is compared." in text
     assert "|     1/3 |    3/6 | cora: failed (seed 1): loss is nan \\| round 3<br>wiki: skipped: needs" in text
     assert "**80.50 ± 0.71**" in text
     assert "*skipped*" in text
@@ -132,7 +132,7 @@ def test_changed_drawing_code_makes_its_figure_stale_and_a_changed_style_all(
         return {path.name for path in build.stale(build.make(results, None))} - {"manifest.json"}
 
     assert stale("figures.convergence") == {"convergence.png"}
-    assert stale("figures.cost") == {"cost.png"}
+    assert stale("figures.ranks") == {"tiers.png", "cost.png", "rank_heatmap.png"}
     assert stale("figures.style") == drawn
     assert stale("no such module") == set()
 
@@ -156,11 +156,11 @@ def test_without_figures_no_figure_is_touched_or_checked(results: Path) -> None:
 def test_readme_block(results: Path) -> None:
     page = results.parent / "README.md"
     page.write_text("before\n")
-    assert readme.find(results) is None
+    assert readme.find_readme(results) is None
     with pytest.raises(UserError, match="once each"):
         build.make(results, page)
     page.write_text(f"before\n\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
-    build.write(build.make(results, readme.find(results), figures=False))
+    build.write(build.make(results, readme.find_readme(results), figures=False))
     text = page.read_text()
     assert text.startswith("before\n\n")
     assert text.endswith(f"{readme.END}\nafter\n")

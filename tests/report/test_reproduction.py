@@ -15,9 +15,9 @@ import pytest
 from fglbench.report import build
 from fglbench.report.papers import papers, printed, tables
 from fglbench.report.reproduction import views
-from fglbench.report.reproduction.judging import judge
 from fglbench.report.reproduction.match import SuiteRows
-from fglbench.report.reproduction.wording import signed
+from fglbench.report.reproduction.page import signed
+from fglbench.report.reproduction.view import judge
 
 COUNTS = {
     ("FGSSL", "1"): 57, ("FGSSL", "2"): 24, ("FGSSL", "3"): 24,

@@ -12,12 +12,13 @@ import pytest
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.store.conditions import NEUTRAL, conditions, strength, wording
-from fglbench.datasets.stress import Stress
+from fglbench.datasets.corruptions import Stress
 from fglbench.report import build
-from fglbench.report.figures import found_figures, stress_curves as figure
-from fglbench.report.markdown import markdown
-from fglbench.report.robustsheet import curves_csv, legend, robustness_sheet
-from fglbench.report.standings import Standings
+from fglbench.report.figures import curves as figure, found_figures
+from fglbench.report.ranking import Ranking
+from fglbench.report.robustness import curves_csv
+from fglbench.report.table import to_markdown
+from fglbench.report.tables import robustness_legend, robustness_table
 from fglbench.report.text import slug
 
 TRAINING = {"local_epochs": 3, "participation": 1.0, "rounds": 100}
@@ -88,7 +89,7 @@ def test_areas_by_hand(made: SimpleNamespace) -> None:
     """Two datasets, the second 0.1 lower; two seeds, 0.1 apart: every mean is 0.1 below seed 0 of the first."""
     lower = [row.model_copy(update={"score": row.score - 0.1, "key": f"{i:016x}"}) for i, row in
              enumerate(rows(made, "wiki"))]  # fmt: skip
-    found = Standings(made.board([*rows(made), *lower], "stress")).robustness
+    found = Ranking(made.board([*rows(made), *lower], "stress")).robustness
     assert found.conditions == ["label_noise", "participation"]
     assert list(found.curves) == [(task, name) for task in ("cora", "wiki") for name in found.conditions]
     assert list(found.curves["cora", "participation"].columns) == [0.0, 0.5, 0.9]
@@ -106,27 +107,27 @@ def test_areas_by_hand(made: SimpleNamespace) -> None:
 
 def test_who_lacks_a_run_has_no_area_and_a_condition_of_two_strengths_no_curve(made: SimpleNamespace) -> None:
     lacking = [row for row in rows(made) if (row.method, row.seed) != ("sturdy", 1) or "label" not in row.training]
-    found = Standings(made.board(lacking, "stress")).robustness
+    found = Ranking(made.board(lacking, "stress")).robustness
     assert set(found.curves["cora", "label_noise"].index.get_level_values("entrant")) == {"frail"}
     assert list(found.table.index) == ["frail"]
     short = [row for row in rows(made) if '"label_noise": 0.2' not in row.training]
-    assert Standings(made.board(short, "stress")).robustness.conditions == ["participation"]
-    assert Standings(made.board(made.demo())).robustness.table.empty
+    assert Ranking(made.board(short, "stress")).robustness.conditions == ["participation"]
+    assert Ranking(made.board(made.demo())).robustness.table.empty
 
 
 def test_the_sheet_says_area_and_loss_and_marks_the_best(made: SimpleNamespace) -> None:
-    sheet = robustness_sheet(Standings(made.board(rows(made), "stress")))
+    sheet = robustness_table(Ranking(made.board(rows(made), "stress")))
     assert sheet.titles == ["Method", "Area, %", "Plain, %", "Label noise", "Participation"]
     frail, sturdy = sheet.lines
     assert [cell.mark for cell in frail.cells] == ["", "best", "best", "", "best"]
     assert [cell.mark for cell in sturdy.cells] == ["", "", "", "best", ""]
     assert frail.cells[3].text == "53.33 (-21.7)"
-    assert "sturdy" in markdown(sheet)
+    assert "sturdy" in to_markdown(sheet)
 
 
 def test_what_is_drawn_are_means_and_deviations_over_seeds(made: SimpleNamespace) -> None:
-    standings = Standings(made.board(rows(made), "stress"))
-    found = figure.data(standings)
+    ranking = Ranking(made.board(rows(made), "stress"))
+    found = figure.robustness_data(ranking)
     assert found is not None
     noise, absence = found["panels"]
     assert (noise["task"], noise["condition"], noise["strengths"]) == ("cora", "label_noise", [0.0, 0.2, 0.6])
@@ -134,9 +135,9 @@ def test_what_is_drawn_are_means_and_deviations_over_seeds(made: SimpleNamespace
     (frail, _) = noise["lines"]
     assert frail["mean"] == pytest.approx([0.75, 0.65, 0.25])
     assert frail["std"] == pytest.approx([0.1 / 2**0.5] * 3)
-    (plot,) = (plot for plot in found_figures(standings) if plot.file == "robustness.png")
+    (plot,) = (plot for plot in found_figures(ranking) if plot.file == "robustness.png")
     assert plot.png(found) == plot.png(found)
-    assert figure.data(Standings(made.board(made.demo()))) is None
+    assert figure.robustness_data(Ranking(made.board(made.demo()))) is None
 
 
 def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(
@@ -154,7 +155,7 @@ def test_the_report_has_the_table_the_points_and_no_table_of_every_strength(
     assert points[0] == {"task": "cora", "condition": "label_noise", "strength": "0", "method": "frail",
                          "score": "0.75", "score_std": "0.0707107", "n": "2"}  # fmt: skip
     assert (
-        curves_csv(Standings(made.board(rows(made), "stress")))
+        curves_csv(Ranking(made.board(rows(made), "stress")).robustness)
         == report.texts[folder / "stress" / "tables" / "robustness.csv"]
     )
 
@@ -187,7 +188,7 @@ def tasks_of(made: SimpleNamespace) -> list[Any]:
 def test_settings_of_the_task_have_curves_too(made: SimpleNamespace) -> None:
     """Areas by hand over log2 of the clients, of widths 1, 2 and 1, and over log10 of alpha, of widths 1."""
     board = made.board(tasks_of(made), "stress")
-    found = Standings(board).robustness
+    found = Ranking(board).robustness
     assert list(found.curves) == [("cora", "alpha"), ("cora", "clients")]
     assert list(found.curves["cora", "clients"].columns) == [5, 10, 40, 80]
     (own,) = found.table.to_dict("records")
@@ -212,22 +213,22 @@ def test_panels_a_task_show_the_mild_ends_and_what_lies_on_no_axis(made: SimpleN
 def test_a_homophily_of_four_values_is_a_curve_on_an_even_axis(made: SimpleNamespace) -> None:
     rows = [cut(made, "csbm", s, dataset_params=f'{{"homophily":{h}}}') for h, s in
             {0.1: 0.2, 0.3: 0.4, 0.5: 0.6, 0.9: 1.0}.items()]  # fmt: skip
-    standings = Standings(made.board(rows, "stress"))
-    assert standings.robustness.table.loc["fedavg", "homophily"] == pytest.approx(0.6)
-    assert "homophily" in robustness_sheet(standings).titles[-1].lower()
-    assert "mild end" in legend(standings)
-    assert "mild end" not in legend(Standings(made.board(tasks_of(made)[:2], "stress")))
+    ranking = Ranking(made.board(rows, "stress"))
+    assert ranking.robustness.table.loc["fedavg", "homophily"] == pytest.approx(0.6)
+    assert "homophily" in robustness_table(ranking).titles[-1].lower()
+    assert "mild end" in robustness_legend(ranking)
+    assert "mild end" not in robustness_legend(Ranking(made.board(tasks_of(made)[:2], "stress")))
 
 
 def test_axes_of_ratios_are_drawn_in_logarithms(made: SimpleNamespace) -> None:
-    found = figure.data(Standings(made.board(tasks_of(made), "stress")))
+    found = figure.robustness_data(Ranking(made.board(tasks_of(made), "stress")))
     assert found is not None
-    assert [axes.get_xscale() for axes in figure.draw(found).axes] == ["log", "log"]
-    noise = figure.data(Standings(made.board(rows(made), "stress")))
+    assert [axes.get_xscale() for axes in figure.draw_robustness(found).axes] == ["log", "log"]
+    noise = figure.robustness_data(Ranking(made.board(rows(made), "stress")))
     assert noise is not None
-    assert {axes.get_xscale() for axes in figure.draw(noise).axes} == {"linear"}
+    assert {axes.get_xscale() for axes in figure.draw_robustness(noise).axes} == {"linear"}
 
 
 def test_runs_under_a_condition_are_on_no_axis(made: SimpleNamespace) -> None:
     hard = [run(made, "cora", "frail", 0, 0.5, ("label_noise", 0.2), clients=k) for k in ALONG]
-    assert Standings(made.board(hard, "stress")).robustness.points["condition"].unique().tolist() == ["label_noise"]
+    assert Ranking(made.board(hard, "stress")).robustness.points["condition"].unique().tolist() == ["label_noise"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import warnings
 from pathlib import Path
@@ -13,10 +12,8 @@ import yaml
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.execute import FederationCache, execute
-from fglbench.benchmark.store import Store, versions
-from fglbench.benchmark.store.closure import reader, source_hash
-from fglbench.benchmark.store.versions import OWN
-from fglbench.benchmark.submission import claims
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.submission import validate as claims
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.selection import Request, select
@@ -24,7 +21,7 @@ from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
 from fglbench.methods import METHODS
 from fglbench.registry import UserError, searched, tunable
-from fglbench.report.labels import entrant_labels
+from fglbench.report.display_names import entrant_labels
 
 CHOSEN = {
     "method": {"mu": 1.0}, "training": {"lr": 0.5, "optimiser": "sgd"}, "backbone": {"dropout": 0.0},
@@ -142,32 +139,6 @@ def test_a_tuned_method_is_one_entrant_whatever_was_chosen() -> None:
     ]
     labels = entrant_labels(pd.DataFrame(rows), pd.Series(["cora"] * 6))
     assert list(labels) == ["a", "a", "b (lr=1)", "b (lr=2)", "c", "c (tuned)"]
-
-
-def test_no_range_is_part_of_a_methods_version() -> None:
-    """Against the sources without them."""
-    taken = []
-
-    class Without(ast.NodeTransformer):
-        def visit_Call(self, node):
-            self.generic_visit(node)
-            kept = [own for own in node.keywords if own.arg != "json_schema_extra"]
-            taken.extend(node.keywords[len(kept) :])
-            node.keywords = kept
-            return node
-
-    def hashes(edit):
-        def source(module):
-            found = versions._text(module) if module.startswith(OWN) else None
-            return None if found is None else (edit(found[0]), found[1])
-
-        read = reader(source)
-        classes = {name: METHODS.cls(name) for name in METHODS.names() if not name.startswith("t-")}
-        return {name: source_hash(read, cls.__module__, cls.__qualname__) for name, cls in classes.items()}
-
-    bare = hashes(lambda text: ast.unparse(Without().visit(ast.parse(text))))
-    assert hashes(lambda text: text) == bare
-    assert len(taken) > 25 and None not in bare.values()
 
 
 def test_every_range_is_within_its_fields_bounds_and_two_at_most_are_a_methods_own() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ....registry import Registry, Spec, tunable
+from ....registry import Registry, Spec
 from ..batch import Batch, Features, LabelledRows
-from ..ops import dropout, segment_add, segment_product
-from ..random import Streams
+from ..rng import Streams
+from ..segment_ops import dropout, segment_add, segment_product
 
 Params = dict[str, torch.Tensor]
 
@@ -48,12 +48,13 @@ class Backbone(Spec):
 
     hidden: int = Field(64, ge=1, description="hidden width h")
     layers: int = Field(2, ge=1, description="number of layers, the output layer included")
-    dropout: float = Field(
-        0.5, ge=0, lt=1, description="dropout after every hidden activation", json_schema_extra=tunable(0.0, 0.5, 0.7)
-    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every hidden activation")
     input_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input features (Kipf's GCN: 0.5)")
     linear_head: bool = Field(
         False, description="all layers yield width h and a linear classifier follows, as methods that share heads need"
+    )
+    residual: bool = Field(
+        False, description="a layer's input is added to its output, before activation, where both have width h"
     )
     readout: Literal["sum", "mean"] = Field(
         "sum", description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)"
@@ -100,6 +101,8 @@ class Backbone(Spec):
             h = batch.x.dropout(self.input_dropout, streams)
         for i in range(self.layers):
             z = self.layer(params, i, h, batch)
+            if self.residual and isinstance(h, torch.Tensor) and h.shape == z.shape:
+                z = z + h
             if i == self.layers - 1 and not self.linear_head:
                 return Forward(z, pre)
             pre.append(z)

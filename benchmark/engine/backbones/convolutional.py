@@ -6,8 +6,8 @@ import torch
 from pydantic import Field
 
 from ..batch import Batch, Features
-from ..ops import dropout, propagate, segment_add
-from ..random import Streams
+from ..rng import Streams
+from ..segment_ops import dropout, propagate, segment_add
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, linear_map, product
 
 

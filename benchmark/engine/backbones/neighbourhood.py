@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 
 from ..batch import Batch, Features
-from ..kernelsets import kernels
-from ..ops import segment_add, segment_dot
+from ..kernels import active_kernels
+from ..segment_ops import segment_add, segment_dot
 from ..timing import section
 from .backbone import BACKBONES, Backbone, Params, affine, glorot, linear_map, product
 
@@ -47,9 +47,9 @@ class GAT(Backbone):
         score_r = segment_dot(z, right, batch.sizes).unsqueeze(-1)
         graph = batch.looped
         with section("message passing"):
-            score = F.leaky_relu(kernels().u_add_v(graph, score_l, score_r), self.slope)
-            alpha = kernels().edge_softmax(graph, score)
-            out = kernels().u_mul_e_sum(graph, z, alpha)
+            score = F.leaky_relu(active_kernels().u_add_v(graph, score_l, score_r), self.slope)
+            alpha = active_kernels().edge_softmax(graph, score)
+            out = active_kernels().u_mul_e_sum(graph, z, alpha)
         return segment_add(out.flatten(1), params[f"{i}.bias"], batch.sizes)
 
 

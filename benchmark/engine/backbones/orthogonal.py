@@ -7,8 +7,8 @@ import torch
 from pydantic import Field
 
 from ..batch import Batch, Features
-from ..ops import is_shared
-from ..random import Streams
+from ..rng import Streams
+from ..segment_ops import is_shared
 from ..timing import section
 from .backbone import BACKBONES, Forward, Params, product
 from .convolutional import GCN

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
+
+import torch
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
 from ..backbones import Params
 from ..batch import LabelledRows
-from ..blind import blind
 from ..evaluate import MEASURES, Evaluator, Models, Scored, Target
 from ..method import at_home
+from ..views import HIDDEN
 from .rows import LabelledStack
 
 
@@ -36,25 +39,26 @@ class GraphEvaluator(Evaluator):
         if data != "local":
             return None
         if model == "global" and models.server is not None:
-            models = Models(None, [self._whole(models, place) for place in range(len(self.cohorts))])
+            models = Models(None, [self._whole(models, place) for place in range(len(self.client_batches))])
             return super().score(models, "personal", data, with_loss=with_loss)
         return super().score(models, model, data, with_loss=with_loss)
 
     def _whole(self, models: Models, place: int) -> Params:
         """The server's encoder between the first and last layers of each client of a cohort."""
         own = at_home((models.personal or [])[place])
-        return own | models.expanded(len(self.cohorts[place]))
+        return own | models.expanded(len(self.client_batches[place]))
 
     def beyond(self, data: str) -> tuple[LabelledRows, Target]:  # type: ignore[override]
         """The whole set ("global"), or all graphs that some client holds ("union")."""
         if data not in self._graphs:
-            shown, truth = self._set(data, hidden=True), self._set(data, hidden=False)
-            stacked = LabelledStack([shown])
+            truth = self._set(data)
+            hidden = torch.full_like(truth.label, HIDDEN)
+            stacked = LabelledStack([replace(truth, label=hidden)])
             self._graphs[data] = stacked.rows(stacked.held), sets_of([truth])  # type: ignore[assignment]
         return self._graphs[data]
 
-    def _set(self, data: str, *, hidden: bool) -> GraphClient:
-        federation = blind(self.original, training=False) if hidden else self.original
+    def _set(self, data: str) -> GraphClient:
+        federation = self.original
         whole, clients = federation.whole, [own for own in federation.clients if isinstance(own, GraphClient)]
         assert isinstance(whole, GraphSetData)
         held = (

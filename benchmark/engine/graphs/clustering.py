@@ -14,7 +14,7 @@ from ....datasets.federation import GraphSetData, Measure
 from ..backbones import Params
 from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside, demanded
 from ..network import Network
-from ..random import stream
+from ..rng import stream
 from .graphmethod import GraphMethod
 from .graphsets import GraphStack
 

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from ....datasets.federation import Goal
 from ..backbones import Backbone, Params
-from ..cohort import Cohort
+from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..method import Method
 from ..network import Network
-from .graphcohort import GraphCohort
+from .clustering_batch import GraphClientBatch
 from .graphsets import GraphBatch
 
 
@@ -54,7 +54,8 @@ class GraphMethod(Method):
     replaced.
     """
 
-    task: ClassVar[Goal] = "graph"
+    tasks: ClassVar[tuple[Goal, ...]] = ("graph",)
+    heterogeneous_features: ClassVar[bool] = False
 
     encoder: ClassVar[type[Encoder]]  # the architecture that the paper fixes
 
@@ -70,12 +71,12 @@ class GraphMethod(Method):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"select_by": "last", "patience": None, "score_on": "global"})
 
-    def local_loss(self, cohort: Cohort) -> torch.Tensor:
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) each client's loss on its minibatch; 0 for a client that sits the step out."""
-        assert isinstance(cohort, GraphCohort)
+        assert isinstance(cohort, GraphClientBatch)
         return self.batch_loss(cohort)
 
-    def batch_loss(self, cohort: GraphCohort) -> torch.Tensor:
+    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         """(K,) the same, on `cohort.minibatch`."""
         raise NotImplementedError
 

@@ -9,8 +9,8 @@ import torch
 
 from ..backbones import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features
-from ..ops import dropout, segment_sum
-from ..random import Streams
+from ..rng import Streams
+from ..segment_ops import dropout, segment_sum
 from ..timing import section
 from .rows import GraphRows
 

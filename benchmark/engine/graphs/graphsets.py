@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import torch
 
 from ..device import on_host, placed
-from ..ops import SparseMatrix, adjacency, owners, segment_sum
+from ..segment_ops import SparseMatrix, adjacency, owners, segment_sum
 from ..timing import section
 
 # From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to

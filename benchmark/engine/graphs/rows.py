@@ -18,7 +18,7 @@ import torch
 from ....datasets.federation import GraphClient
 from ..batch import Batch, Features, LabelledRows
 from ..device import on_host, placed
-from ..ops import SparseMatrix
+from ..segment_ops import SparseMatrix
 from .graphsets import GraphBatch, GraphStack, neighbours, normalised
 
 FOREIGN = -1e30  # the logit of a class that a client has not: below any other, and many add up to a finite sum

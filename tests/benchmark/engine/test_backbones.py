@@ -12,7 +12,7 @@ from torch import nn
 
 from fglbench.benchmark.engine.backbones import BACKBONES, Backbone, Params
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.random import stream
+from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation, NodeClient
 
 D, H, C = 12, 8, 3

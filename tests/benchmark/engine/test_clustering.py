@@ -12,10 +12,10 @@ from sklearn.metrics import f1_score
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, k_means, matched
 from fglbench.benchmark.engine.graphs.graphmethod import GraphMethod
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
@@ -52,15 +52,15 @@ def test_embeddings_bear_chunks_and_are_scaled_on_request(graph_sets: Make, monk
     world, method = graph_sets(), METHODS.build("infograph-fedavg")
     assert isinstance(method, GraphMethod)
     backbones = method.architecture([BACKBONES.build("gin", {"hidden": 4, "layers": 2})])
-    running = Exchange(method, method.arrange(world), backbones, TrainConfig(rounds=1), 5)
+    running = Simulation(method, method.arrange(world), backbones, TrainConfig(rounds=1), 5)
     running.round(method.phases(running.config)[0], 1)
     model = {name: value.unsqueeze(0) for name, value in running.server.state["model"].items()}
-    evaluator = ClusteringEvaluator(method, world, method.arrange(world), running.cohorts)
-    network = running.cohorts[0].network.select([0])
+    evaluator = ClusteringEvaluator(method, world, method.arrange(world), running.client_batches)
+    network = running.client_batches[0].network.select([0])
     whole = evaluator.embeddings(model, network)
     monkeypatch.setattr(clustering, "CHUNK", 5)
     torch.testing.assert_close(evaluator.embeddings(model, network), whole)
     assert whole.shape == (12, 8)
     scaled = method.model_copy(update={"scored_codes": "unit"})
-    evaluator = ClusteringEvaluator(scaled, world, method.arrange(world), running.cohorts)
+    evaluator = ClusteringEvaluator(scaled, world, method.arrange(world), running.client_batches)
     torch.testing.assert_close(evaluator.embeddings(model, network), whole / whole.norm(dim=1, keepdim=True))

@@ -12,8 +12,8 @@ from torch.utils._device import _device_constructors
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import Outcome, Params, Skip, device as placing, network, train
 from fglbench.benchmark.engine.backbones import Backbone
-from fglbench.benchmark.engine.device import HOST, here, on, on_host, placed
-from fglbench.benchmark.engine.kernelsets import kernels, kernels_of
+from fglbench.benchmark.engine.device import HOST, here, kernels_of, on, on_host, placed
+from fglbench.benchmark.engine.kernels import active_kernels
 from fglbench.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("wrapped_predictions")
@@ -105,4 +105,4 @@ def test_a_run_that_fails_leaves_the_host(far: torch.device) -> None:
     with pytest.raises(ZeroDivisionError), on(far):
         raise ZeroDivisionError
     assert (here(), torch.zeros(1).device) == (HOST, HOST)
-    assert kernels() is kernels_of(HOST)
+    assert active_kernels() is kernels_of(HOST)

@@ -11,9 +11,9 @@ import torch
 from fglbench.benchmark.contract.trial import domains_federation
 from fglbench.benchmark.engine import Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.method import OWN_LAYERS, at_home, crossing
-from fglbench.benchmark.engine.train import begin
+from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.runner.snapshot import collect
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData
 from fglbench.methods import METHODS
@@ -22,22 +22,22 @@ GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2, "dropout": 0.0})
 ENCODER = 2 * 2 * (4 * 4 + 4)  # scalars: two layers of two maps
 
 
-def after(rounds: int, name: str, world: Federation | None = None, **config: Any) -> Exchange:
+def after(rounds: int, name: str, world: Federation | None = None, **config: Any) -> Simulation:
     settings = TrainConfig(**{"rounds": 4, "local_epochs": 1, "batch_size": 8, **config})
-    exchange, _ = begin(world or domains_federation(), METHODS.build(name), [GIN], settings, 3)
-    (phase,) = exchange.method.phases(exchange.config)
+    simulation, _ = set_up(world or domains_federation(), METHODS.build(name), [GIN], settings, 3)
+    (phase,) = simulation.method.phases(simulation.config)
     for number in range(1, rounds + 1):
-        exchange.round(phase, number)
-    return exchange
+        simulation.round(phase, number)
+    return simulation
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedadam", "moon", "ditto", "gcfl"])
 def test_encoders_alone_cross(name: str) -> None:
-    exchange = after(2, name)
-    assert exchange.upload_bytes == exchange.download_bytes == [2 * 4 * ENCODER] * 3
-    kept = exchange.server.state.get("model") or exchange.server.state["sent"]
-    assert not at_home(kept) and set(crossing(exchange.cohorts[0].params)) == set(kept)
-    (own,) = exchange.personal_models() or ()
+    simulation = after(2, name)
+    assert simulation.upload_bytes == simulation.download_bytes == [2 * 4 * ENCODER] * 3
+    kept = simulation.server.state.get("model") or simulation.server.state["sent"]
+    assert not at_home(kept) and set(crossing(simulation.client_batches[0].params)) == set(kept)
+    (own,) = simulation.personal_models() or ()
     for n, value in own.items():
         apart = not torch.equal(value[0], value[1])
         assert apart or not n.startswith(OWN_LAYERS), n
@@ -50,51 +50,51 @@ def test_one_client_of_a_domain_trains_as_alone() -> None:
     assert isinstance(whole, GraphSetData)
     world = replace(world, clients=world.clients[1:2])
     together, alone = after(3, "fedavg", world), after(3, "local", world)
-    for n, value in alone.cohorts[0].params.items():
-        torch.testing.assert_close(together.cohorts[0].params[n], value)
+    for n, value in alone.client_batches[0].params.items():
+        torch.testing.assert_close(together.client_batches[0].params[n], value)
 
 
 def test_who_waits_keeps_the_layers_that_it_had() -> None:
-    exchange = after(0, "fedavg", participation=0.4)  # one of three a round
-    (phase,) = exchange.method.phases(exchange.config)
-    (cohort,) = exchange.cohorts
+    simulation = after(0, "fedavg", participation=0.4)  # one of three a round
+    (phase,) = simulation.method.phases(simulation.config)
+    (cohort,) = simulation.client_batches
     before = {n: v.clone() for n, v in at_home(cohort.params).items()}
     seen = set()
     for number in range(1, 7):
-        exchange.round(phase, number)
-        (who,) = exchange.server.participants
+        simulation.round(phase, number)
+        (who,) = simulation.server.participants
         seen.add(who)
         for n, value in at_home(cohort.params).items():
             for k in range(3):
                 moved = not torch.equal(value[k], before[n][k])
                 assert k == who or not moved
         assert any(not torch.equal(at_home(cohort.params)[n][who], before[n][who]) for n in before)
-        (shown,) = exchange.personal_models() or ()
+        (shown,) = simulation.personal_models() or ()
         before = {n: v.clone() for n, v in at_home(cohort.params).items()}
         assert all(torch.equal(shown[n], value) for n, value in before.items())
     assert len(seen) > 1
 
 
 def test_the_servers_encoder_is_scored_between_each_clients_own_layers() -> None:
-    exchange, evaluator = begin(
+    simulation, evaluator = set_up(
         domains_federation(), METHODS.build("fedavg"), [GIN], TrainConfig(local_epochs=1, batch_size=8), 3
     )
-    (phase,) = exchange.method.phases(exchange.config)
-    exchange.round(phase, 1)
-    models = exchange.models()
+    (phase,) = simulation.method.phases(simulation.config)
+    simulation.round(phase, 1)
+    models = simulation.models()
     scored = evaluator.score(models, "global", "local")
     assert scored is not None and scored.predicted is not None and models.personal is not None
-    (cohort,) = exchange.cohorts
-    encoder = {n: v.expand(3, *v.shape) for n, v in exchange.server.state["model"].items()}
+    (cohort,) = simulation.client_batches
+    encoder = {n: v.expand(3, *v.shape) for n, v in simulation.server.state["model"].items()}
     logits = cohort.network.forward(at_home(models.personal[0]) | encoder, cohort.data).logits
     assert torch.equal(scored.predicted, logits.argmax(1))
     assert evaluator.score(models, "global", "global") is None and evaluator.score(models, "personal", "union") is None
 
 
 def test_nobody_is_said_to_be_of_a_class_that_it_has_not() -> None:
-    exchange = after(1, "fedavg")
-    (cohort,) = exchange.cohorts
-    own = [int(client.classes) for client in exchange_clients(exchange)]
+    simulation = after(1, "fedavg")
+    (cohort,) = simulation.client_batches
+    own = [int(client.classes) for client in exchange_clients(simulation)]
     assert own == [2, 3, 2]
     torch.manual_seed(0)
     wild = {n: 10 * torch.randn_like(v) for n, v in cohort.params.items()}
@@ -105,12 +105,12 @@ def test_nobody_is_said_to_be_of_a_class_that_it_has_not() -> None:
         assert (rows[:, own[k] :] < -1e29).all() and (rows[:, : own[k]] > -1e29).all()
 
 
-def exchange_clients(exchange: Exchange) -> list[GraphClient]:
-    return [member for cohort in exchange.cohorts for member in cohort.members]
+def exchange_clients(simulation: Simulation) -> list[GraphClient]:
+    return [member for cohort in simulation.client_batches for member in cohort.members]
 
 
 def test_layers_at_home_are_not_pulled_towards_where_they_were() -> None:
-    (cohort,) = after(1, "fedprox").cohorts
+    (cohort,) = after(1, "fedprox").client_batches
     far = {n: v + 1 for n, v in cohort.params.items()}
     assert cohort.sq_distance(far).tolist() == pytest.approx([ENCODER] * 3, rel=1e-4)
 

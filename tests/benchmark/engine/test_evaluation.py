@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Target
-from fglbench.benchmark.engine.wholes import union_client
+from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
 from fglbench.methods import METHODS
 
@@ -169,7 +169,9 @@ def test_union_holds_what_clients_hold_together(federation: Make) -> None:
 
 def test_skips_say_why(federation: Make) -> None:
     world = federation()
-    graphs = GraphSetData("g", [dgl.graph(([0], [1]))], torch.tensor([0]), 1, "", "generated")
+    pair = dgl.graph(([0], [1]))
+    pair.ndata["feat"] = torch.ones(2, 1)
+    graphs = GraphSetData("g", [pair], torch.tensor([0]), 1, "", "generated")
     sets = Federation(graphs, [GraphClient(graphs.graphs, graphs.label, torch.tensor([0]))], {}, "", 0)
     with pytest.raises(Skip, match="fedavg is defined for node classification"):
         run(sets)

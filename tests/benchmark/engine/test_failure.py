@@ -42,25 +42,25 @@ def test_where_nobody_fails_and_all_take_part_it_is_the_plain_method_bit_for_bit
 def test_who_fails_sends_and_gets_nothing_and_keeps_its_model() -> None:
     models: list[torch.Tensor] = []
 
-    def wrap(exchange: Any, step: Any) -> Any:
+    def wrap(simulation: Any, step: Any) -> Any:
         def server(own: Any, uploads: Any) -> Any:
             assert len(next(iter(uploads["model"].values()))) == len(own.participants)
             assert float(own.weights.sum()) == pytest.approx(1)
             return step.server(own, uploads)
 
-        before = exchange.round
+        before = simulation.round
 
         def watched(phase: Any, number: int) -> None:
             before(phase, number)
-            (cohort,) = exchange.cohorts
+            (cohort,) = simulation.client_batches
             models.append(torch.cat([value.flatten(1) for value in cohort.params.values()], 1).clone())
 
-        if not models and number_of(exchange) == 0:
-            exchange.round = watched
+        if not models and number_of(simulation) == 0:
+            simulation.round = watched
         return replace(step, server=server)
 
-    def number_of(exchange: Any) -> int:
-        return int("round" in vars(exchange))
+    def number_of(simulation: Any) -> int:
+        return int("round" in vars(simulation))
 
     working = fates()
     assert any(len(each) < CLIENTS for each in working)

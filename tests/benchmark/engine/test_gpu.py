@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import Outcome, Params, Skip, devicekernels, hostkernels, network, train
+from fglbench.benchmark.engine import Outcome, Params, Skip, network, train
 from fglbench.benchmark.engine.device import HOST, on
+from fglbench.benchmark.engine.gpu_kernels import GPU
+from fglbench.benchmark.engine.kernels import CPU
 from fglbench.methods import METHODS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -83,7 +85,7 @@ def test_edge_kernels_and_gradients() -> None:
     wide, weight = torch.randn(n, 2, 4), torch.randn(e, 2, 1)
     pull = torch.randn(n, 2, 4)
     results = []
-    for kernels, device in ((hostkernels, HOST), (devicekernels, gpu())):
+    for kernels, device in ((CPU, HOST), (GPU, gpu())):
         with on(device):
             inputs = [one.to(device).requires_grad_() for one in (wide, weight)]
             value = kernels.u_mul_e_sum(graph, *inputs)

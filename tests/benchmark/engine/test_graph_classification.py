@@ -12,30 +12,32 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import f1_score, roc_auc_score
 
-from fglbench.benchmark.contract.reach import memory
 from fglbench.benchmark.engine import Skip, TrainConfig, stream, train
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.blind import HIDDEN, blind
-from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.graphs.classification_batch import LabelledClientBatch
 from fglbench.benchmark.engine.graphs.graphmodel import GraphModel
-from fglbench.benchmark.engine.graphs.labelledcohort import LabelledGraphCohort
-from fglbench.benchmark.engine.train import begin
+from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.benchmark.engine.train import set_up
+from fglbench.benchmark.engine.views import HIDDEN, hide_labels
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
+from fglbench.registry import UserError
+
+from ..reach import memory
 
 Make = Callable[..., Federation]
 SMALL = {"hidden": 4, "layers": 2, "dropout": 0.0}
 
 
-def running(world: Federation, name: str, kind: str = "gin", size: int | None = None, **config: Any) -> Exchange:
+def running(world: Federation, name: str, kind: str = "gin", size: int | None = None, **config: Any) -> Simulation:
     settings = TrainConfig(**{"rounds": 3, "local_epochs": 2, "batch_size": 3, "optimiser": "sgd", "lr": 0.1, **config})
-    exchange, _ = begin(world, METHODS.build(name), [BACKBONES.build(kind, SMALL)], settings, 5, size)
-    return exchange
+    simulation, _ = set_up(world, METHODS.build(name), [BACKBONES.build(kind, SMALL)], settings, 5, size)
+    return simulation
 
 
-def cohort_of(world: Federation, name: str = "fedavg", **kwargs: Any) -> LabelledGraphCohort:
-    cohort = running(world, name, **kwargs).cohorts[0]
-    assert isinstance(cohort, LabelledGraphCohort)
+def cohort_of(world: Federation, name: str = "fedavg", **kwargs: Any) -> LabelledClientBatch:
+    cohort = running(world, name, **kwargs).client_batches[0]
+    assert isinstance(cohort, LabelledClientBatch)
     return cohort
 
 
@@ -76,8 +78,8 @@ def by_hand(params: Params, kind: str, readout: str, graph: Any) -> tuple[torch.
 def test_the_model_is_what_its_formula_says(kind: str, readout: str, labelled_sets: Make) -> None:
     world = labelled_sets((5, 3, 4))
     backbone = BACKBONES.build(kind, {**SMALL, "readout": readout})
-    exchange, _ = begin(world, METHODS.build("fedavg"), [backbone], TrainConfig(batch_size=3), 5)
-    (cohort,) = exchange.cohorts
+    simulation, _ = set_up(world, METHODS.build("fedavg"), [backbone], TrainConfig(batch_size=3), 5)
+    (cohort,) = simulation.client_batches
     torch.manual_seed(0)
     params = {name: torch.randn_like(value) for name, value in cohort.params.items()}
     found = cohort.forward(params, training=False)
@@ -96,7 +98,7 @@ def test_every_backbone_classifies_graphs(kind: str, labelled_sets: Make) -> Non
     world, backbone = labelled_sets(), BACKBONES.build(kind, {"hidden": 4})
     config = TrainConfig(rounds=2, local_epochs=1, batch_size=3)
     outcome = train(world, METHODS.build("fedavg"), [backbone], config, 0)
-    again = train(world, METHODS.build("fedavg"), [backbone], config, 0, cohort_size=1)
+    again = train(world, METHODS.build("fedavg"), [backbone], config, 0, clients_per_batch=1)
     assert outcome.score is not None
     assert outcome.history["upload_bytes"] == again.history["upload_bytes"]
     assert outcome.matrix == pytest.approx(again.matrix)
@@ -104,8 +106,8 @@ def test_every_backbone_classifies_graphs(kind: str, labelled_sets: Make) -> Non
 
 def test_dropout_is_drawn_when_training_alone(labelled_sets: Make) -> None:
     backbone = BACKBONES.build("gin", {**SMALL, "dropout": 0.5, "input_dropout": 0.5})
-    exchange, _ = begin(labelled_sets(), METHODS.build("fedavg"), [backbone], TrainConfig(), 5)
-    (cohort,) = exchange.cohorts
+    simulation, _ = set_up(labelled_sets(), METHODS.build("fedavg"), [backbone], TrainConfig(), 5)
+    (cohort,) = simulation.client_batches
     plain = cohort.forward(training=False).logits
     assert torch.equal(plain, cohort.forward(training=False).logits)
     assert not torch.equal(cohort.forward().logits, cohort.forward().logits)
@@ -142,14 +144,14 @@ def test_a_client_without_training_graphs_stays_where_it_is(labelled_sets: Make)
     masks = {**bare.masks, "train": torch.zeros_like(bare.masks["train"])}
     clients = [world.clients[0], replace(bare, masks=masks), world.clients[2]]
     world = replace(world, clients=clients)
-    exchange = running(world, "local", optimiser="adam", weight_decay=0.1)
-    before = {name: value.clone() for name, value in exchange.cohorts[0].params.items()}
-    (phase,) = exchange.method.phases(exchange.config)
-    exchange.round(phase, 1)
-    for name, value in exchange.cohorts[0].params.items():
+    simulation = running(world, "local", optimiser="adam", weight_decay=0.1)
+    before = {name: value.clone() for name, value in simulation.client_batches[0].params.items()}
+    (phase,) = simulation.method.phases(simulation.config)
+    simulation.round(phase, 1)
+    for name, value in simulation.client_batches[0].params.items():
         assert torch.equal(value[1], before[name][1])
         assert not torch.equal(value[0], before[name][0]) or name.endswith("bias")
-    assert exchange.server.sizes.tolist() == [9, 0, 8]
+    assert simulation.server.sizes.tolist() == [9, 0, 8]
 
 
 def epoch_by_hand(
@@ -179,32 +181,32 @@ def epoch_by_hand(
 
 def test_a_round_of_fedavg_equals_slow_loops(labelled_sets: Make) -> None:
     world = labelled_sets((11, 6, 9))
-    exchange = running(world, "fedavg", weight_decay=0.0, lr=0.05)
-    theta = {n: v.clone() for n, v in exchange.server.state["model"].items()}
-    (phase,) = exchange.method.phases(exchange.config)
-    exchange.round(phase, 1)
+    simulation = running(world, "fedavg", weight_decay=0.0, lr=0.05)
+    theta = {n: v.clone() for n, v in simulation.server.state["model"].items()}
+    (phase,) = simulation.method.phases(simulation.config)
+    simulation.round(phase, 1)
     finals = []
     for k in range(3):
         generator, own = stream(5, "minibatches", k), theta
         for _ in range(2):
             own = epoch_by_hand(world, k, own, 0.05, generator)
         finals.append(own)
-    for name, value in exchange.server.state["model"].items():
+    for name, value in simulation.server.state["model"].items():
         expected = sum(n / 26 * own[name] for n, own in zip((11, 6, 9), finals, strict=True))
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
-def two_rounds(world: Federation, name: str, params: dict[str, Any]) -> tuple[Params, Params, Exchange]:
+def two_rounds(world: Federation, name: str, params: dict[str, Any]) -> tuple[Params, Params, Simulation]:
     """The server's model at first and after a round, and the exchange after two."""
     method = METHODS.build(name, params)
     config = method.protocol(TrainConfig(rounds=3, local_epochs=2, batch_size=3, weight_decay=0.0))
-    exchange, _ = begin(world, method, [BACKBONES.build("gin", SMALL)], config, 5)
+    simulation, _ = set_up(world, method, [BACKBONES.build("gin", SMALL)], config, 5)
     (phase,) = method.phases(config)
     models = []
     for number in (1, 2):
-        models.append({n: v.clone() for n, v in exchange.server.state["model"].items()})
-        exchange.round(phase, number)
-    return models[0], models[1], exchange
+        models.append({n: v.clone() for n, v in simulation.server.state["model"].items()})
+        simulation.round(phase, number)
+    return models[0], models[1], simulation
 
 
 @pytest.mark.parametrize("name", ["scaffold", "feddc"])
@@ -213,7 +215,7 @@ def test_corrections_know_how_many_steps_there_were(name: str, labelled_sets: Ma
     drift penalty: v_k is y - x, v their mean, gradients get (v_k - v) / (steps lr)."""
     world, rate = labelled_sets((11, 6, 9)), 0.005  # two minibatches, one, and two of an epoch
     params = {"lr": rate} | ({"alpha": 0.0, "clip": None} if name == "feddc" else {})
-    x, between, exchange = two_rounds(world, name, params)
+    x, between, simulation = two_rounds(world, name, params)
     steps, generators = [4, 2, 4], [stream(5, "minibatches", k) for k in range(3)]
     moved: list[Params] = []
     for start in (x, between):
@@ -232,7 +234,7 @@ def test_corrections_know_how_many_steps_there_were(name: str, labelled_sets: Ma
             ends.append(own)
         moved = [{n: own[n] - start[n] for n in own} for own in ends]
     for k in range(3):
-        for n, value in exchange.cohorts[0].params.items():
+        for n, value in simulation.client_batches[0].params.items():
             torch.testing.assert_close(value[k], ends[k][n], rtol=1e-3, atol=1e-5)
 
 
@@ -249,25 +251,24 @@ def test_the_contrast_of_moon_meets_the_minibatch(labelled_sets: Make) -> None:
 
 def test_labels_are_those_of_training_graphs(labelled_sets: Make) -> None:
     world = labelled_sets()
-    seen = blind(world)
+    seen = hide_labels(world)
     assert world.task == seen.task == "graph-classification"
     for shown, own in zip(seen.clients, world.clients, strict=True):
         assert isinstance(shown, GraphClient) and isinstance(own, GraphClient)
         assert torch.equal(shown.label, torch.where(own.masks["train"], own.label, HIDDEN))
     assert torch.equal(seen.whole.label != HIDDEN, world.masks["train"])
-    assert blind(world, training=False).whole.label.eq(HIDDEN).all()
     truth = memory(world.whole.label, [own.label for own in world.clients], [own.masks for own in world.clients])
     assert truth and not memory(seen) & truth
 
 
 def test_scores_are_those_of_each_clients_own_test_graphs(labelled_sets: Make) -> None:
     world = labelled_sets((16, 12, 20))
-    exchange, evaluator = begin(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
-    scored = evaluator.score(exchange.models(), "global", "local")
-    whole = evaluator.score(exchange.models(), "global", "global")
-    union = evaluator.score(exchange.models(), "global", "union")
+    simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
+    scored = evaluator.score(simulation.models(), "global", "local")
+    whole = evaluator.score(simulation.models(), "global", "global")
+    union = evaluator.score(simulation.models(), "global", "union")
     assert scored is not None and whole is not None and union is not None and scored.predicted is not None
-    params = exchange.server.state["model"]
+    params = simulation.server.state["model"]
     f1, right = [], []
     for k, client in enumerate(world.clients):
         assert isinstance(client, GraphClient)
@@ -287,10 +288,10 @@ def test_two_classes_have_an_area_under_the_curve(labelled_sets: Make) -> None:
     label = world.whole.label.clamp(max=1)
     clients = [replace(own, label=label[own.global_id]) for own in world.clients]  # type: ignore[union-attr]
     world = replace(world, whole=replace(world.whole, label=label, num_classes=2), clients=clients)  # type: ignore[arg-type]
-    exchange, evaluator = begin(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
-    scored = evaluator.score(exchange.models(), "global", "local")
+    simulation, evaluator = set_up(world, METHODS.build("fedavg"), [BACKBONES.build("gin", SMALL)], TrainConfig(), 5)
+    scored = evaluator.score(simulation.models(), "global", "local")
     assert scored is not None and scored.margin is not None
-    params = exchange.server.state["model"]
+    params = simulation.server.state["model"]
     for k, client in enumerate(world.clients):
         assert isinstance(client, GraphClient)
         test = client.masks["test"].nonzero().squeeze(1).tolist()
@@ -314,9 +315,23 @@ def test_who_needs_edges_of_nodes_or_no_labels_is_refused(labelled_sets: Make, g
             train(world, METHODS.build(name), [BACKBONES.build("gin", SMALL)], TrainConfig(rounds=1), 0)
 
 
-def test_no_subclass_inherits_that_it_classifies_graphs() -> None:
+def test_a_subclass_inherits_its_tasks_and_may_narrow_them(labelled_sets: Make) -> None:
     class Child(METHODS.cls("fedavg")):  # type: ignore[misc]
-        """Looks at edges, for all that anybody knows."""
+        """As FedAvg."""
 
-    assert METHODS.cls("fedavg").tasks() == ("node", "graph-classification")
-    assert Child.tasks() == ("node",)
+    class OfNodes(Child):
+        """Uses edges."""
+
+        tasks = ("node",)
+
+    gin, config = [BACKBONES.build("gin", SMALL)], TrainConfig(rounds=1)
+    assert train(labelled_sets(), Child(), gin, config, 0).rounds == 1
+    with pytest.raises(Skip, match="is defined for node classification, not for graph classification"):
+        train(labelled_sets(), OfNodes(), gin, config, 0)
+
+
+@pytest.mark.parametrize("name", ["task", "graphwise", "domainwise"])
+def test_an_old_flag_is_one_line_that_names_the_new_one(name: str) -> None:
+    with pytest.raises(UserError, match=rf"Old.{name} is no longer read: write \w+ = ") as told:
+        type("Old", (METHODS.cls("fedavg"),), {name: True, "__doc__": "Old.", "__module__": __name__})
+    assert "\n" not in str(told.value)

@@ -12,40 +12,42 @@ import pytest
 import torch
 from torch import nn
 
-from fglbench.benchmark.engine import Diverged, Skip, TrainConfig, train
+from fglbench.benchmark.engine import Diverged, Facts, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.graphs import clustering
-from fglbench.benchmark.engine.graphs.graphcohort import GraphCohort, cut
+from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch, cut
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
 from fglbench.benchmark.engine.optim import StackedOptimiser
-from fglbench.benchmark.engine.random import stream
+from fglbench.benchmark.engine.rng import stream
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 
 Make = Callable[..., Federation]
-GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).task == "graph" and METHODS.cls(name).trains]
+GRAPH_METHODS = [name for name in METHODS.names() if METHODS.cls(name).tasks == ("graph",) and METHODS.cls(name).trains]
 GIN = BACKBONES.build("gin", {"hidden": 4, "layers": 2})
 PICKS = [np.array([4, 1]), np.array([], np.int64), np.array([7, 6, 5])]
 
 
-def exchange(world: Federation, name: str, cohort_size: int | None = None, seed: int = 5, **config: Any) -> Exchange:
+def simulation(
+    world: Federation, name: str, clients_per_batch: int | None = None, seed: int = 5, **config: Any
+) -> Simulation:
     method = METHODS.build(name)
     settings = method.protocol(TrainConfig(**{"local_epochs": 2, "batch_size": 3, "lr": 0.01, **config}))
-    return Exchange(method, method.arrange(world), method.architecture([GIN]), settings, seed, cohort_size)
+    return Simulation(method, method.arrange(world), method.architecture([GIN]), settings, seed, clients_per_batch)
 
 
-def run(world: Federation, name: str, rounds: int = 3, **kwargs: Any) -> Exchange:
-    running = exchange(world, name, **kwargs)
+def run(world: Federation, name: str, rounds: int = 3, **kwargs: Any) -> Simulation:
+    running = simulation(world, name, **kwargs)
     phase = running.method.phases(running.config)[0]
     for number in range(1, rounds + 1):
         running.round(phase, number)
     return running
 
 
-def cohort_of(world: Federation, name: str = "intra-fedavg", **kwargs: Any) -> GraphCohort:
-    (cohort,) = exchange(world, name, **kwargs).cohorts
-    assert isinstance(cohort, GraphCohort)
+def cohort_of(world: Federation, name: str = "intra-fedavg", **kwargs: Any) -> GraphClientBatch:
+    (cohort,) = simulation(world, name, **kwargs).client_batches
+    assert isinstance(cohort, GraphClientBatch)
     return cohort
 
 
@@ -94,8 +96,8 @@ def test_cut_leaves_no_graph_alone() -> None:
 
 def test_an_epoch_shows_every_graph_once_in_the_clients_own_order(graph_sets: Make) -> None:
     world = graph_sets((8, 3, 5))
-    among, alone = cohort_of(world), exchange(world, "intra-fedavg", cohort_size=1).cohorts[2]
-    assert isinstance(alone, GraphCohort)
+    among, alone = cohort_of(world), simulation(world, "intra-fedavg", clients_per_batch=1).client_batches[2]
+    assert isinstance(alone, GraphClientBatch)
     for _ in range(2):
         seen: list[list[int]] = [[], [], []]
         active = []
@@ -142,11 +144,11 @@ def test_who_sits_out_does_not_move_and_counts_no_step(config: dict[str, Any]) -
 # -- every method -----------------------------------------------------------------------------------------------------
 
 
-def held(running: Exchange) -> list[torch.Tensor]:
+def held(running: Simulation) -> list[torch.Tensor]:
     """All that the clients hold, client by client."""
     return [
         torch.cat([value[k].flatten() for _, value in sorted(cohort.params.items())])
-        for cohort in running.cohorts
+        for cohort in running.client_batches
         for k in range(len(cohort))
     ]
 
@@ -161,7 +163,7 @@ def test_cohort_size_does_not_matter(name: str, config: dict[str, Any], graph_se
     world, config = graph_sets((8, 3, 5, 4)), {"lr": 1e-3, **config}
     whole = held(run(world, name, rounds=2, **config))
     for size in (1, 3):
-        again = held(run(world, name, rounds=2, cohort_size=size, **config))
+        again = held(run(world, name, rounds=2, clients_per_batch=size, **config))
         torch.testing.assert_close(again, whole, rtol=1e-5, atol=1e-6)
 
 
@@ -178,8 +180,8 @@ def test_a_client_sees_no_label_and_nothing_of_the_others(name: str, graph_sets:
         changed.append(GraphClient(graphs, torch.zeros_like(client.label), client.global_id))
     uploads = []
     for clients in (world.clients, changed):
-        running = exchange(Federation(world.whole, clients, {}, "shapes", 0), name)
-        (cohort,) = running.cohorts
+        running = simulation(Federation(world.whole, clients, {}, "shapes", 0), name)
+        (cohort,) = running.client_batches
         assert all(member.label.numel() == 0 for member in cohort.members)
         cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.server.state["model"].items()}}
         uploads.append(METHODS.build(name).client(cohort)["model"])
@@ -228,12 +230,12 @@ def test_personal_models_are_scored_on_request(graph_sets: Make) -> None:
 
 def test_methods_say_which_task_they_are_for(graph_sets: Make, federation: Make) -> None:
     for name in METHODS.names():
-        other = federation() if METHODS.cls(name).task == "graph" else graph_sets()
-        reason = METHODS.build(name).skip(other, [GIN])
+        other = federation() if METHODS.cls(name).tasks == ("graph",) else graph_sets()
+        reason = METHODS.build(name).skip(Facts.of(other), [GIN])
         assert reason is not None
         assert name in reason
-    assert METHODS.build("fclg").skip(graph_sets(), [GIN]) is None
-    assert "architectures" in (METHODS.build("fclg").skip(graph_sets(), [GIN, GIN]) or "")
+    assert METHODS.build("fclg").skip(Facts.of(graph_sets()), [GIN]) is None
+    assert "architectures" in (METHODS.build("fclg").skip(Facts.of(graph_sets()), [GIN, GIN]) or "")
     with pytest.raises(Skip, match="fclg is defined for sets of graphs, not for node classification"):
         train(federation(), METHODS.build("fclg"), [GIN], TrainConfig(rounds=1), 0)
 
@@ -245,7 +247,7 @@ def test_divergence_is_reported(graph_sets: Make) -> None:
 
 def test_the_aggregate_weighs_clients_by_their_graphs(graph_sets: Make) -> None:
     running = run(graph_sets((5, 3, 4)), "intra-fedavg", rounds=1)
-    models = running.cohorts[0].params
+    models = running.client_batches[0].params
     for name, value in running.server.state["model"].items():
         expected = (5 * models[name][0] + 3 * models[name][1] + 4 * models[name][2]) / 12
         torch.testing.assert_close(value, expected)
@@ -256,6 +258,6 @@ def test_weights_of_sets_of_graphs(weighting: str, expected: list[int], graph_se
     """Equal ones or the graphs held; a client without a graph has none."""
     world = graph_sets((5, 3, 0))
     method = METHODS.build("intra-fedavg")
-    server = Exchange(method, method.arrange(world), [GIN], TrainConfig(rounds=1, weighting=weighting), 0).server
+    server = Simulation(method, method.arrange(world), [GIN], TrainConfig(rounds=1, weighting=weighting), 0).server
     assert server.sizes.tolist() == expected
     assert server.weights.tolist() == pytest.approx([each / sum(expected) for each in expected])

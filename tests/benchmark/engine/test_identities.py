@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine import Outcome, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.exchange import Exchange
 from fglbench.benchmark.engine.network import initial
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 
@@ -28,11 +28,11 @@ def final(
     built = METHODS.build(method, params)
     settings = built.protocol(TrainConfig(rounds=3, **config))
     backbone = BACKBONES.build("gcn", {"hidden": 8, "dropout": dropout})
-    exchange = Exchange(built, built.arrange(federation), [backbone], settings, 5)
+    simulation = Simulation(built, built.arrange(federation), [backbone], settings, 5)
     for number in range(1, 4):
-        exchange.round(built.phases(settings)[0], number)
-    model = built.global_model(exchange.server)
-    return model if model is not None else {n: v[0] for n, v in exchange.cohorts[0].params.items()}
+        simulation.round(built.phases(settings)[0], number)
+    model = built.global_model(simulation.server)
+    return model if model is not None else {n: v[0] for n, v in simulation.client_batches[0].params.items()}
 
 
 def same(a: Params, b: Params) -> None:

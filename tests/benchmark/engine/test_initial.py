@@ -11,7 +11,7 @@ import torch
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.graphs.graphmodel import graph_models
-from fglbench.benchmark.engine.random import stream
+from fglbench.benchmark.engine.rng import stream
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit.fedlit import initial as fedlit_initial
 from fglbench.methods.fedsage.neighgen import WIDTHS, NeighGen

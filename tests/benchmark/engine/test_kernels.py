@@ -11,8 +11,9 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings, strategies as st
 
-from fglbench.benchmark.engine import devicekernels, hostkernels, ops
-from fglbench.benchmark.engine.kernelsets import Kernels, using
+from fglbench.benchmark.engine import segment_ops
+from fglbench.benchmark.engine.gpu_kernels import GPU
+from fglbench.benchmark.engine.kernels import CPU, Kernels, using
 
 SIZES = ((3, 1, 4), (5,), (0, 4, 0, 2), (1, 1, 1, 1, 30))  # equal enough to be padded; clients without rows; not so
 CHECKED = settings(max_examples=40, deadline=None)
@@ -22,7 +23,7 @@ def alike(compute: Callable[[Kernels], torch.Tensor], *inputs: torch.Tensor) -> 
     """The same values and, of the inputs, gradients by both."""
     torch.manual_seed(1)
     found, grads, pull = [], [], None
-    for kernels in (hostkernels, devicekernels):
+    for kernels in (CPU, GPU):
         value = compute(kernels)
         pull = torch.randn_like(value) if pull is None else pull
         found.append(value.detach())
@@ -68,7 +69,7 @@ def test_a_softmax_of_large_scores_is_finite() -> None:
     graph = dgl.graph(([0, 1, 2, 2], [3, 3, 3, 0]))
     score = torch.tensor([[[1e4]], [[1e4 - 1]], [[-1e4]], [[5.0]]], requires_grad=True)
     alike(lambda by: by.edge_softmax(graph, score), score)
-    assert devicekernels.edge_softmax(graph, score).isfinite().all()
+    assert GPU.edge_softmax(graph, score).isfinite().all()
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -95,19 +96,19 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
 
     def product(by: Kernels) -> torch.Tensor:
         with using(by):
-            matrix = ops.SparseMatrix(sp.csr_matrix(plain))
+            matrix = segment_ops.SparseMatrix(sp.csr_matrix(plain))
             onto = by.csr_product_onto(torch.ones(shape[0], width), matrix.forward_csr, dense)
             return torch.cat([matrix.times(dense), matrix.times_transposed(back), onto])
 
     alike(product)
-    torch.testing.assert_close(product(devicekernels)[: shape[0]], torch.from_numpy(plain) @ dense)
+    torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
 
 
 def test_products_by_the_kernels_of_devices_have_gradients() -> None:
     torch.manual_seed(0)
     rows, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((8, 5), (3, 5, 2)))
-    with using(devicekernels):
-        assert torch.autograd.gradcheck(lambda r, w: ops.segment_product(r, w, SIZES[0]), (rows, weight))
+    with using(GPU):
+        assert torch.autograd.gradcheck(lambda r, w: segment_ops.segment_product(r, w, SIZES[0]), (rows, weight))
 
 
 def test_edges_are_those_of_the_graph_that_is_asked_about() -> None:
@@ -116,5 +117,5 @@ def test_edges_are_those_of_the_graph_that_is_asked_about() -> None:
     for target in ([0, 0, 1], [1, 1, 1], [2, 0, 0]):
         graph = dgl.graph(([0, 1, 2], target), num_nodes=3)
         wanted = torch.zeros(3).index_add_(0, torch.tensor(target), values)
-        torch.testing.assert_close(devicekernels.copy_e_sum(graph, values), wanted)
+        torch.testing.assert_close(GPU.copy_e_sum(graph, values), wanted)
         del graph

@@ -11,7 +11,7 @@ import torch
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.backbones.orthogonal import orthogonalise
 from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.random import stream
+from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation
 
 Make = Callable[..., Federation]

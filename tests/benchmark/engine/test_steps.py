@@ -9,7 +9,7 @@ import torch
 
 from fglbench.benchmark.engine import (
     BACKBONES,
-    Cohort,
+    ClientBatch,
     Common,
     Download,
     Each,
@@ -20,7 +20,7 @@ from fglbench.benchmark.engine import (
     TrainConfig,
     Tree,
 )
-from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 
 Make = Callable[..., Federation]
@@ -31,7 +31,7 @@ EPOCHS = 2
 class Turns(Method):
     """Every client shows 3 floats in each of two rounds; the others answer with one each; it gets the answers' sum."""
 
-    def prepare(self, cohort: Cohort) -> None:
+    def prepare(self, cohort: ClientBatch) -> None:
         cohort.state["log"] = [torch.zeros(0) for _ in cohort.clients]
 
     def open(self, server: Server) -> Download:
@@ -53,17 +53,17 @@ class Turns(Method):
         return set(range(server.clients)) - set(cls.owner(server))
 
     @staticmethod
-    def note(cohort: Cohort, name: str) -> None:
+    def note(cohort: ClientBatch, name: str) -> None:
         received = cohort.received.get(name)
         for k in range(len(cohort)):
             own = torch.zeros(0) if received is None else received[k]
             cohort.state["log"][k] = torch.cat([cohort.state["log"][k], own])
 
-    def begin(self, cohort: Cohort) -> Tree:
+    def begin(self, cohort: ClientBatch) -> Tree:
         self.note(cohort, "start")
         return {}
 
-    def show(self, cohort: Cohort) -> Tree:
+    def show(self, cohort: ClientBatch) -> Tree:
         assert len(cohort) == 1
         assert set(cohort.received) <= {"sum"}
         self.note(cohort, "sum")
@@ -78,7 +78,7 @@ class Turns(Method):
         CALLS.append(common.round)
         return message["word"].square().sum() + common.classes
 
-    def answer(self, cohort: Cohort) -> Tree:
+    def answer(self, cohort: ClientBatch) -> Tree:
         self.note(cohort, "word")
         return {"answer": torch.stack([cohort.shared + client for client in cohort.clients])}
 
@@ -90,25 +90,25 @@ class Turns(Method):
 CALLS: list[int] = []
 
 
-def exchange_of(method: Method, federation: Federation, size: int, participation: float = 1.0) -> Exchange:
+def exchange_of(method: Method, federation: Federation, size: int, participation: float = 1.0) -> Simulation:
     CALLS.clear()
     config = TrainConfig(participation=participation)
-    return Exchange(method, method.arrange(federation), [BACKBONES.build("gcn", {"hidden": 4})], config, 0, size)
+    return Simulation(method, method.arrange(federation), [BACKBONES.build("gcn", {"hidden": 4})], config, 0, size)
 
 
-def logs(exchange: Exchange) -> list[list[float]]:
-    return [entry.tolist() for cohort in exchange.cohorts for entry in cohort.state["log"]]
+def logs(simulation: Simulation) -> list[list[float]]:
+    return [entry.tolist() for cohort in simulation.client_batches for entry in cohort.state["log"]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> None:
     method = Turns()
-    exchange = exchange_of(method, federation(SIZES), size)
-    begin, turns = method.phases(exchange.config)
-    exchange.round(begin, 1)
-    assert (exchange.upload_bytes, exchange.download_bytes) == ([0] * 4, [4] * 4)  # the start, once, to everyone
-    for number in range(1, turns.length(exchange.server) + 1):
-        exchange.round(turns, number)
+    simulation = exchange_of(method, federation(SIZES), size)
+    begin, turns = method.phases(simulation.config)
+    simulation.round(begin, 1)
+    assert (simulation.upload_bytes, simulation.download_bytes) == ([0] * 4, [4] * 4)  # the start, once, to everyone
+    for number in range(1, turns.length(simulation.server) + 1):
+        simulation.round(turns, number)
     expected = []
     for client in range(4):
         log = [7.0]
@@ -116,15 +116,15 @@ def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> Non
             if (number - 1) // EPOCHS != client:
                 log += [10.0 * number] * 3
             elif number % EPOCHS == 0:  # the sum of the round before: 3 answers of 3 (10 r)^2 + classes + their id
-                word = 3 * (10 * (number - 1)) ** 2 + exchange.server.classes
+                word = 3 * (10 * (number - 1)) ** 2 + simulation.server.classes
                 log.append(3.0 * word + 6 - client)
         expected.append(log)
-    assert logs(exchange) == expected
+    assert logs(simulation) == expected
     assert list(range(1, 9)) == CALLS  # once a step, however many cohorts
     # Up: two words of 12 bytes as owner, six answers of 4. Down: the start, six words, one sum.
-    assert exchange.upload_bytes == [2 * 12 + 6 * 4] * 4
-    assert exchange.download_bytes == [4 + 6 * 12 + 4] * 4
-    assert all(cohort.shared is None for cohort in exchange.cohorts)
+    assert simulation.upload_bytes == [2 * 12 + 6 * 4] * 4
+    assert simulation.download_bytes == [4 + 6 * 12 + 4] * 4
+    assert all(cohort.shared is None for cohort in simulation.client_batches)
 
 
 class Addressed(Turns):
@@ -149,7 +149,7 @@ class Addressed(Turns):
         whom = server.participants if self.whom is None else self.whom
         return Each({"word": [torch.full((k + 1,), float(k)) for k in whom]}, self.whom)
 
-    def read(self, cohort: Cohort) -> Tree:
+    def read(self, cohort: ClientBatch) -> Tree:
         self.note(cohort, "word")
         return {}
 
@@ -157,10 +157,10 @@ class Addressed(Turns):
 @pytest.mark.parametrize("size", [1, 3, 4])
 def test_a_personal_download_is_delivered_once_to_those_who_act_next(size: int, federation: Make) -> None:
     method = Addressed(whom=(0, 1, 2, 3))
-    exchange = exchange_of(method, federation(SIZES), size)
-    exchange.round(method.phases(exchange.config)[0], 1)
-    assert logs(exchange) == [[0.0], [], [2.0, 2.0, 2.0], []]
-    assert exchange.download_bytes == [
+    simulation = exchange_of(method, federation(SIZES), size)
+    simulation.round(method.phases(simulation.config)[0], 1)
+    assert logs(simulation) == [[0.0], [], [2.0, 2.0, 2.0], []]
+    assert simulation.download_bytes == [
         4,
         4,
         12,
@@ -170,13 +170,13 @@ def test_a_personal_download_is_delivered_once_to_those_who_act_next(size: int, 
 
 def test_who_is_not_addressed_cannot_act(federation: Make) -> None:
     for method, missing in ((Addressed(whom=(0, 1)), r"\[2\]"), (Addressed(), r"\[0, 2\]")):
-        exchange = exchange_of(method, federation(SIZES), 4)
+        simulation = exchange_of(method, federation(SIZES), 4)
         with pytest.raises(RuntimeError, match=f"no download for clients {missing}"):
-            exchange.round(method.phases(exchange.config)[0], 1)
+            simulation.round(method.phases(simulation.config)[0], 1)
     again = Addressed(then=(1,))  # addressed by default: who acted, and acts again
-    exchange = exchange_of(again, federation(SIZES), 2)
-    exchange.round(again.phases(exchange.config)[0], 1)
-    assert logs(exchange) == [[], [1.0, 1.0], [], []]
+    simulation = exchange_of(again, federation(SIZES), 2)
+    simulation.round(again.phases(simulation.config)[0], 1)
+    assert logs(simulation) == [[], [1.0, 1.0], [], []]
 
 
 def test_only_narrows_the_participants_of_the_round(federation: Make) -> None:
@@ -187,7 +187,7 @@ def test_only_narrows_the_participants_of_the_round(federation: Make) -> None:
         assert (uploads == {}) == (not server.participants)
         return {}
 
-    def client(cohort: Cohort) -> Tree:
+    def client(cohort: ClientBatch) -> Tree:
         return {"id": torch.tensor(cohort.clients)}
 
     chosen: list[list[int]] = []
@@ -197,18 +197,18 @@ def test_only_narrows_the_participants_of_the_round(federation: Make) -> None:
         return [3, 0, 99]
 
     method = Turns()
-    exchange = exchange_of(method, federation(SIZES), 2, participation=0.5)
+    simulation = exchange_of(method, federation(SIZES), 2, participation=0.5)
     phase = Phase((Step(client, server, only=only), Step(client, server)), 1)
     for number in range(1, 9):
-        exchange.round(phase, number)
+        simulation.round(phase, number)
     assert acted[::2] == [[c for c in own if c in (0, 3)] for own in chosen] and acted[1::2] == chosen
     assert [] in acted and all(len(own) == 2 for own in chosen)
 
 
 def test_shared_needs_a_download_that_is_everyones(federation: Make) -> None:
     method = Addressed(whom=(0, 1, 2, 3))
-    exchange = exchange_of(method, federation(SIZES), 4)
-    first, second, _ = method.phases(exchange.config)[0].steps
+    simulation = exchange_of(method, federation(SIZES), 4)
+    first, second, _ = method.phases(simulation.config)[0].steps
     steps = (first, Step(second.client, second.server, shared=Turns.square))
     with pytest.raises(RuntimeError, match="the same for everyone"):
-        exchange.round(Phase(steps, 1), 1)
+        simulation.round(Phase(steps, 1), 1)

@@ -13,9 +13,9 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, Cohort, Outcome, Skip, Tree, stream, train
+from fglbench.benchmark.engine import METHODS, ClientBatch, Outcome, Skip, Tree, stream, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.train import begin
+from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.methods.fedavg import FedAvg
@@ -63,18 +63,18 @@ def test_fedavg_is_what_a_loop_by_hand_gives() -> None:
     mlp = (BACKBONES.build("mlp", {"hidden": 8, "dropout": 0.0}),)
     own = replace(trial(straggle=SHARE, optimiser="sgd", lr=0.3, weight_decay=0.01), backbones=mlp)
     method = METHODS.build("fedavg")
-    exchange, _ = begin(own.federation, method, mlp, own.config, 0)
-    model = {name: value.clone() for name, value in exchange.server.initial_model().items()}
+    simulation, _ = set_up(own.federation, method, mlp, own.config, 0)
+    model = {name: value.clone() for name, value in simulation.server.initial_model().items()}
     clients: list[Any] = list(own.federation.clients)
     trains = [client.graph.ndata["train_mask"].bool() for client in clients]
     sizes = torch.tensor([len(mask) if mask.any() else 0 for mask in trains], dtype=torch.float32)
     for pace in paces(len(clients)):
         models = [_trained(model, client, mask, n) for client, mask, n in zip(clients, trains, pace, strict=True)]
         model = {name: sum(w * m[name] for w, m in zip(sizes / sizes.sum(), models, strict=True)) for name in model}
-    (phase,) = method.phases(exchange.config)
+    (phase,) = method.phases(simulation.config)
     for number in range(ROUNDS):
-        exchange.round(phase, number + 1)
-    for name, value in exchange.server.state["model"].items():
+        simulation.round(phase, number + 1)
+    for name, value in simulation.server.state["model"].items():
         torch.testing.assert_close(value, model[name], rtol=1e-4, atol=1e-6)
 
 
@@ -90,12 +90,14 @@ def _trained(model: dict[str, torch.Tensor], client: Any, mask: torch.Tensor, ep
     return {name: value.detach() for name, value in own.items()}
 
 
-def prepared(place: int, name: str, **training: Any) -> Cohort:
+def prepared(place: int, name: str, **training: Any) -> ClientBatch:
     """A cohort of all clients with their first models."""
     own = trial(place, **training)
-    exchange, _ = begin(own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients))
-    (cohort,) = exchange.cohorts
-    cohort.load({k: v.expand(len(cohort), *v.shape) for k, v in exchange.server.initial_model().items()})
+    simulation, _ = set_up(
+        own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients)
+    )
+    (cohort,) = simulation.client_batches
+    cohort.load({k: v.expand(len(cohort), *v.shape) for k, v in simulation.server.initial_model().items()})
     cohort.received = {"model": dict(cohort.params)}
     return cohort
 
@@ -119,7 +121,7 @@ def test_a_straggler_has_the_model_of_its_last_epoch(place: int, name: str) -> N
 
 @pytest.mark.parametrize("place", [NODES, OVERLAP, GRAPHS])
 def test_it_does_not_matter_who_trains_together(place: int) -> None:
-    whole, single = (record(METHODS.build("fedavg"), trial(place, straggle=SHARE), cohort_size=k) for k in (4, 1))
+    whole, single = (record(METHODS.build("fedavg"), trial(place, straggle=SHARE), clients_per_batch=k) for k in (4, 1))
     alone = {(name, client): value for name, client, value in single.values}
     for name, client, value in whole.values:
         torch.testing.assert_close(value, alone[name, client], rtol=1e-3, atol=1e-5)
@@ -165,7 +167,7 @@ def test_one_local_epoch_cannot_be_cut() -> None:
 class OwnLoop(FedAvg):
     """Takes its step itself."""
 
-    def client(self, cohort: Cohort) -> Tree:
+    def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
         cohort.optimiser().step(cohort.params, {n: torch.ones_like(v) for n, v in cohort.params.items()})
         return {"model": cohort.params}
@@ -173,7 +175,7 @@ class OwnLoop(FedAvg):
 
 def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
     record(OwnLoop(), trial())
-    with pytest.raises(Skip, match=r"outside of `Cohort\.fit`, where nobody can straggle"):
+    with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where nobody can straggle"):
         record(OwnLoop(), trial(straggle=0.5))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig, section, timing
-from fglbench.benchmark.engine.exchange import Exchange
+from fglbench.benchmark.engine.simulation import Simulation
 
 
 def test_nested_sections_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_nested_sections_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_engine_times_a_methods_halves_and_objective(federation) -> None:
     world = federation((13, 7, 10, 9))
     method, config = METHODS.build("fedprox"), TrainConfig()
-    exchange = Exchange(method, method.arrange(world), [BACKBONES.build("gcn")], config, 0)
+    simulation = Simulation(method, method.arrange(world), [BACKBONES.build("gcn")], config, 0)
     with timing.measure() as table:
-        exchange.round(method.phases(config)[0], 1)
+        simulation.round(method.phases(config)[0], 1)
     assert {"client half", "server half", "objective", "loss", "backward", "aggregation"} <= set(table)

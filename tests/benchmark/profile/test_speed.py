@@ -59,12 +59,12 @@ def conditions() -> Conditions:
 def test_a_round_is_trained_and_scored(conditions: Conditions) -> None:
     own = RoundOf(conditions, METHODS.build("fedavg"))
     assert own.rounds == 4
-    before = own.exchange.models().server
+    before = own.simulation.models().server
     weights = {name: value.clone() for name, value in before.items()}
     own()
-    after = own.exchange.models().server
+    after = own.simulation.models().server
     assert any(not torch.equal(weights[name], after[name]) for name in weights)
-    assert own.exchange.seconds > 0
+    assert own.simulation.seconds > 0
 
 
 def test_phases_before_the_last_run_in_full(conditions: Conditions) -> None:
@@ -119,7 +119,9 @@ def calls_of_a_round(clients: int) -> int:
     sizes = tuple(np.diff(np.linspace(0, 2708, clients + 1).astype(int)).tolist())
     federation = build(sizes, features=1433, classes=7)
     conditions = Conditions(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=3))
-    own = RoundOf(conditions, METHODS.build("fedavg"), cohort_size=clients)  # where a cohort is cut is another question
+    own = RoundOf(
+        conditions, METHODS.build("fedavg"), clients_per_batch=clients
+    )  # where a cohort is cut is another question
     own()
     with Calls() as calls:
         own()

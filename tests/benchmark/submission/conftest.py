@@ -17,8 +17,8 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store, rowfile
 from fglbench.benchmark.store.provenance import environment
-from fglbench.benchmark.store.schema import WIDTHS, Row
-from fglbench.benchmark.submission import cells, claims
+from fglbench.benchmark.store.schema import Row
+from fglbench.benchmark.submission import validate as checks
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.selection import Request, select
@@ -56,20 +56,12 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suitefile, "FOLDER", folder)
         patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # what is checked does not depend on this machine's data
-        claims.expected.cache_clear()
-        claims.by_method.cache_clear()
+        checks.expected.cache_clear()
         yield folder
-        claims.expected.cache_clear()
-        claims.by_method.cache_clear()
+        checks.expected.cache_clear()
 
 
 COMMIT = "a" * 40  # that rows of these tests were made at
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The repository has that commit and no other."""
-    monkeypatch.setattr(cells, "known_commits", lambda wanted: {COMMIT} & set(wanted))
 
 
 @pytest.fixture(scope="session")
@@ -135,15 +127,6 @@ def edit(path: Path, line: int | None = None, /, rekey: bool = False, **changes:
         csv.writer(stream, lineterminator="\n").writerows(rows)
 
 
-def as_schema_1(path: Path) -> None:
-    """Write a file of rows anew, as schema 1 wrote it."""
-    rows = list(csv.reader(path.open(newline="")))
-    with path.open("w", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(rows[0][: WIDTHS[1]])
-        writer.writerows(["1", *fields[1 : WIDTHS[1]]] for fields in rows[1:])
-
-
 def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     stored = json.loads(gzip.decompress(path.read_bytes()))
     change(stored)
@@ -152,4 +135,4 @@ def edit_curves(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 @pytest.fixture(scope="session")
 def tools() -> SimpleNamespace:
-    return SimpleNamespace(edit=edit, as_schema_1=as_schema_1, edit_curves=edit_curves, meta=META, options=OPTIONS)
+    return SimpleNamespace(edit=edit, edit_curves=edit_curves, meta=META, options=OPTIONS)

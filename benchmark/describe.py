@@ -1,0 +1,141 @@
+"""Say of a class or suite file what the catalogue has of it, and write the catalogue."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections import Counter
+from typing import Any
+
+from ..datasets.partitioning import CuttingSpec
+from ..datasets.spec import DatasetSpec
+from ..registry import listed, parameters
+from .contract.crossing import kinds
+from .engine.method import WHAT, Method
+from .suites.catalogue import FAMILIES, Entry
+from .suites.cell import Cell
+from .suites.plugins import REGISTRIES, built_in
+from .suites.selection import untuned_of
+from .suites.suite import Suite
+from .suites.suitefile import load_suite, suite_names
+
+SHOWN = 12  # names on one line
+
+
+def described(kind: str, cls: type[Any]) -> Entry:
+    """Return the entry of a registered class."""
+    found: Entry = {"text": inspect.getdoc(cls) or "", "facts": {}, "parameters": parameters(cls)}
+    if issubclass(cls, Method):
+        meaning = f" ({FAMILIES[cls.family]})" if cls.family in FAMILIES else ""
+        summary = vars(cls).get("summary", "")  # not inherited
+        facts = {
+            "in short": summary,
+            "family": f"{cls.family}{meaning}",
+            "for": " and ".join(WHAT[task] for task in cls.tasks),
+        }
+        found |= {
+            "facts": {key: value for key, value in facts.items() if value},
+            "family": cls.family,
+            "summary": summary or _first(cls),
+            "tasks": cls.tasks,
+            "reference": cls.reference,
+            "heterogeneous": cls.heterogeneous,
+            "uploads": _uploads(cls),
+            "revision": cls.revision,
+        }
+    elif issubclass(cls, DatasetSpec):
+        found |= {"facts": _of_dataset(cls), "kind": cls.kind, "task": cls.task, "summary": _first(cls)}
+    else:
+        tasks = f"{' and '.join(cls.tasks)} datasets" if issubclass(cls, CuttingSpec) else ""
+        found |= {"facts": {"for": tasks} if tasks else {}, "summary": _first(cls)}
+    return found
+
+
+def _first(cls: type) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(cls) or "").split("\n\n", 1)[0].split())
+
+
+def _uploads(cls: type[Method]) -> str:
+    """What its clients send to the server, by a dry run; a method from outside may fail in any way."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ", ".join(kinds(cls())) or "nothing"
+    except Exception as error:
+        return f"not known ({type(error).__name__}; `fglbench check` says more)"
+
+
+def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
+    """Of a dataset, without getting it."""
+    sources = ", ".join(dict.fromkeys(route.kind for route in cls.routes)) or "generated"
+    facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
+    if about := getattr(cls, "about", None):
+        facts |= vars(about)
+    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" else {}
+    facts |= {"fingerprint": cls.fingerprint or "none registered"} if cls.routes else {}
+    facts |= {"synthetic": "yes: not a real dataset"} if cls.synthetic else {}
+    return {key: value for key, value in facts.items() if value}
+
+
+def described_suite(suite: Suite) -> Entry:
+    """Return the entry of a suite."""
+    cells = suite.cells()
+    facts = {"title": suite.title or suite.name, "cells": str(len(cells))}
+    facts |= {"leaderboard": "yes: `fglbench run --all` includes it"} if suite.leaderboard else {}
+    axes = {
+        "datasets": (cell.dataset.name for cell in cells),
+        "partitions": (cell.partition.name for cell in cells),
+        "clients": (str(cell.clients) for cell in cells),
+        "splits": (cell.split.name for cell in cells),
+        "backbones": (_mixed(cell) for cell in cells),
+        "methods": (cell.method.name for cell in cells),
+        "seeds": (str(cell.seed) for cell in cells),
+        "rounds": (str(cell.training.rounds) for cell in cells),
+    }
+    facts |= {axis: listed(own, SHOWN) for axis, own in axes.items()}
+    return {
+        "text": suite.description,
+        "facts": facts,
+        "parameters": [],
+        "summary": f"{suite.description} ({len(cells)} cells{', leaderboard' * suite.leaderboard})",
+        "title": suite.title,
+        "order": suite.order,
+        "untuned": untuned_of(suite),
+        "leaderboard": suite.leaderboard,
+    }
+
+
+def _mixed(cell: Cell) -> str:
+    """The backbones of a cell, each with the number of its turns where there are several."""
+    turns = Counter(choice.name for choice in cell.backbones)
+    return "+".join(f"{name} x{number}" if number > 1 else name for name, number in turns.items())
+
+
+def catalogued() -> tuple[str, str]:
+    """Return the text of the catalogue and of the table of cells, of what the package itself has."""
+    found: dict[str, dict[str, Entry]] = {}
+    for kind, registry in REGISTRIES.items():
+        own = {name: registry.cls(name) for name in registry.names()}
+        found[kind] = {name: described(kind, cls) for name, cls in own.items() if built_in(kind, name)}
+    suites = {name: load_suite(name) for name in suite_names()}
+    found["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
+    cells: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for name, suite in suites.items():
+        for cell in suite.cells():
+            seeds = cells.setdefault(name, {}).setdefault(str(cell).rsplit(" seed ", 1)[0], {})
+            seeds.setdefault(str(cell.seed), []).append(cell.key)
+    keys = {
+        name: {cell: {seed: " ".join(own) for seed, own in seeds.items()} for cell, seeds in lines.items()}
+        for name, lines in cells.items()
+    }
+    return f"{_text(found, 2)}\n", f"{_text(keys, 2)}\n"
+
+
+def _text(found: Any, depth: int) -> str:
+    """JSON with a line for each entry at a depth."""
+    if depth == 0:
+        return json.dumps(found, ensure_ascii=False)
+    lines = (f"{json.dumps(name)}: {_text(own, depth - 1)}" for name, own in found.items())
+    return "{\n" + ",\n".join(lines) + "\n}"

@@ -1,0 +1,286 @@
+"""A cohort: clients that train together in one program, with everything that belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .backbones import Forward, Params
+from .batch import Batch, Features, collate
+from .config import TrainConfig
+from .lazy import Lazy
+from .losses import cross_entropy
+from .network import Network
+from .optim import StackedOptimiser, Tensors, sum_squares
+from .payload import Tree
+from .rng import Streams
+from .row_sparse import Touched, rows_of, spread
+from .segment_ops import is_shared, segment_sum
+from .timing import section
+
+Loss = Callable[["ClientBatch"], torch.Tensor]
+Adjust = Callable[["ClientBatch", Tensors], Tensors]
+STATISTICS = ("running_mean", "running_var")
+
+
+class Skip(Exception):
+    """A method does not apply to a federation; the message is the reason."""
+
+
+class ClientBatch:
+    """K clients in one batch: data, models, private state, optimisers, random streams.
+
+    clients: ids in the federation. batch: all their data in client order; data: the same, one batch an architecture.
+    params: the clients' models, (K, ...). state: whatever a method keeps at its clients between rounds; a tree whose
+    leaves have one entry a client. received: the last download, leaves (K, ...); shared: what `Step.shared` made of it.
+    cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
+    epochs: of the round's local epochs, how many each client does, where some of them straggle; None: all do all.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Any],
+        network: Network,
+        config: TrainConfig,
+        streams: Streams,
+        classes: int,
+        features: int,
+    ) -> None:
+        self.members: list[Any] = list(members)  # `NodeClient`s, unless a subclass holds other data
+        self.network, self.config, self.streams = network, config, streams
+        self.classes, self.features = classes, features
+        self.clients = network.clients
+        self._collate()
+        self.params: Params = {}
+        self.state: dict[str, Any] = {}
+        self.received: Tree = {}
+        self.shared: Any = None
+        self.cache: dict[str, Any] = {}
+        self.epochs: tuple[int, ...] | None = None
+        self.round = 0  # 1-based, within the phase: clients of a synchronous protocol know it
+        self._optimisers: dict[str, StackedOptimiser] = {}
+        self._parts: dict[tuple[int, ...], ClientBatch] = {}
+        self._looked_at: set[str] = set()  # parameters that training needs whole
+
+    def _collate(self) -> None:
+        """Put the members' data in one batch."""
+        self.batch: Batch = collate(self.members)
+        self.data: tuple[Batch, ...] = (
+            tuple(collate([self.members[p] for p in group.positions]) for group in self.network.groups)
+            if self.network.heterogeneous
+            else (self.batch,)
+        )
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    # -- partial participation ------------------------------------------------------------------------------------
+
+    def select(self, positions: Sequence[int]) -> ClientBatch:
+        """The cohort of some of the clients, with their models and state; `absorb` takes it back."""
+        key = tuple(positions)
+        if key not in self._parts:
+            if len(self._parts) >= 8:  # a few subsets recur (small K); do not keep one a round for large K
+                self._parts.pop(next(iter(self._parts)))
+            self._parts[key] = self._part(key)
+        part = self._parts[key]
+        part._looked_at = self._looked_at
+        part.params = self.network.take(self.params, key)
+        part.state = self.network.take(self.state, key)
+        part._optimisers = {
+            name: StackedOptimiser(
+                self.config, self.network.take(own.state, key), self.network.take(own.steps, key), part.clients
+            )
+            for name, own in self._optimisers.items()
+        }
+        return part
+
+    def _part(self, positions: Sequence[int]) -> ClientBatch:
+        """A fresh cohort of some of the clients: data, network and streams, but no models or state yet."""
+        return type(self)(
+            [self.members[p] for p in positions],
+            self.network.select(positions),
+            self.config,
+            self.streams.select(positions),
+            self.classes,
+            self.features,
+        )
+
+    def absorb(self, part: ClientBatch, positions: Sequence[int]) -> None:
+        """Take back the models, state and optimisers of a selection after its work."""
+        self.params = self.network.put(self.params, positions, part.params)
+        self.state = self.network.put(self.state, positions, part.state)
+        for name, optimiser in part._optimisers.items():
+            mine = self._optimiser(name)
+            mine.state = self.network.put(mine.state, positions, optimiser.state)
+            mine.steps = self.network.put(mine.steps, positions, optimiser.steps)
+
+    # -- models -----------------------------------------------------------------------------------------------------
+
+    def forward(self, params: Params | None = None, *, training: bool = True) -> Forward:
+        """The clients' models (or others of the same shapes) on their own data."""
+        streams = self.streams if training else None
+        return self.network.forward(self.params if params is None else params, self.data, streams)
+
+    @section("aggregation")
+    def load(self, values: Params) -> None:
+        """Replace parameters by copies of `values` (all or some names).
+
+        Input weights that all clients get alike are stored by the rows that each client's data touch, until something
+        in training wants them whole.
+        """
+        self.params = self.params | {
+            name: value.clone() if touched is None else spread(value[0], touched)
+            for name, value in values.items()
+            for touched in (self._touched(name, value),)
+        }
+
+    def _touched(self, name: str, value: torch.Tensor) -> Touched | None:
+        """The input rows of the clients, where storing this parameter by them pays."""
+        alike = value.dim() == 3 and value.dtype == torch.float32 and not isinstance(value, Lazy) and is_shared(value)
+        x = self.inputs
+        if not alike or name in self._looked_at or x is None or not x.sparse or value.shape[1] != x.width:
+            return None
+        return x.touched if x.touched.worthwhile else None
+
+    @property
+    def at(self) -> slice | torch.Tensor:
+        """The rows of the current step among those that `forward` gives outside of `fit`: what was computed for all
+        rows before training, indexed by this, fits a loss. Here a step sees them all."""
+        return slice(None)
+
+    def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
+        """(K, ...) what all local epochs add up to, divided by their number, as the share of one step: divided by each
+        client's steps an epoch, here one. Who straggles has done so many fewer epochs."""
+        if self.epochs is None:
+            return value
+        done = torch.tensor(self.epochs, dtype=value.dtype) / self.config.local_epochs
+        return value / done.view(-1, *[1] * (value.dim() - 1))
+
+    @property
+    def inputs(self) -> Features | None:
+        """The input features of all clients, where they are the same in each step."""
+        return self.batch.x
+
+    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
+        """(K,) squared 2-norm between the models (or others that are trained) and `other`, which gets no gradient."""
+        own = self.params if params is None else params
+        return sum_squares({n: v - other[n].detach() for n, v in own.items() if not is_statistic(n)})
+
+    # -- training ---------------------------------------------------------------------------------------------------
+
+    def optimiser(self, name: str = "model") -> StackedOptimiser:
+        """For steps that a method takes itself. Skip where clients straggle, who would take them all."""
+        if self.epochs is not None:
+            raise Skip("its clients take optimiser steps outside of `ClientBatch.fit`, where nobody can straggle")
+        return self._optimiser(name)
+
+    def _optimiser(self, name: str) -> StackedOptimiser:
+        return self._optimisers.setdefault(name, StackedOptimiser(self.config, clients=self.clients))
+
+    def fit(
+        self,
+        loss: Loss,
+        epochs: int | None = None,
+        *,
+        params: Params | None = None,
+        name: str = "model",
+        adjust: Adjust | None = None,
+        each_epoch: Callable[[], None] | None = None,
+    ) -> torch.Tensor:
+        """Local epochs on `params` (the models by default), in place; each client descends its own loss.
+
+        loss: cohort -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each gets
+        exactly its own gradient. adjust: changes the gradients before the optimiser sees them (control variates).
+        each_epoch: called at the start of every epoch.
+        Who straggles (`epochs`) does the first epochs with the others and stands still in the rest, of which it draws
+        all the same: what a client draws does not depend on who straggles, nor on who is in its cohort.
+        Returns the last losses (K,).
+        """
+        trained = self.params if params is None else params
+        optimiser = self._optimiser(name)
+        if not self.config.keep_optimiser:
+            optimiser.reset()
+        count = self.config.local_epochs if epochs is None else epochs
+        losses = torch.zeros(len(self))
+        for value in trained.values():
+            value.requires_grad_(True)
+        try:
+            for epoch in range(count):
+                if each_epoch is not None:
+                    each_epoch()
+                losses = self._epoch(loss, trained, optimiser, adjust, self._done(epoch, count))
+        finally:
+            for name, value in trained.items():
+                value.requires_grad_(False)
+                if isinstance(value, Lazy) and rows_of(value) is None:
+                    self._looked_at.add(name)
+        return losses.detach()
+
+    def _epoch(
+        self, loss: Loss, trained: Params, optimiser: StackedOptimiser, adjust: Adjust | None, done: list[int]
+    ) -> torch.Tensor:
+        """An epoch of `fit`; its last losses (K,). done: positions of clients that draw and stand still."""
+        losses, kept = torch.zeros(len(self)), _statistics(trained, done)
+        for active in self.steps():
+            with section("objective"):
+                losses = loss(self)
+            if done:  # no gradient, as of those who have no minibatch left
+                losses, active = losses.index_fill(0, torch.tensor(done), 0.0), self._others(active, done)
+            if active is None or active:
+                grads = _gradients(losses, trained)
+                optimiser.step(trained, adjust(self, grads) if adjust else grads, active)
+        _restore(trained, done, kept)
+        return losses
+
+    def _done(self, epoch: int, count: int) -> list[int]:
+        """The positions of those who have done their share of `count` epochs before epoch `epoch` (0-based)."""
+        full = self.config.local_epochs
+        return [k for k, own in enumerate(self.epochs or ()) if epoch * full >= own * count]
+
+    def _others(self, active: list[int] | None, done: list[int]) -> list[int]:
+        """Of those who take a step, the ones that have not done their share."""
+        return [k for k in (range(len(self)) if active is None else active) if k not in done]
+
+    def steps(self) -> Iterator[list[int] | None]:
+        """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
+        yield None
+
+    @section("loss")
+    def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
+        """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""
+        batch, rows = self.batch, self.batch.rows["train"]
+        label, owner = batch.label.index_select(0, rows), batch.owner.index_select(0, rows)
+        return cross_entropy(logits, rows, label, batch.shares["train"], owner, len(self))
+
+    def mean_over(self, values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """(n,) values of the given rows -> (K,) each client's mean; 0 for a client without a row."""
+        owner = self.batch.owner[rows]
+        # What torch.bincount gives, without the largest entry, which CUDA would have to read back.
+        count = segment_sum(torch.ones_like(owner), owner, len(self)).clamp(min=1)
+        return segment_sum(values / count[owner], owner, len(self))
+
+
+@section("backward")
+def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
+    """Of the sum of the losses, for the parameters that it depends on."""
+    found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(params, found, strict=True) if grad is not None}
+
+
+def _statistics(params: Params, done: list[int]) -> Tensors:
+    """The running statistics of some clients, which a forward pass moves."""
+    return {name: value[done].detach().clone() for name, value in params.items() if done and is_statistic(name)}
+
+
+@torch.no_grad()
+def _restore(params: Params, done: list[int], values: Tensors) -> None:
+    for name, value in values.items():
+        params[name][done] = value
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a parameter is a running statistic of BatchNorm: averaged and shipped, but not trained."""
+    return name.endswith(STATISTICS)

@@ -1,0 +1,157 @@
+"""The arithmetic that differs between devices: one class, for CPUs, and the choice of the kernels that compute now.
+
+`gpu_kernels.GpuKernels` has the same methods for every other device. Both give the same values and gradients up to
+float32 rounding; a test compares them method by method. Shapes as in `ops`: K clients, N rows, E edges. `graph` is a
+DGLGraph on the host; u, v belong to its nodes (N, ...), e to its edges (E, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import dgl.ops
+import torch
+from torch.autograd import Function
+
+BAGGED = range(32, 128)  # columns for which sums of bags with weights are the faster ones; see docs/speed.md
+
+
+class Bags(NamedTuple):
+    """A sparse matrix (n, m) by rows: `indices` of the entries, 32 bits, row i's from ends[i] to ends[i + 1]."""
+
+    ends: torch.Tensor
+    indices: torch.Tensor
+    values: torch.Tensor | None  # None: all ones
+    shape: tuple[int, int]
+
+
+def sum_bags(matrix: Bags, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
+    """(n, m) @ (m, c), no gradient: row i is the sum of a bag of rows of `dense`. ones: all stored values are one."""
+    values = None if ones else matrix.values
+    found: torch.Tensor = torch.embedding_bag(
+        dense.detach().contiguous(), matrix.indices, matrix.ends, False, 0, False, values, True
+    )[0]
+    return found
+
+
+class Kernels:
+    """The kernels of the CPU: MKL's sparse products, a loop of dense ones per client, DGL per edge."""
+
+    def csr(self, ends: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> Any:
+        """A sparse matrix (n, m) for `csr_product`: row ends (n + 1,) and column indices, 32 bits, and values."""
+        return torch.sparse_csr_tensor(ends, indices, values, size=shape)
+
+    def csr_product(self, matrix: Any, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
+        """(n, m) @ (m, c), no gradient. ones: all stored values are one.
+
+        torch's kernel for sums of bags adds in MKL's order: for a matrix of ones it takes half of MKL's time, with
+        weights and rows of middling width 0.6 to 0.95 of it.
+        """
+        if ones or dense.shape[1] in BAGGED:
+            shape = (matrix.shape[0], matrix.shape[1])
+            return sum_bags(Bags(matrix.crow_indices(), matrix.col_indices(), matrix.values(), shape), dense, ones=ones)
+        # `matrix @ dense` would first fill, then copy an n x c zero matrix.
+        return torch.empty(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense, beta=0)
+
+    def csr_product_onto(self, total: torch.Tensor, matrix: Any, dense: torch.Tensor) -> torch.Tensor:
+        """The sum of total (n, c), in place, and (n, m) @ (m, c), no gradient."""
+        return total.addmm_(matrix, dense)
+
+    def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        """(N, in) x (K, in, out) -> (N, out): client k's rows times client k's matrix, no gradient."""
+        out = rows.new_empty(rows.shape[0], weight.shape[2])
+        for x, w, o in zip(rows.split_with_sizes(sizes), weight, out.split_with_sizes(sizes), strict=True):
+            torch.mm(x, w, out=o)
+        return out
+
+    def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        """(N, in), (N, out) -> (K, in, out): client k's rows transposed times client k's gradient, no gradient."""
+        found = rows.new_empty(len(sizes), rows.shape[1], grad.shape[1])
+        turned = rows.T.split_with_sizes(sizes, 1)
+        for x, g, out in zip(turned, grad.split_with_sizes(sizes), found, strict=True):
+            torch.mm(x, g, out=out)
+        return found
+
+    def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        """(N, heads, c) . (K, heads, c) -> (N, heads)."""
+        found: torch.Tensor = _SegmentDot.apply(rows, vector, sizes)  # type: ignore[no-untyped-call]
+        return found
+
+    def positive(self, rows: torch.Tensor) -> torch.Tensor:
+        """Bool, of the same shape: which entries are above zero. NumPy compares several times faster than torch."""
+        return torch.from_numpy(rows.detach().numpy() > 0)
+
+    def u_add_v(self, graph: dgl.DGLGraph, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """(E, ...) source plus target."""
+        found: torch.Tensor = dgl.ops.u_add_v(graph, u, v)
+        return found
+
+    def u_dot_v(self, graph: dgl.DGLGraph, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """(E, ..., 1) dot products of source and target over the last axis."""
+        found: torch.Tensor = dgl.ops.u_dot_v(graph, u, v)
+        return found
+
+    def u_mul_e_sum(self, graph: dgl.DGLGraph, u: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+        """(N, ...) sum over in-edges of source times edge."""
+        found: torch.Tensor = dgl.ops.u_mul_e_sum(graph, u, e)
+        return found
+
+    def e_sub_v(self, graph: dgl.DGLGraph, e: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """(E, ...) edge minus target."""
+        found: torch.Tensor = dgl.ops.e_sub_v(graph, e, v)
+        return found
+
+    def copy_e_sum(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
+        """(N, ...) sum over in-edges."""
+        found: torch.Tensor = dgl.ops.copy_e_sum(graph, e)
+        return found
+
+    def copy_e_max(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
+        """(N, ...) largest of the in-edges, no gradient. The value of a node without in-edges is undefined."""
+        found: torch.Tensor = dgl.ops.copy_e_max(graph, e)
+        return found
+
+    def edge_softmax(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
+        """(E, ...) softmax over the in-edges of each node."""
+        found: torch.Tensor = dgl.ops.edge_softmax(graph, e)
+        return found
+
+
+class _SegmentDot(Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        ctx.save_for_backward(rows, vector)
+        ctx.sizes = sizes
+        return torch.cat([(x * v).sum(-1) for x, v in zip(rows.split_with_sizes(sizes), vector, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        rows, vector = ctx.saved_tensors
+        grads = grad.split_with_sizes(ctx.sizes)
+        d_rows = torch.cat([g.unsqueeze(-1) * v for g, v in zip(grads, vector, strict=True)])
+        d_vector = torch.stack(
+            [(g.unsqueeze(-1) * x).sum(0) for g, x in zip(grads, rows.split_with_sizes(ctx.sizes), strict=True)]
+        )
+        return d_rows, d_vector, None
+
+
+CPU = Kernels()
+_current: Kernels = CPU
+
+
+def active_kernels() -> Kernels:
+    """Return the kernels that compute now."""
+    return _current
+
+
+@contextmanager
+def using(chosen: Kernels) -> Iterator[None]:
+    """Compute with these kernels within the block: `device.on` does, and tests that run GPU kernels on a CPU."""
+    global _current
+    before, _current = _current, chosen
+    try:
+        yield
+    finally:
+        _current = before

@@ -1,0 +1,134 @@
+"""A `torch.nn.Module` as an architecture, and what it takes to run one client at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import dgl
+import numpy as np
+import torch
+from pydantic import PrivateAttr
+from torch import nn
+from torch.func import functional_call
+
+from ...registry import UserError
+from .backbones import Backbone, Forward, Params, affine, linear_map
+from .batch import Batch
+from .client_batch import Skip
+from .device import here, on_host
+from .graphs.rows import GraphRows
+from .rng import Streams
+from .segment_ops import to_torch_csr
+
+State = dict[str, torch.Tensor]
+
+
+class ModuleBackbone(Backbone):
+    """A `torch.nn.Module` as an architecture that every method can train: `fglbench run -m fedprox -b NAME`.
+
+    build(features, classes) makes the module. It is called as module(graph, feat), with a client's DGLGraph without
+    self-loops and its (n, d) dense features, and returns logits (n, C), or (logits, embedding) with an embedding (n, h)
+    that methods may look at. With `linear_head` the module is built with the width h in the place of the classes, and a
+    linear map h -> C on its activated output follows. Clients are passed one after the other.
+    """
+
+    _built: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        raise NotImplementedError
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        with drawing(generator):
+            module = self.build(features, self.hidden if self.linear_head else classes)
+        self._built["module"] = module
+        params = state_of(module)
+        taken = [name for name in params if name.split(".")[0] in ("input", "post", "head")]
+        if taken:
+            raise UserError(
+                f"backbone {self.name!r} has a parameter {taken[0]!r}: rename it, the engine has such layers"
+            )
+        if self.linear_head:
+            source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+            weight, bias = linear_map(self.hidden, classes, source, self.linear_start)
+            params |= {"head.weight": weight, "head.bias": bias}
+        return params
+
+    def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
+        if here().type != "cpu":
+            raise Skip("an architecture from an nn.Module computes on the CPU: leave out --device")
+        module: nn.Module = self._built["module"].train(streams is not None)
+        own = {name: params[name] for name in module.state_dict() if name in params}
+        logits, hidden = [], []
+        for place, (graph, feat) in enumerate(client_graphs(batch, dense=True)):
+            given = {name: value[place] for name, value in own.items()}
+            with drawing(streams("torch")[place] if streams else None):
+                out = functional_call(module, given, (graph, feat))
+            of_module = out if isinstance(out, tuple) else (out, None)
+            logits.append(of_module[0])
+            hidden += [] if of_module[1] is None else [of_module[1]]
+        rows = torch.cat(logits)
+        if self.linear_head:
+            return Forward(affine(params, "head", torch.relu(rows), batch), [rows])
+        return Forward(rows, [torch.cat(hidden)] if hidden else [], activate=lambda given: given)
+
+
+def client_graphs(batch: Any, *, dense: bool) -> list[tuple[dgl.DGLGraph, torch.Tensor]]:
+    """Return each client's graph and features, cut from a batch of nodes or of graphs. dense: or sparse CSR."""
+    nodes: Batch = batch.nodes if isinstance(batch, GraphRows) else batch
+    with on_host():
+        graph = nodes.graph.local_var()
+        if isinstance(batch, GraphRows):
+            pieces = dgl.unbatch(_as_batched(graph, batch.lengths.long()))
+            ends = np.cumsum([0, *batch.sizes])
+            graphs = [dgl.batch(pieces[first:last]) for first, last in pairwise(ends)]
+            counts = [own.num_nodes() for own in graphs]
+        else:
+            graphs = dgl.unbatch(_as_batched(graph, torch.tensor(nodes.sizes)))
+            counts = list(nodes.sizes)
+    value, ends = nodes.x.value, np.cumsum([0, *counts])
+    feats = []
+    for first, last in pairwise(ends):
+        rows: Any = value[first:last]
+        if isinstance(rows, torch.Tensor):
+            feats.append(rows if dense else rows.to_sparse_csr())
+        else:
+            feats.append(torch.from_numpy(rows.toarray()) if dense else to_torch_csr(rows))
+    return list(zip(graphs, feats, strict=True))
+
+
+def _as_batched(graph: dgl.DGLGraph, sizes: torch.Tensor) -> dgl.DGLGraph:
+    """The block-diagonal graph as `dgl.batch` of blocks of so many nodes; its edges lie block after block."""
+    if graph.batch_size == len(sizes) and torch.equal(graph.batch_num_nodes(), sizes):
+        return graph
+    block = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    graph.set_batch_num_nodes(sizes)
+    graph.set_batch_num_edges(torch.bincount(block[graph.edges(order="eid")[1]], minlength=len(sizes)))
+    return graph
+
+
+def state_of(module: nn.Module) -> State:
+    """A copy of the parameters and buffers of floats."""
+    return {n: v.detach().clone() for n, v in module.state_dict().items() if v.is_floating_point()}
+
+
+@contextmanager
+def drawing(source: np.random.Generator | None) -> Iterator[None]:
+    """The generators of torch, NumPy and Python, seeded from a stream for the block and as before after it."""
+    if source is None:
+        yield
+        return
+    seed = int(source.integers(2**63))
+    before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before[0])
+        np.random.set_state(before[1])
+        random.setstate(before[2])

@@ -1,0 +1,92 @@
+"""What a run yields: the figures of its best round, its history, and the scores per client."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pydantic import Field, SkipValidation
+
+from ...metrics import Metrics
+from .config import TrainConfig
+from .evaluate import Diverged, Evaluator, Models, Scored
+
+
+class Outcome(Metrics):
+    """The figures of one run, and the data behind them.
+
+    history: per-round columns of equal length ("round", "val", "score", "val_loss", "train_loss", "upload_bytes",
+    "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry where the whole graph or
+    the union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", if there are
+    such models. Neither is validated: bytes stay integers. training: what ran, after the method's own `protocol`.
+    optimiser_steps: of the client that took most, in all phases and for whatever it trained. model_steps: the most that
+    a client took on one parameter. budget_steps: those of plain FedAvg with all clients in every round of the protocol
+    that the cell asks for. dp_epsilon: client-level privacy that was spent (privacy.py); None: there is none.
+    """
+
+    history: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
+    per_client: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    training: SkipValidation[TrainConfig] = Field(default_factory=TrainConfig)
+    optimiser_steps: int = 0
+    model_steps: int = 0
+    budget_steps: int = 0
+    dp_epsilon: float | None = None
+
+    @property
+    def matrix(self) -> dict[str, float | None]:
+        """The four model x data figures."""
+        kinds = [f"{model}_on_{data}" for model in ("global", "personal") for data in ("global", "local")]
+        return {kind: getattr(self, kind) for kind in kinds}
+
+    def columns(self) -> dict[str, Any]:
+        """Return the figures as columns of a result row. Raises Diverged if one of them is not finite."""
+        found = {name: getattr(self, name) for name in type(self).model_fields if name not in NO_COLUMNS}
+        wild = [name for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)]
+        if wild:
+            raise Diverged(f"training diverged: {', '.join(wild)} is not finite")
+        return {**found, "dp_delta": None if self.dp_epsilon is None else self.training.dp_delta}
+
+
+NO_COLUMNS = ("history", "per_client", "notes", "training")  # they go to side files and texts
+
+
+def mean(values: torch.Tensor) -> float:
+    """Return the mean over the clients that have a figure; nan if no client has one."""
+    return float(values.nanmean())
+
+
+def none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def scores(scored: Scored) -> dict[str, float | None]:
+    """Return the secondary scores of the evaluation that counts."""
+    return {
+        "macro_f1": None if scored.predicted is None else none_if_nan(scored.target.macro_f1(scored.predicted, "test")),
+        "roc_auc": None if scored.margin is None else none_if_nan(mean(scored.target.roc_auc(scored.margin, "test"))),
+        "score_weighted": _weighted(scored),
+    }
+
+
+def _weighted(scored: Scored) -> float | None:
+    """Return the mean over the clients that have a figure, weighted by their test nodes; None if there is none."""
+    weights = scored.target.count("test").float()
+    if len(weights) != len(scored.test):
+        return None
+    weights = weights * ~scored.test.isnan()
+    return none_if_nan(float((scored.test.nan_to_num() * weights).sum() / weights.sum()))
+
+
+def matrix_of(evaluator: Evaluator, models: Models) -> tuple[dict[str, float | None], dict[str, list[float]]]:
+    """Return the four model x data figures, and those on local graphs per client."""
+    matrix: dict[str, float | None] = {}
+    local: dict[str, list[float]] = {}
+    for kind in ("global", "personal"):
+        for data in ("global", "local"):
+            scored = evaluator.score(models, kind, data)
+            matrix[f"{kind}_on_{data}"] = None if scored is None else none_if_nan(mean(scored.test))
+            if scored is not None and data == "local":
+                local[f"{kind}_on_local"] = scored.test.tolist()
+    return matrix, local

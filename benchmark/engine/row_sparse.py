@@ -1,0 +1,183 @@
+"""Weights of sparse features, stored by the rows that each client's data touch.
+
+A client whose features have a zero in column c throughout gives row c of its input weights no gradient. Clients that
+started from the same download therefore hold the same row there for as long as each step treats every row alike: one
+copy serves all of them, and only the rows that a client's own data touch are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.autograd import Function
+
+from . import lazy
+from .kernels import active_kernels
+from .lazy import Parts, in_parts, parts_of
+from .segment_ops import SparseMatrix, csr_product
+
+WORTH = 0.9  # compact weights take more than this share of the whole ones: not worth it
+
+
+class Touched:
+    """Which of the d input rows each of K clients touches: R pairs of client and column, client by client."""
+
+    def __init__(self, x: sp.csr_matrix, sizes: Sequence[int]) -> None:
+        """x: (N, d) features of all clients' nodes; sizes: nodes of each client."""
+        self.clients, self.width = len(sizes), int(x.shape[1])
+        ends = x.indptr[np.cumsum((0, *sizes))]
+        entry = np.repeat(np.arange(self.clients, dtype=np.int64) * self.width, np.diff(ends)) + x.indices
+        held = np.zeros(self.clients * self.width, bool)
+        held[entry] = True
+        pairs = np.flatnonzero(held)
+        self.entry: np.ndarray = (np.cumsum(held) - 1)[entry].astype(np.int32)  # where each stored entry's row lies
+        self.pairs = torch.from_numpy(pairs)
+        self.client, self.column = self.pairs // self.width, self.pairs % self.width
+        self._ordered: tuple[torch.Tensor, Any] | None = None  # the last weights of `in_order`, and what it made
+        self._zero: torch.Tensor | None = None  # what `untouched` last gave
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether compact weights are clearly the smaller ones."""
+        return len(self.pairs) + self.width < WORTH * self.clients * self.width
+
+    @cached_property
+    def _by_column(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """CSR (d, R) of ones without its values: row ends, entries, the client of each; and the columns of everyone."""
+        order = self.column.argsort(stable=True)
+        count = self.column.bincount(minlength=self.width)
+        ends = torch.cat([count.new_zeros(1), count.cumsum(0)])
+        return ends.int(), order.int(), self.client[order], count == self.clients
+
+    @cached_property
+    def origin(self) -> torch.Tensor:
+        """(R + d,) the input row that each stored row is a copy of: those of the pairs, then every row once."""
+        return torch.cat([self.column, torch.arange(self.width)])
+
+    @cached_property
+    def _by_client(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """CSR (d, R + d) without its values: of each row, where each client's copy is stored, clients in order."""
+        place = torch.arange(self.width).add_(len(self.pairs)).repeat(self.clients, 1).flatten()
+        place[self.pairs] = torch.arange(len(self.pairs))
+        ends = torch.arange(0, self.clients * self.width + 1, self.clients)
+        return ends.int(), place.view(self.clients, self.width).T.flatten().int()
+
+    def in_order(self, weights: torch.Tensor) -> Any:
+        """CSR (d, R + d) with each client's weight where its copy of a row is stored. Most rounds' weights are those of
+        the round before, and so is the matrix."""
+        if self._ordered is None or not torch.equal(self._ordered[0], weights):
+            ends, place = self._by_client
+            shape = (self.width, len(self.pairs) + self.width)
+            self._ordered = weights.clone(), active_kernels().csr(ends, place, weights.repeat(self.width), shape)
+        return self._ordered[1]
+
+    def untouched(self, rows: torch.Tensor) -> torch.Tensor:
+        """(d, h) zeros, to be read only: the gradient of the rows that nobody touches. rows: (R, h), of the others."""
+        if self._zero is None or self._zero.shape[1] != rows.shape[1]:
+            self._zero = rows.new_zeros(self.width, rows.shape[1])
+        return self._zero
+
+    def shares(self, weights: torch.Tensor) -> tuple[Any, torch.Tensor]:
+        """CSR (d, R) with each pair's client's weight, and (d,) the weight of the clients that do not touch a row."""
+        ends, order, client, everyone = self._by_column
+        matrix = active_kernels().csr(ends, order, weights[client], (self.width, len(self.pairs)))
+        own = torch.bincount(self.column, weights.double()[self.client], minlength=self.width)
+        others = (weights.double().sum() - own).masked_fill_(everyone, 0)
+        return matrix, others.to(weights.dtype)
+
+
+class ByRows(Parts):
+    """The parts of weights (K, d, h), in one stack: the rows (R, h) of `touched`, then `shared` (d, h), the rows as
+    those have them who do not touch them. A gradient's stack ends before these, which are zero."""
+
+    def __init__(self, touched: Touched, stack: torch.Tensor) -> None:
+        """stack: (R + d, h), of a gradient (R, h)."""
+        held = len(touched.pairs)
+        self.touched, self.stack = touched, stack
+        self.rows = stack[:held]
+        self.shared: torch.Tensor | None = stack[held:] if len(stack) > held else None
+        self.shape = (touched.clients, touched.width, stack.shape[1])
+
+    def tensors(self) -> Sequence[torch.Tensor]:
+        return [self.stack]
+
+    def assemble(self) -> torch.Tensor:
+        k, d, h = self.shape
+        start = self.rows.new_zeros(self.shape) if self.shared is None else self.shared.expand(k, d, h).clone()
+        start.view(k * d, h).index_copy_(0, self.touched.pairs, self.rows)
+        return start
+
+    def copy(self) -> ByRows:
+        return ByRows(self.touched, self.stack.clone())
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Of few clients every client's row in turn, in the order of the dense product; of many, shared rows once."""
+        weights = weights.to(self.stack.dtype)
+        if self.shared is None:
+            return csr_product(self.touched.shares(weights)[0], self.rows)
+        if len(weights) <= lazy.FEW:
+            return csr_product(self.touched.in_order(weights), self.stack)
+        matrix, others = self.touched.shares(weights)
+        return active_kernels().csr_product_onto(others.unsqueeze(1) * self.shared, matrix, self.rows)
+
+    def plus(self, other: Parts) -> ByRows | None:
+        if not isinstance(other, ByRows) or other.touched is not self.touched:
+            return None
+        gradients = self.shared is None and other.shared is None
+        return ByRows(self.touched, self.rows + other.rows) if gradients else None
+
+    def zeros(self) -> ByRows:
+        """All rows zero, stored: a state for the optimiser."""
+        return ByRows(self.touched, self.stack.new_zeros(len(self.touched.origin), self.shape[2]))
+
+    def scaled(self, factor: torch.Tensor) -> ByRows:
+        """Each client's gradient times its factor. factor: (K,)."""
+        return ByRows(self.touched, self.rows * factor[self.touched.client].unsqueeze(1))
+
+    def sum_squares(self) -> torch.Tensor:
+        """(K,) of each client's gradient."""
+        return self.rows.new_zeros(self.shape[0]).index_add_(0, self.touched.client, self.rows.square().sum(1))
+
+
+def rows_of(value: Any) -> ByRows | None:
+    """The parts of a tensor that is stored by rows; None of any other."""
+    parts = parts_of(value)
+    return parts if isinstance(parts, ByRows) else None
+
+
+def stored(columns: Sequence[ByRows]) -> list[tuple[torch.Tensor, ...]]:
+    """What to move of a parameter, its gradient and its state, all by the same rows: the clients' own, and the shared.
+
+    The shared rows' gradient is zero.
+    """
+    shared = [own.touched.untouched(own.rows) if own.shared is None else own.shared for own in columns]
+    return [tuple(own.rows for own in columns), tuple(shared)]
+
+
+def spread(start: torch.Tensor, touched: Touched) -> torch.Tensor:
+    """(d, h) for every client, (K, d, h): what `start.expand(K, d, h).clone()` gives, stored by rows."""
+    return in_parts(ByRows(touched, start.index_select(0, touched.origin)))
+
+
+class _TouchedProduct(Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
+        own = rows_of(weight)
+        assert own is not None
+        ctx.matrix, ctx.touched = matrix, own.touched
+        return matrix.times(own.rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return in_parts(ByRows(ctx.touched, ctx.matrix.times_transposed(grad))), None
+
+
+def touched_product(weight: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
+    """(N, R) @ the touched rows of (K, d, h) -> (N, h); the gradient is stored by rows too."""
+    out: torch.Tensor = _TouchedProduct.apply(weight, matrix)  # type: ignore[no-untyped-call]
+    return out

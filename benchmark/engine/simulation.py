@@ -1,0 +1,217 @@
+"""The simulation of federated training: the only round loop of the project, with the messages and their bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...datasets.federation import Federation, NodeClient
+from . import lazy
+from .attacks import Attack
+from .backbones import Backbone, Params
+from .client_batch import ClientBatch
+from .config import TrainConfig
+from .device import settle
+from .evaluate import Models
+from .method import Arrangement, Common, Method, Phase, Server, Step
+from .network import Network
+from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes
+from .privacy import Privacy
+from .rng import Streams, stream
+from .robust_aggregation import RobustAggregation
+from .tasks import TASKS
+from .timing import section
+from .transforms import DroppedClients, HomeLayers, Stragglers
+
+# A cohort is cut so that what its optimiser moves, parameters with gradients and state, stays near the cache (see
+# `profile`). Constants, and no measurement of the machine: what rounds by cohorts must come out alike everywhere. Up to
+# `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
+FEW_BYTES = 32 * 2**20
+BATCH_BYTES = 64 * 2**20
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
+
+
+class Simulation:
+    """The clients (in cohorts), the server, and the messages between them."""
+
+    def __init__(
+        self,
+        method: Method,
+        arrangement: Arrangement,
+        backbones: Sequence[Backbone],
+        config: TrainConfig,
+        seed: int,
+        clients_per_batch: int | None = None,
+    ) -> None:
+        """clients_per_batch: clients that train in one program; None = as many as fit `FEW_BYTES`, `BATCH_BYTES`."""
+        _keep_freed_memory()
+        federation = arrangement.federation
+        task = TASKS[federation.task]
+        backbones = task.models(backbones)
+        self.method, self.config = method, config
+        clients = len(federation.clients)
+        self.server = Server(
+            backbones, federation.num_features, federation.num_classes, clients, config, seed,
+            stream(seed, "server"), task.sizes(federation, config), list(range(clients)), domains=federation.domains,
+        )  # fmt: skip
+        size = clients_per_batch or _fitting_batch(self.server, federation)
+        streams = Streams(seed, range(clients), {})
+        chunks = [range(clients)[start : start + size] for start in range(0, clients, size)]
+        self.client_batches = [
+            task.cohort(
+                [federation.clients[client] for client in chunk], Network(backbones, chunk), config,
+                streams.select(chunk), federation.num_classes, federation.num_features,
+            )
+            for chunk in chunks
+        ]  # fmt: skip
+        self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
+        self.seconds = 0.0
+        self._draws = stream(seed, "participation")
+        self.privacy = Privacy(config, self.server)
+        every = DroppedClients(config, self.server), Stragglers(config, self.server), HomeLayers(self.server)
+        server_side = Attack(config, self.server), self.privacy, RobustAggregation(config, self.server)
+        self.transforms = [each for each in (*every, *server_side) if each.active]
+        for cohort in self.client_batches:
+            method.prepare(cohort)
+            for each in self.transforms:
+                each.prepare(cohort)
+        self._message: Download = method.open(self.server)
+        self._addressed = self.server.participants
+
+    def round(self, phase: Phase, number: int) -> None:
+        """Run all steps of one round with newly drawn participants. number: 1-based."""
+        start, server = time.perf_counter(), self.server
+        server.round = number
+        chosen = list(range(server.clients)) if phase.everyone else self._participants()
+        for each in self.transforms:
+            chosen = each.start_round(phase, chosen)
+        for step in phase.steps if chosen else ():  # if every client drops out, nothing changes
+            server.participants = chosen
+            acting = chosen if step.only is None else _narrowed(chosen, step.only(server))
+            seal = Seal()
+            seal.close(self._message, "a download")
+            shared = self._shared(step) if acting else None
+            uploads: list[Tree] = []
+            for cohort in self.client_batches:
+                positions = [p for p, client in enumerate(cohort.clients) if client in acting]
+                if not positions:
+                    continue
+                active = cohort if len(positions) == len(cohort) else cohort.select(positions)
+                active.round, active.shared = number, shared
+                self._deliver(active)
+                with section("client half"):
+                    upload = step.client(active)
+                    for each in self.transforms:
+                        upload = each.upload(active, upload, self._message)
+                active.shared = None
+                _count(self.upload_bytes, active, upload)
+                seal.close(upload, "an upload")
+                uploads.append(upload)
+                if active is not cohort:
+                    cohort.absorb(active, positions)
+            server.participants = acting
+            with section("server half"):
+                merged = merge(uploads)
+                for each in self.transforms:
+                    merged = each.aggregate(server, merged)
+                self._message, self._addressed = step.server(server, merged), acting
+            seal.check()
+        settle()
+        self.seconds += time.perf_counter() - start
+
+    def _participants(self) -> list[int]:
+        clients = self.server.clients
+        count = max(1, round(self.config.participation * clients))
+        if count == clients:
+            return list(range(clients))
+        return sorted(self._draws.choice(clients, count, replace=False).tolist())
+
+    def _deliver(self, cohort: ClientBatch) -> None:
+        """Hand the server's message to the clients of a cohort, before their step."""
+        cohort.received = deliver(self._message, cohort.clients, self._addressed)
+        _count(self.download_bytes, cohort, cohort.received)
+        for each in self.transforms:
+            each.download(cohort)
+            each.start_step(cohort)
+
+    def _shared(self, step: Step) -> Any:
+        """Return what `step.shared` computes once for all clients; None if the step has no such function."""
+        if step.shared is None:
+            return None
+        if isinstance(self._message, Each):
+            raise RuntimeError("a step with `shared` needs a download that is the same for everyone, got Each")
+        server = self.server
+        common = Common(server.seed, server.round, server.features, server.classes, self.config)
+        with section("client half"):
+            return step.shared(self._message, common)
+
+    def models(self) -> Models:
+        """The server's and the clients' models as they stand, for evaluation; nothing is counted as traffic."""
+        return Models(self.method.global_model(self.server), self.personal_models())
+
+    def personal_models(self) -> list[Params] | None:
+        """The clients' own models as they stand, one tree a cohort."""
+        personal = []
+        for cohort in self.client_batches:
+            cohort.received = deliver(self._message, cohort.clients, self._addressed, partial=True)
+            for each in self.transforms:
+                each.download(cohort)
+            model = self.method.personal_model(cohort)
+            if model is not None:
+                personal.append(model)
+        return personal or None
+
+
+def _narrowed(chosen: list[int], only: Iterable[int]) -> list[int]:
+    acting = set(only)
+    return [client for client in chosen if client in acting]
+
+
+def _count(ledger: list[int], cohort: ClientBatch, tree: Tree) -> None:
+    """Add the bytes of a message to each client's total."""
+    for client, count in zip(cohort.clients, tree_bytes(tree, len(cohort)), strict=True):
+        ledger[client] += count
+
+
+def _fitting_batch(server: Server, federation: Federation) -> int:
+    """Clients whose parameters, gradients and two optimiser moments fit the bound; at least one.
+
+    Of weights of sparse features, only the rows that a client's data touch count, on average, with many clients.
+    """
+    few = server.clients <= lazy.FEW
+    share, bound = (1.0, FEW_BYTES) if few else (_touched_share(federation), BATCH_BYTES)
+
+    def stored(value: torch.Tensor) -> float:
+        return value.numel() * (share if value.dim() == 2 and value.shape[0] == server.features else 1)
+
+    each = max(sum(map(stored, server.initial_model(backbone).values())) for backbone in server.backbones)
+    return max(1, min(server.clients, int(bound // (4 * 4 * each))))
+
+
+def _touched_share(federation: Federation) -> float:
+    """The share of the feature columns that a client touches, mean over clients; 1 where features are dense."""
+    feats = [client.feat for client in federation.clients if isinstance(client, NodeClient)]
+    if not feats or any(feat.layout != torch.sparse_csr for feat in feats):
+        return 1.0
+    return float(np.mean([len(torch.unique(feat.col_indices())) for feat in feats])) / federation.num_features
+
+
+@cache
+def _keep_freed_memory() -> bool:
+    """Tell glibc to serve blocks of up to 32 MiB from its heap and to keep 1 GiB of free heap; True where it took it.
+
+    Its defaults hand such blocks back to the system at each free and map them anew: a page fault every 4 KiB of fresh
+    gradients, which made the input product of a Cora round three times as slow. Elsewhere (musl, macOS, Windows)
+    nothing happens.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(_MMAP_THRESHOLD, 32 * 2**20)) and bool(mallopt(_TRIM_THRESHOLD, 2**30))

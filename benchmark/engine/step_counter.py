@@ -1,0 +1,65 @@
+"""How many optimiser steps the clients of a run take: counted where the steps are taken, whoever asks for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+_Entry = tuple[tuple[int, ...], tuple[str, ...]]  # clients, and the parameters that a step moved
+EVERYONE = -1  # in the place of a client: steps of an optimiser that does not say whose it is
+_open: StepCounter | None = None
+
+
+class StepCounter:
+    """Steps of a run, by clients and parameters."""
+
+    def __init__(self) -> None:
+        self._entries: Counter[_Entry] = Counter()
+        self.of_torch = 0  # steps of optimisers of torch.optim among them
+
+    def add(self, clients: tuple[int, ...], names: tuple[str, ...]) -> None:
+        """A step of these clients on these parameters. Nobody named: everyone's."""
+        self._entries[clients, names] += 1
+
+    @property
+    def total(self) -> int:
+        """Steps of all, whoever took them: those of clients that step together count once."""
+        return self._entries.total()
+
+    def most(self, *, of_a_parameter: bool = False) -> int:
+        """Steps of the client that took most; or the most that a client took on one parameter.
+
+        Clients that train two models side by side, each for an epoch, take twice the steps that a parameter gets.
+        """
+        steps: Counter[tuple[int, str]] = Counter()
+        for (clients, names), count in self._entries.items():
+            for client in clients or (EVERYONE,):
+                for name in names if of_a_parameter else ("",):
+                    steps[client, name] += count
+        return max((n + steps[EVERYONE, p] * (client != EVERYONE) for (client, p), n in [*steps.items()]), default=0)
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[StepCounter]:
+    """Yield a new ledger that counts every optimiser step inside the block."""
+    global _open
+    before, _open = _open, StepCounter()
+    try:
+        yield _open
+    finally:
+        _open = before
+
+
+def enter(clients: Sequence[int], names: Sequence[str], active: Sequence[int] | None) -> None:
+    """A step of a cohort's optimiser; active: positions of the clients that take it (None: all)."""
+    if _open is not None:
+        moved = tuple(clients) if active is None else tuple(clients[p] for p in active if clients)
+        _open.add(moved, tuple(names))
+
+
+def enter_torch(client: int, names: Sequence[str]) -> None:
+    """A step of an optimiser of torch.optim at one client (`TorchMethod`)."""
+    if _open is not None:
+        _open.of_torch += 1
+        _open.add((client,), tuple(names))

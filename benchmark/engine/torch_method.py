@@ -1,0 +1,268 @@
+"""Methods in ordinary PyTorch: a `torch.nn.Module`, a training loop of one's own, one client at a time.
+
+The clients of a round train one after the other, which is slower than the stacked programs of the other methods. All
+else is the same: clients, splits, seeds, evaluation, counted bytes, counted optimiser steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import dgl
+import torch
+from pydantic import PrivateAttr
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from ...datasets.federation import GraphClient, NodeClient
+from ...registry import UserError
+from . import step_counter
+from .backbones import Params
+from .batch import Batch
+from .client_batch import ClientBatch, Skip
+from .config import TrainConfig
+from .device import here, on_host
+from .graphs.clustering_batch import cut
+from .method import Method, Server, average
+from .module_backbone import State, client_graphs, drawing, state_of
+from .network import Network
+from .payload import Download, Each, Leaf, Tree
+from .rng import stream
+
+MODEL = "model"
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass
+class Client:
+    """One client as a training loop sees it.
+
+    graph: its DGLGraph, both directions of every edge, no self-loops; of a set of graphs, all its graphs as one batched
+    graph. feat: (nodes, d) float32, dense or sparse CSR as `TorchMethod.features` asks. label: int64, one per node (per
+    graph of a set), -1 where it may not be known. train_mask, val_mask, test_mask: bool, as long. config: the training
+    configuration; `config.local_epochs` is what this client does in this round. received: the last download, without a
+    client axis. state: whatever the method keeps at this client between rounds. round: from 1.
+    """
+
+    id: int
+    graph: dgl.DGLGraph
+    feat: torch.Tensor
+    label: torch.Tensor
+    train_mask: torch.Tensor
+    val_mask: torch.Tensor
+    test_mask: torch.Tensor
+    config: TrainConfig
+    classes: int
+    received: Tree = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    round: int = 0
+
+    def batches(self) -> Iterator[tuple[dgl.DGLGraph, torch.Tensor, torch.Tensor]]:
+        """Minibatches of `config.batch_size` training graphs in random order: batched graph, feat, label. Of a set of
+        graphs only; the order is drawn by torch's generator."""
+        graphs, of_nodes = dgl.unbatch(self.graph), torch.split(self.feat, self.graph.batch_num_nodes().tolist())
+        train = self.train_mask.nonzero().squeeze(1)
+        order = train[torch.randperm(len(train))].numpy()
+        for own in cut(order, self.config.batch_size) if len(order) else []:
+            some = dgl.batch([graphs[i] for i in own])
+            yield some, torch.cat([of_nodes[i] for i in own]), self.label[torch.from_numpy(own)]
+
+
+class TorchMethod(Method):
+    """A federated method in ordinary PyTorch. Define `build` and `train`; override the rest where it differs.
+
+    build(features, classes) makes the model, a module that is called as model(graph, feat) and returns the class scores
+    of all nodes (of all graphs of a batched graph, if `tasks` says so).
+    train(model, client) trains the model of one client in place and returns what the client uploads: a dict of tensors,
+    of dicts of tensors, and of modules, whose state is meant; None uploads the model alone.
+    aggregate(server, uploads) returns what is sent to the clients; uploads have one entry per participant, (K, ...).
+    As given it is FedAvg: the weighted mean of the uploaded models.
+    init_server(server) returns what the clients receive before the first round.
+
+    With `delivers = "global"` a client trains from the received "model", and the last one is scored. With "personal" it
+    goes on from its own last model, which is scored, and uses `client.received` as it likes.
+    """
+
+    features: ClassVar[Literal["dense", "sparse"]] = "dense"
+    _modules: dict[Shapes, nn.Module] = PrivateAttr(default_factory=dict)  # one per shapes of parameters
+
+    # -- what a method defines --------------------------------------------------------------------------------------
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        raise NotImplementedError
+
+    def train(self, model: nn.Module, client: Client) -> Tree | None:
+        raise NotImplementedError
+
+    def aggregate(self, server: Server, uploads: Tree) -> Download:
+        if MODEL not in uploads:
+            raise UserError(f"{self.name} uploads no 'model': define `aggregate` to say what the server sends")
+        return {MODEL: average(uploads[MODEL], server.weights)}
+
+    def init_server(self, server: Server) -> Download:
+        return {MODEL: self.initial(server)}
+
+    @torch.no_grad()
+    def scores(self, model: nn.Module, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+        """Return the class scores that are evaluated; model is in evaluation mode."""
+        found: torch.Tensor = model(graph, feat)
+        return found
+
+    # -- what the engine calls --------------------------------------------------------------------------------------
+
+    def initial(self, server: Server) -> State:
+        """Return the state of the common initial model: what `build` draws with the seed of the run."""
+        return self._initial(server.seed, server.features, server.classes)
+
+    def _initial(self, seed: int, features: int, classes: int) -> State:
+        with drawing(stream(seed, "initialisation")):
+            module = self.build(features, classes)
+        state = state_of(module)
+        self._modules[_shapes(state)] = module
+        return state
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        if here().type != "cpu":
+            raise Skip(f"{self.name} trains clients one by one on the CPU: leave out --device")
+        first = self._initial(cohort.streams.seed, cohort.features, cohort.classes)
+        cohort.params = {name: value.expand(len(cohort), *value.shape).clone() for name, value in first.items()}
+        with on_host():
+            cohort.state["clients"] = [
+                _client(number, member, cohort, self.features)
+                for number, member in zip(cohort.clients, cohort.members, strict=True)
+            ]
+
+    def open(self, server: Server) -> Download:
+        server.state["sent"] = self.init_server(server)
+        return self._sent(server)
+
+    def _sent(self, server: Server) -> Download:
+        sent: Download = server.state["sent"]
+        if self.delivers == "global" and (isinstance(sent, Each) or MODEL not in sent):
+            raise UserError(f"{self.name} sends no 'model', which a global method is scored by: delivers = 'personal'")
+        return sent
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        model, uploads, trained = self._modules[_shapes(cohort.params, 1)], [], []
+        for place, client in enumerate(cohort.state["clients"]):
+            client.received, client.round = _entry(cohort.received, place), cohort.round
+            epochs = cohort.config.local_epochs if cohort.epochs is None else cohort.epochs[place]
+            client.config = cohort.config.model_copy(update={"local_epochs": epochs})
+            start = {name: value[place] for name, value in cohort.params.items()}
+            _load(model, start | (client.received[MODEL] if self.delivers == "global" else {}))
+            with drawing(cohort.streams("torch")[place]), _counting_steps(client.id, model):
+                sent = self.train(model.train(), client)
+            trained.append(state_of(model))
+            uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
+        cohort.params = {name: torch.stack([own[name] for own in trained]) for name in trained[0]}
+        return _stacked(uploads)
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        server.state["sent"] = self.aggregate(server, uploads)
+        return self._sent(server)
+
+    def global_model(self, server: Server) -> Params | None:
+        found: Params | None = server.state["sent"][MODEL] if self.delivers == "global" else None
+        return found
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+        parts = [(client.graph, client.feat) for client in cohort.state["clients"]]
+        return self._scores(params, parts)
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        (batch,) = data
+        parts = client_graphs(batch, dense=self.features == "dense")
+        return self._scores(params, parts)
+
+    def _scores(self, params: Params, parts: Sequence[tuple[dgl.DGLGraph, torch.Tensor]]) -> torch.Tensor:
+        model, found = self._modules[_shapes(params, 1)].eval(), []
+        for place, (graph, feat) in enumerate(parts):
+            _load(model, {name: value[place] for name, value in params.items()})
+            found.append(self.scores(model, graph, feat))
+        return torch.cat(found)
+
+
+def _client(number: int, member: NodeClient | GraphClient, cohort: ClientBatch, kind: str) -> Client:
+    if isinstance(member, NodeClient):
+        graph, feat, of = member.graph, member.feat, member.graph.ndata
+        label, masks = of["label"], {part: of[f"{part}_mask"].bool() for part in ("train", "val", "test")}
+    else:
+        graph = dgl.batch([one.local_var() for one in member.graphs])
+        feat, label, masks = graph.ndata["feat"].float(), member.label, member.masks
+    sparse = feat.layout == torch.sparse_csr
+    if kind == "dense" and sparse:
+        feat = feat.to_dense()
+    elif kind == "sparse" and not sparse:
+        feat = feat.to_sparse_csr()
+    masks = {f"{part}_mask": mask.clone() for part, mask in masks.items()}
+    return Client(number, graph.local_var(), feat, label.clone(), **masks, config=cohort.config, classes=cohort.classes)
+
+
+def _shapes(state: State, skip: int = 0) -> Shapes:
+    """The names and shapes of parameters, without the first `skip` axes."""
+    return tuple((name, tuple(value.shape[skip:])) for name, value in state.items())
+
+
+def _load(module: nn.Module, state: State) -> None:
+    module.load_state_dict(state, strict=False)
+
+
+def _plain(sent: Tree) -> Tree:
+    """What a client returned, with the state of a module in its place. UserError for anything that cannot be sent."""
+    found: Tree = {}
+    for name, value in sent.items():
+        if isinstance(value, nn.Module):
+            found[name] = state_of(value)
+        elif isinstance(value, dict):
+            found[name] = _plain(value)
+        elif isinstance(value, torch.Tensor):
+            found[name] = value.detach().clone()
+        else:
+            raise UserError(
+                f"`train` returns {name!r} of type {type(value).__name__}: return tensors, dicts of them or modules"
+            )
+    return found
+
+
+def _entry(tree: Tree, place: int) -> Tree:
+    """One client's part of what a cohort received."""
+    return {n: _entry(v, place) if isinstance(v, dict) else v[place] for n, v in tree.items()}
+
+
+def _stacked(trees: Sequence[Tree]) -> Tree:
+    """The clients' uploads as one tree with a client axis. UserError if they do not have the same names."""
+    if len({tuple(tree) for tree in trees}) > 1:
+        names = sorted({name for tree in trees for name in tree})
+        raise UserError(f"clients upload different things: all must return the same names of {', '.join(names)}")
+
+    def joined(values: list[Any]) -> Tree | Leaf:
+        if isinstance(values[0], dict):
+            return _stacked(values)
+        alike = len({tuple(value.shape) for value in values}) == 1
+        return torch.stack(values) if alike else values
+
+    return {name: joined([tree[name] for tree in trees]) for name in trees[0]}
+
+
+@contextmanager
+def _counting_steps(client: int, model: nn.Module) -> Iterator[None]:
+    """Count the steps of any torch optimiser in the block as the client's."""
+    names = {id(value): name for name, value in model.named_parameters()}
+
+    def enter(optimiser: Optimizer, *_: Any) -> None:
+        moved = [value for group in optimiser.param_groups for value in group["params"] if value.grad is not None]
+        step_counter.enter_torch(client, [names.get(id(value), "other") for value in moved])
+
+    hook = register_optimizer_step_post_hook(enter)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,0 +1,161 @@
+"""Changes of a round that methods do not know of: dropped clients, stragglers, layers that stay at the clients.
+
+The simulation calls the hooks of all active transforms at fixed points of a round, in the order of its list. A new
+transform (compression, other noise) is a subclass here and an entry of `simulation.Simulation.transforms`. Client-level
+privacy is one too (privacy.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from .client_batch import ClientBatch, Skip
+from .config import TrainConfig
+from .method import Phase, Server, at_home, crossing
+from .payload import Download, Tree
+from .rng import stream
+
+MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of the layers kept in a client's state
+
+
+KINDS = {  # what the names of uploads stand for
+    **dict.fromkeys(("model", "head", "update"), "models"),
+    **dict.fromkeys(("generator", "gradient"), "generators"),
+    "control": "control variates",
+    **dict.fromkeys(("mean", "moments"), "moments"),
+    **dict.fromkeys(("prototypes", "centroids"), "prototypes"),
+    **dict.fromkeys(("function", "encoding"), "embeddings"),
+    **dict.fromkeys(("prediction", "output"), "predictions"),
+    **dict.fromkeys(("features", "feat"), "features"),
+    "missing": "neighbour counts",
+    **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
+    "id": "node ids",
+    **dict.fromkeys(("classes", "votes"), "classes held"),
+    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence"), "statistics"),
+}
+
+
+def kind_of(name: str) -> str:
+    """What an upload of this name stands for; the name itself where nobody has said it."""
+    return KINDS.get(name, name)
+
+
+def _shapes(model: object) -> dict[str, object]:
+    """The shapes of a model's parameters; of what is no model, something that no model has."""
+    if not isinstance(model, dict):
+        return {"": "no model"}
+    return {
+        name: tuple(value.shape) if isinstance(value, torch.Tensor) else "no tensor" for name, value in model.items()
+    }
+
+
+def check_models(upload: Tree, received: Tree, purpose: str) -> None:
+    """Raise Skip, with `purpose` first, unless an upload is models of the shapes of those that the clients received."""
+    others = [kind for name in upload if (kind := kind_of(name)) != "models"]
+    if others:
+        raise Skip(f"{purpose}: it uploads {', '.join(dict.fromkeys(others))}")
+    for name, model in upload.items():
+        if _shapes(model).items() - _shapes(received.get(name, {})).items():
+            raise Skip(f"{purpose}: its upload {name!r} is no update of a model that the clients received")
+
+
+class Transform:
+    """A transform that changes nothing; subclasses override hooks. active: False if it has nothing to do in a run."""
+
+    active = True
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        """Called once per cohort, after `Method.prepare`."""
+
+    def start_round(self, phase: Phase, participants: list[int]) -> list[int]:
+        """Return the clients that take part in this round, given those that were drawn."""
+        return participants
+
+    def download(self, cohort: ClientBatch) -> None:
+        """Change `cohort.received` before a client step, and before models are read for evaluation."""
+
+    def start_step(self, cohort: ClientBatch) -> None:
+        """Change how the clients of a cohort train in the step that comes next."""
+
+    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+        """Return what leaves the clients. message: what the server had sent for this step."""
+        return upload
+
+    def aggregate(self, server: Server, uploads: Tree) -> Tree:
+        """Return what the server step gets, given the uploads of all clients that acted."""
+        return uploads
+
+
+class DroppedClients(Transform):
+    """A client fails with probability `config.failure`: it gets and sends nothing in the round, and keeps its state."""
+
+    def __init__(self, config: TrainConfig, server: Server) -> None:
+        self.probability, self.clients = config.failure, server.clients
+        self.active = bool(config.failure)
+        self._draws = stream(server.seed, "failure")
+
+    def start_round(self, phase: Phase, participants: list[int]) -> list[int]:
+        if phase.everyone:
+            return participants
+        fails = self._draws.random(self.clients) < self.probability
+        return [client for client in participants if not fails[client]]
+
+
+class Stragglers(Transform):
+    """A client straggles with probability `config.straggle`: it does 1 to all of its local epochs, drawn evenly
+    (Li et al., MLSys 2020, systems heterogeneity). A greater probability makes more stragglers of the same draws.
+    """
+
+    def __init__(self, config: TrainConfig, server: Server) -> None:
+        self.probability, self.clients, self.full = config.straggle, server.clients, config.local_epochs
+        self.active = bool(config.straggle)
+        self._draws = stream(server.seed, "straggle")
+        self._epochs: Sequence[int] | None = None  # per client, in this round
+
+    def start_round(self, phase: Phase, participants: list[int]) -> list[int]:
+        self._epochs = None if phase.everyone else self._drawn()
+        return participants
+
+    def _drawn(self) -> list[int]:
+        if self.full == 1:
+            raise Skip("a client that straggles does at least one local epoch, and there is one")
+        late = self._draws.random(self.clients) < self.probability
+        fewer = self._draws.integers(1, self.full + 1, self.clients)
+        return [int(n) if slow else self.full for slow, n in zip(late, fewer, strict=True)]
+
+    def start_step(self, cohort: ClientBatch) -> None:
+        cohort.epochs = tuple(self._epochs[client] for client in cohort.clients) if self._epochs else None
+
+    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+        cohort.epochs = None
+        return upload
+
+
+class HomeLayers(Transform):
+    """Clients with their own features and classes keep the layers that meet these (`method.OWN_LAYERS`).
+
+    They are taken out of uploaded models, and put back into received ones.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.active = server.domains
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        self._keep(cohort, at_home(cohort.params))
+
+    def download(self, cohort: ClientBatch) -> None:
+        if MODEL in cohort.received:
+            cohort.received = {**cohort.received, MODEL: cohort.received[MODEL] | cohort.state[HOME]}
+
+    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+        if MODEL not in upload:
+            return upload
+        # A method that does not upload these layers keeps them in the clients' models.
+        self._keep(cohort, at_home(upload[MODEL]) or at_home(cohort.params))
+        return {**upload, MODEL: crossing(upload[MODEL])}
+
+    @staticmethod
+    def _keep(cohort: ClientBatch, layers: Tree) -> None:
+        cohort.state[HOME] = {name: value.clone() for name, value in layers.items()}

@@ -1,0 +1,165 @@
+"""Views of a federated dataset: without the labels that a method may not see, as public facts, or as one client.
+
+The evaluator scores on the federated dataset itself. A method only gets views: no object that it is handed leads to a
+label that it may not see, and what it writes into labels or masks changes no score. Features and edges are large and
+not secret, so views share them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import dgl
+import torch
+
+from ...datasets.federation import Federation, Goal, GraphClient, GraphSetData, NodeClient, NodeData
+from .device import on_host
+from .payload import detached
+from .segment_ops import take_rows
+
+HIDDEN = -1  # in the place of a label that may not be seen
+NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
+
+
+# -- facts -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """Sizes of one client. size: nodes, or graphs; parts: how many of them per split part (empty without a split);
+    degrees: (n,) in-edges per node, empty for a set of graphs."""
+
+    size: int
+    parts: dict[str, int]
+    degrees: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What `Method.skip` decides on: the task, counts and sizes of a federated dataset, no label and no feature.
+
+    size: nodes of the whole graph, or graphs of the whole set. domains: clients have their own features and classes.
+    """
+
+    task: Goal
+    domains: bool
+    num_features: int
+    num_classes: int
+    size: int
+    clients: tuple[ClientFacts, ...]
+
+    @classmethod
+    @on_host()
+    def of(cls, federation: Federation) -> Facts:
+        """Return the facts of a federated dataset."""
+        clients = tuple(map(_client_facts, federation.clients))
+        size = len(federation.whole.label)
+        return cls(federation.task, federation.domains, federation.num_features, federation.num_classes, size, clients)
+
+
+def _client_facts(client: NodeClient | GraphClient) -> ClientFacts:
+    if isinstance(client, GraphClient):
+        parts = {part: int(mask.sum()) for part, mask in client.masks.items()}
+        return ClientFacts(len(client.graphs), parts, torch.empty(0, dtype=torch.long))
+    masks = {part: client.graph.ndata[f"{part}_mask"] for part in ("train", "val", "test")}
+    parts = {part: int(mask.sum()) for part, mask in masks.items()}
+    return ClientFacts(client.graph.num_nodes(), parts, client.graph.in_degrees())
+
+
+# -- labels ----------------------------------------------------------------------------------------------------------
+
+
+@on_host()
+def hide_labels(federation: Federation) -> Federation:
+    """Return a copy with HIDDEN for every label except those of a client's own training nodes (or training graphs).
+
+    Sets of graphs that are clustered have no split: all their labels are hidden.
+    """
+    whole, masks = federation.whole, {part: mask.clone() for part, mask in federation.masks.items()}
+    if isinstance(whole, GraphSetData):
+        sets = [_hide_in_set(client) for client in federation.clients if isinstance(client, GraphClient)]
+        bare = replace(whole, graphs=[graph.local_var() for graph in whole.graphs], label=_seen(whole.label, masks))
+        return replace(federation, whole=bare, clients=sets, masks=masks)
+    graph = whole.graph.local_var()
+    for name in list(graph.ndata):
+        del graph.ndata[name]
+    clients = [_hide_in_graph(client) for client in federation.clients if isinstance(client, NodeClient)]
+    bare_graph = replace(whole, graph=graph, label=_seen(whole.label, masks))
+    return replace(federation, whole=bare_graph, clients=clients, masks=masks)
+
+
+def _seen(label: torch.Tensor, masks: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Keep the labels of training nodes or graphs; none without a split."""
+    return torch.where(masks["train"].bool(), label, HIDDEN) if masks else torch.full_like(label, HIDDEN)
+
+
+def _hide_in_graph(client: NodeClient) -> NodeClient:
+    graph = _copy(client.graph)
+    graph.ndata["label"] = _seen(graph.ndata["label"], {"train": graph.ndata["train_mask"]})
+    return NodeClient(graph, client.feat)
+
+
+def _hide_in_set(client: GraphClient) -> GraphClient:
+    graphs = [_copy(graph) for graph in client.graphs]
+    masks = {part: mask.clone() for part, mask in client.masks.items()}
+    return GraphClient(graphs, _seen(client.label, masks), client.global_id.clone(), masks, client.classes)
+
+
+def _copy(graph: dgl.DGLGraph) -> dgl.DGLGraph:
+    """Return the graph with its own columns. Features may be shared, but not as a view into the features of others."""
+    graph = graph.local_var()
+    for name, column in list(graph.ndata.items()):
+        graph.ndata[name] = detached(column) if name == "feat" else column.clone()
+    return graph
+
+
+@on_host()
+def unlabelled(client: NodeClient) -> NodeClient:
+    """Return a copy without any label: what a method predicts on."""
+    graph = client.graph.local_var()
+    columns = {name: graph.ndata[name].clone() for name in NODE_COLUMNS}
+    for name in list(graph.ndata):
+        del graph.ndata[name]
+    graph.ndata.update(columns | {"label": torch.full_like(columns["label"], HIDDEN)})
+    return NodeClient(graph, client.feat)
+
+
+# -- one client ------------------------------------------------------------------------------------------------------
+
+
+@on_host()
+def whole_client(federation: Federation) -> NodeClient:
+    """The uncut graph as one client, with the global masks."""
+    data = federation.whole
+    assert isinstance(data, NodeData)
+    return _client(data.graph, data.feat, data.label, federation.masks, torch.arange(data.graph.num_nodes()))
+
+
+@on_host()
+def union_client(federation: Federation) -> NodeClient:
+    """What the clients hold together, as one client: their nodes, and the edges both ends of which one client holds."""
+    data = federation.whole
+    assert isinstance(data, NodeData)
+    kept = torch.zeros(data.graph.num_edges(), dtype=torch.bool)
+    source, target = data.graph.edges(order="eid")
+    held = [client.graph.ndata["global_id"] for client in federation.clients if isinstance(client, NodeClient)]
+    for own in held:
+        mine = torch.zeros(data.graph.num_nodes(), dtype=torch.bool)
+        mine[own] = True
+        kept |= mine[source] & mine[target]
+    ids = torch.unique(torch.cat(held))
+    place = torch.full((data.graph.num_nodes(),), -1)
+    place[ids] = torch.arange(len(ids))
+    graph = dgl.graph((place[source[kept]], place[target[kept]]), num_nodes=len(ids))
+    masks = {part: mask[ids] for part, mask in federation.masks.items()}
+    return _client(graph, take_rows(data.feat, ids), data.label[ids], masks, ids)
+
+
+def _client(
+    graph: dgl.DGLGraph, feat: torch.Tensor, label: torch.Tensor, masks: dict[str, torch.Tensor], ids: torch.Tensor
+) -> NodeClient:
+    graph = graph.local_var()
+    graph.ndata["label"], graph.ndata["global_id"] = label, ids
+    for part in ("train", "val", "test"):
+        graph.ndata[f"{part}_mask"] = masks[part]
+    return NodeClient(graph, feat)

@@ -1,0 +1,67 @@
+"""Rows that others report: they lie in `submissions/METHOD` of a results folder, are listed and never rank.
+
+The rows that rank are those of the results folder itself, which its maintainers run (`fglbench adopt METHOD`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...registry import UserError
+from .folder import Store
+from .places import SUBMISSIONS
+from .schema import Row
+
+SETTINGS = (
+    "suite", "method", "method_params", "dataset", "dataset_params", "partition", "partition_params", "clients",
+    "split", "split_params", "backbone", "backbone_params", "training",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SelfReported:
+    """The self-reported rows of one experiment, all seeds. row: one of them. ours: the score of our own runs of the
+    same seeds, None without them. theirs: the score of the reported rows of these seeds (without ours: of all)."""
+
+    row: Row
+    seeds: int
+    theirs: float | None
+    our_seeds: int
+    ours: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """The reported score minus ours; None unless both exist."""
+        return None if self.theirs is None or self.ours is None else self.theirs - self.ours
+
+
+def submission_stores(results: Path) -> list[Store]:
+    """The folders of self-reported rows."""
+    return [Store(folder, columns=False) for folder in sorted((results / SUBMISSIONS).glob("*/")) if folder.is_dir()]
+
+
+def self_reported(results: Path) -> list[SelfReported]:
+    """All self-reported experiments, by suite, dataset and method. Nothing of them is in `Store(results).rows()`."""
+    ours = {(row.suite, row.key): row for row in Store(results).rows(latest_only=True)}
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for store in submission_stores(results):
+        try:
+            rows = store.rows(latest_only=True)
+        except UserError:
+            continue  # damaged: `fglbench validate` says where
+        for row in rows:
+            groups.setdefault(tuple(getattr(row, name) for name in SETTINGS), []).append(row)
+    found = []
+    for rows in groups.values():
+        scored = [row for row in rows if row.score is not None]
+        pairs = [(row, own) for row in scored if (own := ours.get((row.suite, row.key))) and own.score is not None]
+        theirs = _mean([row for row, _ in pairs] or scored)
+        found.append(SelfReported(rows[0], len(scored), theirs, len(pairs), _mean([own for _, own in pairs])))
+    return sorted(found, key=lambda each: (each.row.suite, each.row.dataset, each.row.clients, each.row.method))
+
+
+def _mean(rows: list[Row]) -> float | None:
+    scores = [row.score for row in rows if row.score is not None]
+    return statistics.fmean(scores) if scores else None

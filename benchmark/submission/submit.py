@@ -1,0 +1,201 @@
+"""Pack a method's rows and metadata as a submission, and file a sound one below `results/submissions/`."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from ... import files, yamltext
+from ...registry import UserError, did_you_mean, first_error
+from ..store import Store, rowfile
+from ..store.places import submission_folder
+from ..store.schema import Row
+from ..suites.selection import CUSTOM
+from .read import METADATA, SUBMISSION, Folder, Line, standing
+
+# -- metadata ----------------------------------------------------------------------------------------------------------
+
+
+def _must(be: str, sound: Callable[[str], object]) -> AfterValidator:
+    def check(text: str) -> str:
+        if not sound(text):
+            raise ValueError(f"must {be}")
+        return text
+
+    return AfterValidator(check)
+
+
+ADDRESS = re.compile(r"https?://[!-~]+")  # printable ASCII, no blank
+SHORT = StringConstraints(strip_whitespace=True, min_length=2, max_length=300, strict=True)
+Text = Annotated[str, SHORT, _must("be one line of printable characters", str.isprintable)]
+Address = Annotated[Text, _must("be an https:// or http:// address in ASCII", ADDRESS.fullmatch)]
+
+
+class Metadata(BaseModel):
+    """Who submits which method, with which code. All fields but `notes` are required."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: Text = Field(description="the method's registered name")
+    paper: Text = Field(description="citation or address of the paper; 'unpublished' if there is none")
+    code: Address = Field(description="address of the code that made the rows")
+    licence: Text = Field(description="licence of that code, as in MIT or Apache-2.0")
+    hardware: Text = Field(description="the machine that ran it: processor, cores, memory")
+    contact: Text = Field(description="e-mail, address or @name for questions")
+    notes: Annotated[str, Field(max_length=2000, strict=True)] = Field("", description="anything else")
+
+    def text(self) -> str:
+        """The content of the file."""
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def metadata(values: Mapping[str, Any]) -> Metadata:
+    """Checked metadata. UserError (one line) that names all missing fields, or the wrong one."""
+    unknown = [name for name in values if name not in Metadata.model_fields]
+    if unknown:
+        raise did_you_mean(str(unknown[0]), Metadata.model_fields, "field of the metadata")
+    required = [name for name, info in Metadata.model_fields.items() if info.is_required()]
+    missing = [name for name in required if values.get(name) in (None, "")]
+    if missing:
+        options = " ".join(f"--{name} TEXT" for name in missing if name != "method")
+        raise UserError(f"the metadata lack {', '.join(missing)}; give {options}, or --meta FILE with these keys")
+    try:
+        return Metadata.model_validate(dict(values))
+    except ValidationError as error:
+        raise UserError(f"{first_error(error, Metadata, 'metadata')!s:.300}") from None
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The keys and values of a metadata file (YAML or JSON), unchecked. UserError for any other file."""
+    try:
+        if path.stat().st_size > (most := SUBMISSION["metadata"][1]):
+            raise UserError(f"{path}: larger than {most >> 10} KiB; metadata are a few lines")
+        values = yamltext.parse(path.read_text(encoding="utf-8"), str(path))[1]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the metadata {str(path)!r}: {error}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: metadata are keys with values: {', '.join(Metadata.model_fields)}")
+    return values
+
+
+# -- packing -----------------------------------------------------------------------------------------------------------
+
+
+def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
+    """The standing rows of a method, of the given suites or of all named ones. UserError if there are none."""
+    rows = store.existing().rows(latest_only=True)
+    mine = [row for row in rows if row.method == method]
+    if not rows:
+        raise UserError(f"no result rows under {str(store.root)!r}; run `fglbench run -m {method}` first")
+    if not mine:
+        raise did_you_mean(method, {row.method for row in rows}, f"method with rows under {str(store.root)!r}:")
+    present = {row.suite for row in mine}
+    for suite in sorted(set(suites) - present):
+        raise did_you_mean(suite, present, f"suite with rows of {method!r}")
+    wanted = set(suites) or present - {CUSTOM}
+    if not wanted:
+        raise UserError(f"all rows of {method!r} have changed settings (suite 'custom'); run it with -s SUITE only")
+    return [row for row in mine if row.suite in wanted]
+
+
+def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> None:
+    """Write the submission of rows into an empty folder. UserError if a side file of a row is missing."""
+    target = Store(folder)
+    for row in rows:
+        path = target.file(row.suite, row.method)
+        if not path.exists():
+            files.write_atomically(path, rowfile.header())
+        files.append(path, rowfile.line(row))
+        _copy_curves(store, target, row)
+    for digest in {row.environment for row in rows}:
+        _copy(store.environment_file(digest), target.environment_file(digest))
+    (folder / METADATA).write_text(about.text(), encoding="utf-8")
+
+
+def _copy_curves(source: Store, target: Store, row: Row) -> None:
+    """Copy the curves of a row with status ok into a file of one row. UserError if there are none."""
+    place = source.history_file(row.suite, row.key)
+    if row.status != "ok":
+        return
+    try:
+        found = source.history(row.suite, row.key)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UserError(f"{place} cannot be read ({error!s:.120}); run the cell again with --rerun all") from None
+    if found is None:
+        raise UserError(f"{place} is missing; run the cell again with --rerun all")
+    target.write_history(row.suite, row.key, found)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_file():
+        raise UserError(f"{source} is missing; run the cell again with --rerun all")
+    files.write_atomically(target, source.read_bytes())
+
+
+@contextmanager
+def placed(out: Path) -> Iterator[Path]:
+    """An empty folder that becomes `out` (.zip: a zip file) once it is filled. UserError if `out` exists."""
+    if out.exists() or out.is_symlink():
+        raise UserError(f"{str(out)!r} exists already; remove it, or give another --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp") as temporary:
+            folder = Path(temporary) / "submission"
+            folder.mkdir()
+            yield folder
+            made = folder if out.suffix != ".zip" else folder.with_name("packed")
+            if made != folder:
+                _pack(folder, made)
+            os.replace(made, out)
+    except OSError as error:
+        raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
+
+
+def _pack(folder: Path, path: Path) -> None:
+    """All files of a folder as a zip file; the same files give the same bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                member = zipfile.ZipInfo(file.relative_to(folder).as_posix(), (1980, 1, 1, 0, 0, 0))
+                member.external_attr = (stat.S_IFREG | 0o644) << 16
+                archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path, int]:
+    """File a sound submission below `results/submissions/`: (its folder there, how many rows were new).
+
+    Its rows are listed as self-reported and never rank. UserError if the metadata differ from those that are there, and
+    for a folder that cannot be written.
+    """
+    about = metadata(read_fields(folder.root / METADATA))
+    root = submission_folder(results, about.method)
+    if (kept := root / METADATA).is_file() and metadata(read_fields(kept)) != about:
+        raise UserError(f"{kept} differs from the metadata of the submission; agree on one of them, then edit it there")
+    store, texts = Store(root), dict[Path, bytes]()
+    new = [
+        line.row for line in standing(lines).values()
+        if line.row != store.find(line.row.suite, line.row.method, line.row.key)
+    ]  # fmt: skip
+    for name in folder.files.get("environment", ()):
+        _copy(folder.root / name, root / name)
+    for row in new:
+        path = store.file(row.suite, row.method)
+        if path not in texts:
+            texts[path] = path.read_bytes() if path.exists() else rowfile.header()
+        texts[path] += rowfile.line(row)
+        _copy_curves(folder.store, store, row)
+    for path, text in texts.items():
+        files.write_atomically(path, text)
+    files.write_atomically(kept, about.text().encode())
+    return root, len(new)

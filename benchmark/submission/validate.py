@@ -1,0 +1,300 @@
+"""Check a results folder or a submission: every row by itself, against its suite, its data and its side files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...datasets import DATASETS
+from ...methods import METHODS
+from ...registry import UserError
+from ..store.places import APART, SUBMISSIONS, safe_name
+from ..store.provenance import canonical
+from ..store.schema import TRIAL, Row
+from ..suites.cell import Cell
+from ..suites.registered import registered_hash
+from ..suites.selection import CUSTOM, Request, parted
+from ..suites.suitefile import load_suite, suite_names
+from . import base as bases, curves
+from .read import METADATA, RERUN, Findings, Folder, Line, grouped, holds_trials, read, standing
+from .rows import problems
+from .submit import metadata, read_fields
+
+CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
+PARTITION = "partition hash"
+DATA_FIX = "get the registered data (fglbench data fetch NAME) and run the cells again with the versions that made it"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The result of a validation. fresh: the rows that the base does not have; all of them without a base."""
+
+    folder: Folder
+    lines: list[Line]
+    fresh: set[Line]
+    findings: Findings
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings.errors
+
+
+def validate_all(
+    root: Path, name: str, base: str | None = None, *, maintainer: bool = False, submission: bool | None = None
+) -> Iterator[Validation]:
+    """Check a folder, and the trials and submissions in it: one `Validation` of each."""
+    whole = validate(root, name, base, maintainer=maintainer, submission=submission)
+    yield whole
+    inner = (
+        []
+        if whole.folder.submission or whole.folder.trials
+        else [root / APART, *sorted((root / SUBMISSIONS).glob("*/"))]
+    )
+    for folder in (each for each in inner if each.is_dir() and not each.is_symlink()):
+        path = folder.relative_to(root)
+        before = str(Path(base) / path) if base and Path(base).is_dir() else base
+        if before and Path(base or "").is_dir() and not Path(before).is_dir():
+            before = None  # the base has no such folder: everything in it is new
+        yield validate(folder, f"{name}/{path}", before, maintainer=maintainer, submission=path.parts[0] == SUBMISSIONS)
+
+
+def validate(
+    root: Path, name: str, base: str | None = None, *, maintainer: bool = False, submission: bool | None = None
+) -> Validation:
+    """Check one folder at `root`, called `name` in messages.
+
+    base: a folder or a commit that it may only add to. Problems of rows that the base has are warnings. maintainer: may
+    add rows to a results folder. Every problem of the folder is a finding; UserError for a base that cannot be read.
+    """
+    findings = Findings()
+    skip = () if holds_trials(root) else (APART, SUBMISSIONS)
+    with bases.opened(base, root) if base else nullcontext() as before:
+        if before and submission is None and not Path(base or "").is_dir() and any(before.iterdir()):
+            submission = (
+                before / METADATA
+            ).is_file()  # results of a commit do not become a submission by one more file
+        folder, lines = read(root, name, findings, submission=submission, skip=skip)
+        fresh, known = set(lines), list[Line]()
+        if before and folder.submission and not (before / METADATA).is_file():  # the results that it is to join
+            known = read(before, str(before), Findings(), submission=False, skip=skip)[1]
+        elif before:
+            fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)
+    if not folder.files.get("rows"):
+        findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
+    for line in lines:
+        for what, fix in problems(line.row, line.settings):
+            findings.add(line.place, what, fix, warning=line not in fresh)
+        if line.row.method not in METHODS.names():
+            what = f"method {line.row.method!r:.80} is not known here, so its settings and rounds were not checked"
+            findings.add(line.place, what, "its code is read and merged before its rows count", warning=True)
+        if line.row.tuning == TRIAL and not folder.trials:
+            findings.add(line.place, "a trial of `fglbench tune`, not a score of its suite", "leave it out")
+    claimed = fresh if folder.submission or base is not None else set()
+    _duplicates(lines, claimed, findings)
+    if not folder.trials:
+        _suites(lines, claimed, findings)
+    _data(lines, known, fresh, findings)
+    _side_files(folder, lines, findings)
+    _environments(folder, lines, findings)
+    if folder.submission:
+        _metadata(folder, lines, findings)
+    return Validation(folder, lines, fresh, findings)
+
+
+# -- rows and their suites, data and machines --------------------------------------------------------------------------
+
+
+def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
+    seen: dict[tuple[str, str], Line] = {}
+    for line in lines:
+        before = seen.get((line.row.suite, line.row.key))
+        if before is not None and line.text == before.text:
+            findings.add(line.place, f"the same row as in line {before.number}", "remove one of them")
+        elif before is not None and {line, before} <= claimed and before.row.status == line.row.status == "ok":
+            what = f"a second result for the cell of line {before.number} (key {line.row.key})"
+            findings.add(line.place, what, "submit one result a cell; `fglbench submit` packs the last")
+        seen[line.row.suite, line.row.key] = line
+
+
+def _suites(lines: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
+    """Every row is a cell of its suite, and no seed of the suite is missing.
+
+    For rows that are not claimed all of it is a warning: a results folder grows while it is filled.
+    """
+    for (suite, method), rows in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
+        if suite != CUSTOM and suite in suite_names():
+            with suppress(UserError):  # an unknown method or setting, which the check of the row reports
+                _against_suite(suite, method, rows, claimed, findings)
+            continue
+        for line in rows:
+            if suite != CUSTOM:
+                what = f"unknown suite {suite!r} (known: {', '.join(suite_names())})"
+                findings.add(line.place, what, CUSTOM_FIX, warning=line not in claimed)
+            elif line in claimed:
+                findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
+
+
+def _against_suite(suite: str, method: str, rows: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
+    cells, present = expected(suite, method), dict[str, dict[int, Line]]()
+    for line in rows:
+        if line.seedless in cells:
+            present.setdefault(line.seedless, {})[line.row.seed] = line
+            tuning = next(iter(cells[line.seedless].values())).tuning
+            if line in claimed and line.row.tuning != tuning:
+                what = f"tuning is {line.row.tuning!r:.60}; of this cell it is {tuning!r:.60}"
+                findings.add(line.place, what, "run the cell with the settings that the suite refers to")
+        elif line.cell:
+            what = f"not a cell of suite {suite!r}: {departure(line.cell, cells.values())}"
+            findings.add(line.place, what, CUSTOM_FIX, warning=line not in claimed)
+    lacking: dict[tuple[bool, tuple[int, ...]], list[Line]] = {}
+    for place, seeds in present.items():
+        missing = tuple(sorted(set(cells[place]) - set(seeds)))
+        if missing:
+            # a paper's table or a sweep may have its first seeds only, as by `fglbench reproduce --seeds n`
+            begun = missing[0] > max(seeds) and not load_suite(suite).leaderboard
+            wrong = not begun and not claimed.isdisjoint(seeds.values())
+            lacking.setdefault((wrong, missing), []).append(next(iter(seeds.values())))
+        for seed in sorted(set(seeds) - set(cells[place])):
+            what = f"seed {seed} of {seeds[seed].row.dataset}, {method} is not a seed of suite {suite!r}"
+            fix = "leave it out: on a board every method has the same seeds"
+            findings.add(seeds[seed].place, what, fix, warning=seeds[seed] not in claimed)
+    for (wrong, missing), first in lacking.items():
+        datasets = ",".join(dict.fromkeys(line.row.dataset for line in first))
+        what = f"suite {suite!r} has more seeds of {method} on {datasets}; missing: {', '.join(map(str, missing))}"
+        fix = f"run them: fglbench run -s {suite} -m {method} -d {datasets}"
+        findings.add(first[0].place, what, fix, warning=not wrong)
+
+
+@cache
+def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
+    """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
+    found: dict[str, dict[int, Cell]] = {}
+    for _, cell in parted(Request(suites=(suite,), methods=(method,)))[0]:
+        found.setdefault(cell.seedless, {})[cell.seed] = cell
+    return found
+
+
+def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:
+    """How a cell differs from the nearest of a suite's cells."""
+    near = [next(iter(seeds.values())) for seeds in claimed]
+    near = [other for other in near if other.dataset.name == cell.dataset.name]
+    found = [_differences(cell.identity, other.identity) for other in near]
+    return "; ".join(min(found, key=len)[:3]) if found else f"it has no dataset {cell.dataset.name!r}"
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], inside: str = "") -> list[str]:
+    """ "name is X, the suite has Y" of all values that differ, those of parameters too."""
+    found = list[str]()
+    for name in sorted({*ours, *theirs} - {"seed"}):
+        one, two = ours.get(name, "absent"), theirs.get(name, "absent")
+        if isinstance(one, dict) and isinstance(two, dict):
+            found += _differences(one, two, f"{inside}{name}.")
+        elif one != two:
+            found.append(f"{inside}{name} is {one!r:.60}, the suite has {two!r:.60}")
+    return found
+
+
+def _data(lines: Sequence[Line], known: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
+    """Data and partition of a row are the registered ones, else those of most rows of the base, else of most rows."""
+    most = _most(_hashes(lines)) | _most(_hashes(known))
+    for line, own, what, value in _hashes(lines):
+        assert line.cell is not None
+        named = registered_hash(line.cell) if what == PARTITION else _registered(line.row.dataset)
+        if not value.startswith(wanted := named or most[own]):
+            told = f"{what} {value[:16]}… of {line.row.dataset}, seed {line.row.seed}; it must be {wanted[:16]}…"
+            findings.add(line.place, told, DATA_FIX, warning=line not in fresh)
+
+
+def _hashes(lines: Iterable[Line]) -> list[tuple[Line, str, str, str]]:
+    """(row, what has this hash, "data fingerprint" or "partition hash", the hash) of all rows that name a cell."""
+    found = list[tuple[Line, str, str, str]]()
+    for line in lines:
+        if line.cell:
+            found.append((line, _dataset(line.row), "data fingerprint", line.row.dataset_fingerprint))
+            found.append((line, line.cell.federation_key, PARTITION, line.row.partition_hash))
+    return [each for each in found if each[-1]]
+
+
+def _most(hashes: Iterable[tuple[Line, str, str, str]]) -> dict[str, str]:
+    """For each name the hash that most rows have."""
+    votes = Counter((own, value) for _, own, _, value in hashes)
+    return dict(sorted(votes, key=lambda pair: (votes[pair], pair[1])))  # the last of a name stays
+
+
+@cache
+def _registered(dataset: str) -> str | None:
+    """The registered fingerprint of a dataset; None if there is none, or if the dataset is unknown."""
+    with suppress(UserError):
+        cls = DATASETS.cls(dataset)
+        return None if cls.unverified else cls.fingerprint
+    return None
+
+
+def _dataset(row: Row) -> str:
+    """Rows with equal names have equal data. The options of a dataset do not change it, unless it is generated."""
+    return f"{row.dataset} {row.dataset_params}" if row.synthetic else row.dataset
+
+
+# -- side files --------------------------------------------------------------------------------------------------------
+
+
+def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+    """Every row with status ok has curves that agree with it; every side file belongs to a row."""
+    counting, files = standing(lines), folder.curves
+    for own, line in counting.items():
+        if line.row.status == "ok" and own not in files:
+            what = f"its curves ({own[0]}/history/{own[1]}.json.gz) are missing"
+            findings.add(line.place, what, "run the cell again; `fglbench submit` packs the curves")
+        elif line.row.status == "ok":
+            single = files[own].endswith(".json.gz")
+            for what in curves.problems(folder, line):
+                told = what if single else f"{own[1]} {what}"
+                findings.add(folder.place(files[own]), told, RERUN)
+    for own in sorted(set(files) - set(counting)):
+        findings.add(folder.place(files[own]), f"curves of no row: {own[1]}", "remove them")
+    for file in folder.files.get("columns", ()):
+        path = PurePosixPath(file)
+        if wrong := folder.store.columns(path.parts[0]).damaged.get(path.stem):
+            findings.add(folder.place(file), f"cannot be read: {wrong}", "take the file of the base")
+    for file in folder.files.get("embeddings", ()):
+        path = PurePosixPath(file)
+        if (path.parts[0], path.stem) not in counting:
+            findings.add(folder.place(file), "embeddings of no row", "remove the file")
+
+
+def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+    """The file of every machine is there, and its name is the hash of its content."""
+    files = {PurePosixPath(file).stem: file for file in folder.files.get("environment", ())}
+    for digest, rows in grouped(lines, lambda line: line.row.environment).items():
+        if digest not in files:
+            findings.add(rows[0].place, f"environments/{digest}.json is missing", "add the file of the run")
+    for digest, file in files.items():
+        about = folder.store.environment(digest)
+        if about is None or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:
+            findings.add(folder.place(file), "not the environment that its name stands for", "add the file of the run")
+
+
+def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
+    """A submission has one metadata file, about the method of all its rows."""
+    methods = {line.row.method for line in lines}
+    if not folder.files.get("metadata"):
+        what = f"{METADATA} is missing"
+        findings.add(folder.name, what, "pack with `fglbench submit METHOD`, which asks for its content")
+        return
+    try:
+        about = metadata(read_fields(folder.root / METADATA))
+    except UserError as error:
+        what = str(error).removeprefix(f"{folder.root / METADATA}: ").split("; ")[0]
+        findings.add(folder.place(METADATA), what, "correct the file")
+        return
+    if others := sorted(methods - {about.method}):
+        what = f"about {about.method!r}, but there are rows of {', '.join(others)}"
+        findings.add(folder.place(METADATA), what, "one method a submission")
+    if folder.root.parent.name == SUBMISSIONS and folder.root.name != safe_name(about.method):
+        findings.add(folder.place(METADATA), f"about {about.method!r}", f"name the folder {safe_name(about.method)}")

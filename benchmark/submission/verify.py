@@ -1,0 +1,188 @@
+"""Run a random sample of rows again, with all seeds of their cells, and compare the scores.
+
+The rows are run in a process of their own, which alone imports the plug-ins: a plug-in cannot change the comparison. A
+figure of a row may lie above ours by 2.5 s, at least 0.01 and at most 0.05, s being the deviation of our own runs over
+the seeds of the cell (another processor rounds otherwise), and below it by anything.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from ...registry import UserError
+from ..runner.job import Job, Options
+from ..runner.supervisor import Observer
+from ..store import Store, provenance, verified
+from ..store.schema import Row
+from ..store.verified import Verified
+from ..suites.cell import Cell
+from ..suites.plugins import load_plugins
+
+DEVIATIONS, MOST, FLOORS = 2.5, 0.05, {"score": 0.01, "val": 0.01, "macro_f1": 0.03}
+EQUAL = ("dataset_fingerprint", "partition_hash", "rounds")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row and its second run. bar: how far the score may lie above ours. problems: none if it passes."""
+
+    theirs: Row
+    ours: Row | None
+    bar: float
+    problems: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    def difference(self, figure: str) -> float | None:
+        """Ours minus theirs, if both exist."""
+        ours, theirs = (getattr(row, figure, None) for row in (self.ours, self.theirs))
+        return None if ours is None or theirs is None else float(ours - theirs)
+
+
+def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
+    """Compare a row with its second run. seeds: our runs of all seeds of the cell."""
+    bars = {}
+    for name, floor in FLOORS.items():
+        values = [value for row in seeds if (value := getattr(row, name)) is not None]
+        spread = DEVIATIONS * statistics.stdev(values) if len(values) > 1 else 0.0
+        bars[name] = max(floor, min(spread, MOST))
+    problems = list[str]()
+    if ours is None:
+        problems.append("not run: its data cannot be had")
+    elif ours.status != theirs.status:
+        why = ours.error or f"it has a score of {ours.score:.4f}"
+        problems.append(f"{theirs.status} in the row, but {ours.status} here: {why}")
+    elif ours.status == "ok":
+        problems += [
+            f"another {name.replace('_', ' ')}" for name in EQUAL if getattr(ours, name) != getattr(theirs, name)
+        ]
+        for name, bar in bars.items():
+            one, other = getattr(ours, name), getattr(theirs, name)
+            if one != other and (one is None or other is None or not other - one <= bar):  # also for NaN
+                problems.append(f"{name} is more than {bar:.2g} above ours")
+    return Comparison(theirs, ours, bars["score"], tuple(problems))
+
+
+# -- drawing -----------------------------------------------------------------------------------------------------------
+
+
+def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> list[Row]:
+    """All seeds of `number` cells of a store, drawn without replacement.
+
+    only: column -> values that a row must have one of (none: any). called: the store in messages. UserError if there is
+    no such row, if none has a score, and for a row that names no cell.
+    """
+    wanted = {column: some for column, some in only.items() if some}
+    chosen = [r for r in store.rows(latest_only=True) if all(getattr(r, column) in wanted[column] for column in wanted)]
+    if not chosen:
+        raise UserError(f"no rows under {called!r}" + (" for these options" if wanted else ""))
+    if not any(row.score is not None for row in chosen):
+        raise UserError("no row has a score, so there is nothing to run again")
+    cells: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(chosen, key=lambda row: (row.suite, row.key)):
+        cells.setdefault(_place(row), []).append(row)
+    drawn = random.Random(seed).sample(list(cells), min(number, len(cells)))
+    return [row for where in drawn for row in cells[where]]
+
+
+def _place(row: Row) -> tuple[str, str]:
+    """The suite and the cell of a row without its seed."""
+    try:
+        cell = Cell.of(row)
+        if cell.key == row.key:
+            return row.suite, cell.seedless
+        what = f"its cell has the key {cell.key}"
+    except ValueError as error:
+        what = str(error)
+    raise UserError(f"the row with key {row.key}: {what:.200}; look with `fglbench validate` first")
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def run_again(
+    root: Path, drawn: Sequence[Row], options: Options, tell: Callable[[str], object], observe: Callable[[], Observer]
+) -> tuple[list[Comparison], dict[str, dict[str, Any]]]:
+    """(comparisons of rows of the store at `root`, run again in a store that is thrown away; the machines).
+
+    tell, observe: module-level functions, for they are called in another process. UserError as the steps of a `Job`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = [(row.suite, row.method, row.key) for row in drawn]
+        in_child(_run, options.plugins, str(root), wanted, options, folder, tell, observe)
+        again = Store(folder)
+        ours = {(row.suite, row.key): row for row in again.rows(latest_only=True)}
+        machines = {row.environment: again.environment(row.environment) or {} for row in ours.values()}
+    found, places = [], {own: _place(row) for own, row in ours.items()}
+    for row in drawn:
+        seeds = [ours[own] for own, where in places.items() if where == _place(row)]
+        found.append(compare(row, ours.get((row.suite, row.key)), seeds))
+    return found, machines
+
+
+def _run(root: str, wanted: list[tuple[str, str, str]], options: Options, folder: str, tell: Any, observe: Any) -> None:
+    rows = [row for each in wanted if (row := Store(root).find(*each))]
+    job = Job([(row.suite, Cell.of(row)) for row in rows], Store(folder), options)
+    job.run(job.load(job.plan(), tell), observe())
+
+
+def in_child(function: Callable[..., Any], plugins: Iterable[str], *arguments: Any) -> Any:
+    """Call a module-level function in a new process that has imported plug-ins; its result comes back as JSON.
+
+    UserError that it raised, and for a process that ended without a result.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "result.json"
+        process = get_context("spawn").Process(target=_call, args=(str(place), function, tuple(plugins), arguments))
+        process.start()
+        process.join()
+        found = json.loads(place.read_text()) if place.is_file() else {}
+    if "result" not in found:
+        raise UserError(found.get("error", f"the process that ran them ended with exit code {process.exitcode}"))
+    return found["result"]
+
+
+def _call(place: str, function: Callable[..., Any], plugins: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+    try:
+        load_plugins(plugins)
+        found = {"result": function(*arguments)}
+    except UserError as error:
+        found = {"error": str(error)}
+    Path(place).write_text(json.dumps(found))
+
+
+# -- recording ---------------------------------------------------------------------------------------------------------
+
+
+def may_record(results: Path, by: str, dirty: bool | None) -> None:
+    """UserError unless verdicts on a results folder can be recorded. dirty: the state of the checkout."""
+    if not results.is_dir():
+        raise UserError(f"no results folder at {str(results)!r}; --record takes the one whose rows are verified")
+    if not by:
+        raise UserError("--record needs --by NAME (or FGLBENCH_SUBMITTER): who verifies")
+    if dirty is not False:
+        raise UserError("--record needs a clean checkout, so that the commit says what code ran; commit first")
+
+
+def record(found: Iterable[Comparison], machines: Mapping[str, dict[str, Any]], results: Path, by: str) -> None:
+    """Write the verdicts to `verified.csv` of a results folder, with the machines that computed."""
+    stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "by": by}
+    verdicts = []
+    for each in found:
+        if each.ours is not None and each.theirs.score is not None:
+            same = each.theirs.model_dump(include={"suite", "key", "method", "method_version", "score"})
+            told = {"verdict": "passed" if each.passed else "failed", "environment": each.ours.environment}
+            verdicts.append(Verified(**same, ours=each.ours.score, bar=each.bar, **told, **stamp))
+    for digest in sorted({each.environment for each in verdicts}):
+        Store(results).write_environment(digest, machines[digest])
+    verified.add(results, verdicts)

@@ -1,0 +1,178 @@
+"""The settings that a study tries: one table of optimiser settings for all methods, and a method's own parameters.
+
+Every method is tried with the same rows of `TABLE`, in the same order. A method that brings its own SGD takes its rate
+from the last column. The method's own parameters are sampled beside the table, by a scrambled Halton sequence.
+Trial 0 is always the setting that the suite has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from scipy.stats import qmc
+
+from ...methods import METHODS
+from ...registry import Spec, UserError, searched, sgd_rates
+from ..store.provenance import canonical
+from ..suites.cell import Cell
+from ..suites.tuned import Values
+
+MOST_OWN = 2  # parameters of a method that are tuned: no method wins by a larger space
+FEW, MANY = 8, 16  # trials of a study
+SCRAMBLE = 0  # seed of the Halton sequence
+MANY_SETTINGS = 3  # settings of a method's own parameters, above which a study has MANY trials
+
+
+class Row(NamedTuple):
+    """An optimiser setting. sgd_rate: the rate of a method that brings its own SGD."""
+
+    optimiser: str
+    rate: float
+    weight_decay: float
+    dropout: float
+    sgd_rate: float
+
+
+# SGD from 0.05 to 3, Adam from 0.001 to 0.1. The default of most suites, Adam 0.01 with 5e-4 and 0.5, is trial 0.
+# The first seven rows span both ranges; the other eight fill them.
+TABLE = (
+    Row("adam", 0.03, 0.0, 0.5, 1.0),
+    Row("sgd", 1.5, 5e-4, 0.5, 0.25),
+    Row("adam", 0.003, 5e-3, 0.5, 0.1),
+    Row("sgd", 0.5, 0.0, 0.5, 1.5),
+    Row("sgd", 0.1, 5e-4, 0.0, 0.05),
+    Row("sgd", 3.0, 5e-3, 0.7, 3.0),
+    Row("adam", 0.1, 5e-4, 0.7, 0.5),
+    Row("sgd", 1.0, 5e-4, 0.5, 2.0),
+    Row("adam", 0.03, 5e-3, 0.5, 0.5),
+    Row("adam", 0.01, 5e-4, 0.7, 0.25),
+    Row("sgd", 2.0, 0.0, 0.5, 1.0),
+    Row("adam", 0.001, 0.0, 0.0, 0.1),
+    Row("sgd", 1.0, 5e-3, 0.7, 1.5),
+    Row("sgd", 0.25, 0.0, 0.5, 2.0),
+    Row("sgd", 0.05, 5e-4, 0.5, 0.05),
+)
+GRAPHS = 0.01  # SGD rates for sets of graphs in units of those above: a sum over a graph's nodes makes gradients large
+
+
+class Dimension(NamedTuple):
+    """name: as `--set` has it, as `method.mu`. default: the suite's value. choices: every value tried, the default
+    among them; each is canonical JSON of the fields that it sets."""
+
+    name: str
+    default: str
+    choices: tuple[str, ...]
+
+
+class Design:
+    """The trials of a cell's study. UserError for a value outside its field's bounds, for more than `MOST_OWN`
+    parameters, and for a cell with nothing to tune."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        method = METHODS.cls(cell.method.name)
+        self.own = _parameters(cell, method)
+        if len(self.own) > MOST_OWN:
+            raise UserError(
+                f"{method.name} tunes {len(self.own)} parameters of its own; at most {MOST_OWN} are allowed"
+            )
+        columns = _columns(cell, method)
+        self.shared = [
+            Dimension(name, default, tuple(dict.fromkeys([default, *column])))
+            for name, (default, column) in columns.items()
+            if _has_effect(cell, name, column)
+        ]
+        self.rows = [{own.name: columns[own.name][1][i] for own in self.shared} for i in range(len(TABLE))]
+        if not self.dimensions:
+            raise UserError(f"{method.name} has nothing to tune: no field has a range that changes {cell}")
+
+    @property
+    def dimensions(self) -> list[Dimension]:
+        """The dimensions that all methods share, then the method's own."""
+        return [*self.shared, *self.own]
+
+    @property
+    def own_settings(self) -> int:
+        """Settings of the method's own parameters: the product of their choices."""
+        return math.prod(len(own.choices) for own in self.own)
+
+    @property
+    def trials(self) -> int:
+        """Trials of a study by the protocol: `MANY` for a method with more than `MANY_SETTINGS` settings of its own."""
+        return MANY if self.own_settings > MANY_SETTINGS else FEW
+
+    def points(self, trials: int) -> list[dict[str, str]]:
+        """The first `trials` points, each dimension's choice by name; point 0 is the suite's setting.
+
+        A study of more trials begins with the points of a smaller one. UserError where the design has fewer.
+        """
+        halton = qmc.Halton(max(1, len(self.own)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
+        found = {self.cell.key: {own.name: own.default for own in self.dimensions}}
+        for row, draw in zip(self.rows, halton, strict=True):
+            chosen = {own.name: own.choices[int(u * len(own.choices))] for own, u in zip(self.own, draw, strict=False)}
+            point = {**row, **chosen}
+            found.setdefault(applied(self.cell, point).key, point)
+        if len(found) < trials:
+            where = f"{self.cell.method.name} has only {len(found)} settings on {self.cell.dataset.name}"
+            raise UserError(f"{where}; use --trials {len(found)}")
+        return list(found.values())[:trials]
+
+
+def _columns(cell: Cell, method: type[Spec]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The default and the column of `TABLE` of each shared dimension."""
+    training, backbone = dict(cell.training), cell.backbones[0].params
+    unit = GRAPHS if cell.task == "graph-classification" else 1.0
+    found: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+        "training.optimiser": (
+            {name: training[name] for name in ("optimiser", "lr")},
+            [{"optimiser": row.optimiser, "lr": _rate(row, unit)} for row in TABLE],
+        ),
+        "training.weight_decay": (
+            {"weight_decay": training["weight_decay"]},
+            [{"weight_decay": row.weight_decay} for row in TABLE],
+        ),
+    }
+    if "dropout" in backbone:
+        found["backbone.dropout"] = ({"dropout": backbone["dropout"]}, [{"dropout": row.dropout} for row in TABLE])
+    for name in sgd_rates(method):
+        found[f"method.{name}"] = (
+            {name: cell.method.params[name]},
+            [{name: round(unit * row.sgd_rate, 6)} for row in TABLE],
+        )
+    return {name: (canonical(own), tuple(map(canonical, column))) for name, (own, column) in found.items()}
+
+
+def _rate(row: Row, unit: float) -> float:
+    return round(unit * row.rate, 6) if row.optimiser == "sgd" else row.rate
+
+
+def _parameters(cell: Cell, method: type[Spec]) -> list[Dimension]:
+    """The method's own parameters that change the cell, with the suite's value among the choices."""
+    found = []
+    for field, settings in searched(method).items():
+        default = canonical({name: cell.method.params[name] for name in settings[0]})
+        choices = tuple(dict.fromkeys([*map(canonical, settings), default]))
+        if _has_effect(cell, f"method.{field}", choices):
+            found.append(Dimension(f"method.{field}", default, choices))
+    return found
+
+
+def _has_effect(cell: Cell, name: str, choices: tuple[str, ...]) -> bool:
+    """Whether the choices of a dimension make different cells: a method may set its own optimiser."""
+    return len({applied(cell, {name: choice}).key for choice in choices}) > 1
+
+
+def values(point: Mapping[str, str]) -> Values:
+    """One choice of each dimension, by name, as values of a cell."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, choice in point.items():
+        found.setdefault(name.partition(".")[0], {}).update(json.loads(choice))
+    return Values(**found)
+
+
+def applied(cell: Cell, point: Mapping[str, str]) -> Cell:
+    """The cell with these choices. UserError for a value that its field refuses."""
+    return values(point).applied(cell)

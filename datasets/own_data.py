@@ -1,0 +1,286 @@
+"""A user's own graph as a dataset, `own:NAME`: the name of its folder and the fingerprint of its content.
+
+`fglbench run --data FOLDER` and `announce` make a folder known. The variable FGLBENCH_OWN names folders (separated as
+in PATH, or one folder) for the other commands. Workers get them with the job: `known_folders` and `add_folders` on this
+machine, `packed` and `receive` on another. The parameter `sha256` is the beginning of the content's fingerprint, so a
+row and its key say which content was used, and an edited folder is another experiment.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from pydantic import Field
+
+from ..registry import UserError, did_you_mean
+from . import content as contents
+from .content import Content, node_content
+from .features import Preprocessing
+from .federation import PARTS, Data, NodeData
+from .own_files import ARCHIVE, EDGES, NODES, Mistakes, Raw, fractions, number, read_archive, read_tables
+from .partitioning import PARTITIONS, PartitionSpec
+from .spec import DATASETS, About, NodeSpec, preprocessing
+
+OWN = "own:"
+VARIABLE = "FGLBENCH_OWN"
+DIGITS = 16  # hex digits of the fingerprint that are a parameter
+_folders: dict[str, Path] = {}  # by name, of this process
+_received: dict[str, Content] = {}  # by name, from another machine
+
+
+class OwnData(NodeSpec):
+    """A graph of the user's own, from a folder: edges, features, labels, perhaps clients and a split."""
+
+    about: ClassVar[About] = About("none: the user's own data", "the owner's", "", "on no board: nobody else has it")
+    folder: ClassVar[Path | None]  # None: received from another machine
+    features: Preprocessing = preprocessing("raw")
+    sha256: str = Field("", description="how the fingerprint of the content begins")
+
+    def content(self) -> tuple[Content, str]:
+        content = self._content()
+        digest = contents.fingerprint(content)
+        if not digest.startswith(self.sha256):
+            raise UserError(
+                f"{self.name} has changed: its content is {digest[:DIGITS]}, not {self.sha256}; run the command again"
+            )
+        return content, "own"
+
+    def _content(self) -> Content:
+        return _received[self.name] if self.folder is None else content_of(self.folder)
+
+    def load(self) -> NodeData:
+        data, owner = super().load(), self._content().get("client")
+        return data if owner is None else replace(data, owner=torch.from_numpy(owner))
+
+
+def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) -> str:
+    """Make a folder known to this process and the workers of its jobs; return the dataset's name.
+
+    `tell` gets each mistake in its files, and each line about what is not used. Raises UserError if there is a mistake,
+    or the folder cannot be one.
+    """
+    path = _expanded(folder, "--data").resolve()
+    if not path.is_dir():
+        raise UserError(f"--data: no folder {str(folder)!r}; give a folder with {NODES} and {EDGES}, or {ARCHIVE}")
+    if not re.fullmatch(r"[A-Za-z0-9_][\w.-]{0,60}", path.name, re.ASCII):
+        raise UserError(f"--data: {path.name!r} cannot name a dataset; rename it with letters, digits, '.', '_', '-'")
+    mistakes = _read(path, _stamp(path))[1]
+    for line in [*mistakes, *mistakes.notes]:
+        tell(line)
+    if mistakes:
+        count = f"{len(mistakes)} mistake{'s' * (len(mistakes) > 1)}"
+        raise UserError(f"{folder}: {count} in the files; docs/own-data.md says what belongs there")
+    _folders[path.name] = path
+    return f"{OWN}{path.name}"
+
+
+def known_folders() -> tuple[str, ...]:
+    """Return the folders that `announce` and `add_folders` made known: workers of this machine get them."""
+    return tuple(map(str, _folders.values()))
+
+
+def add_folders(paths: Iterable[str]) -> None:
+    """Make folders known that were checked in another process."""
+    _folders.update({Path(path).name: Path(path) for path in paths})
+
+
+def packed(name: str) -> bytes | None:
+    """Return the content of `own:NAME` for a worker on another machine; None for other datasets."""
+    if not name.startswith(OWN):
+        return None
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **DATASETS.build(name).content()[0])  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def receive(name: str, data: bytes) -> None:
+    """Take what `packed` gave on another machine; it comes before a folder of this name."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        _received[name] = dict(archive)
+
+
+def _expanded(folder: Path, where: str) -> Path:
+    try:
+        return folder.expanduser()
+    except RuntimeError:
+        raise UserError(f"{where}: the home folder in {str(folder)!r} does not exist; give a whole path") from None
+
+
+def _named() -> dict[str, Path]:
+    """Return the folders of the variable and of this process by name; the latter win."""
+    value = os.environ.get(VARIABLE, "")
+    one = bool(value) and _expanded(Path(value), VARIABLE).is_dir()  # also a folder with a colon in its path
+    paths = [
+        _expanded(Path(part), VARIABLE).resolve() for part in ([value] if one else value.split(os.pathsep)) if part
+    ]
+    return {path.name: path for path in paths} | _folders
+
+
+def content_of(folder: Path) -> Content:
+    """Return the content of a folder as it now is. Raises UserError with its first mistake and their number."""
+    content, mistakes = _read(folder, _stamp(folder))
+    if content is None:
+        more = f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
+        raise UserError(f"{OWN}{folder.name}: {mistakes[0]}{more}")
+    return content
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    return tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.glob("*.*")))
+
+
+@lru_cache(maxsize=2)
+def _read(folder: Path, stamp: object) -> tuple[Content | None, Mistakes]:
+    return read(folder)
+
+
+# -- from the values of the files to content -------------------------------------------------------------------------
+
+
+def read(folder: Path) -> tuple[Content | None, Mistakes]:
+    """Return the canonical content of a folder, or None and its mistakes."""
+    mistakes, raw = Mistakes(), None
+    if (folder / ARCHIVE).is_file():
+        raw = read_archive(folder / ARCHIVE, mistakes)
+    elif (folder / NODES).is_file() and (folder / EDGES).is_file():
+        raw = read_tables(folder, mistakes)
+    else:
+        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}; put either into the folder")
+    return (None if raw is None or mistakes else _checked(raw, mistakes)), mistakes
+
+
+def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
+    """Return the canonical content, or None if there are mistakes."""
+    label = _plain(raw.label, ("unknown",))
+    codes, classes = _coded(label)
+    unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
+    if unlabelled:
+        words = ", ".join(map(repr, unlabelled[:3]))
+        count = int((label == "").sum())
+        mistakes.notes.append(f"{count} node{'s' * (count > 1)} without a label (empty, or one of: {words})")
+    fractions = _fractional(label)
+    mistakes.where(fractions, lambda i: f"{raw.at('label', i)}: label {str(label[i])!r} is no class; round it to one")
+    if classes < 2:
+        negative = any(_negative(word) for word in raw.label.tolist())
+        hint = " (a negative number means no label)" if negative else ""
+        mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
+    _check_features(raw, mistakes)
+    split = _split(raw, codes, mistakes)
+    client = None if raw.client is None else _plain(raw.client)
+    if client is not None:
+        mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: a node without a client; name one for each")
+    if mistakes:
+        return None
+    content = node_content(raw.edges, codes, raw.feat, split)
+    return content if client is None else content | {"client": _coded(client)[0]}
+
+
+def _check_features(raw: Raw, mistakes: Mistakes) -> None:
+    if not raw.feat.shape[1]:
+        mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
+    if sp.issparse(raw.feat):
+        wrong = np.zeros(raw.feat.shape[0], dtype=bool)
+        wrong[sp.coo_matrix(raw.feat).row[~np.isfinite(raw.feat.data)]] = True
+    else:
+        wrong = ~np.isfinite(raw.feat).all(axis=1)
+    mistakes.where(wrong, lambda i: f"{raw.at('feature', i)}: a feature is not finite (float32); give a number")
+
+
+def _split(raw: Raw, codes: np.ndarray, mistakes: Mistakes) -> dict[str, np.ndarray]:
+    """Return the nodes of each part; empty if the files have no split. codes: of the labels."""
+    part = raw.part
+    if part is None:
+        return {}
+    known = np.isin(part, [*PARTS, ""])
+    fix = "write train, val, test or leave it empty"
+    mistakes.where(~known, lambda i: f"{raw.at('split', i)}: split {str(part[i])!r:.60}; {fix}")
+    bare = known & (part != "") & (codes < 0)
+    fix = "label it or leave split empty"
+    mistakes.where(bare, lambda i: f"{raw.at('split', i)}: a node of the split without a label; {fix}")
+    split = {name: np.flatnonzero(part == name) for name in PARTS}
+    if not len(split["train"]) or not len(split["test"]):
+        mistakes.append(f"{raw.at('split', 0)}: the split has no training or no test node; give both, or no split")
+    return {str(name): ids for name, ids in split.items()}
+
+
+def _plain(words: np.ndarray, none: Sequence[str] = ()) -> np.ndarray:
+    """Return whole numbers without ".0", and "" for nan, a negative number or a word of `none` (in any case)."""
+
+    def plain(word: str) -> str:
+        if _negative(word) or word.lower() in ("nan", *none):
+            return ""
+        return re.sub(r"^(\d+)\.0*$", r"\1", word)
+
+    return np.array([plain(word) for word in words.tolist()], dtype=str)
+
+
+def _negative(word: str) -> bool:
+    return re.fullmatch(r"-0*[1-9]\d*(\.0*)?", word) is not None
+
+
+def _fractional(words: np.ndarray) -> np.ndarray:
+    """Return which words are fractions (N,), if all are numbers; else none of them is."""
+    values = np.array([0.0 if word == "" else number(word) for word in words.tolist()])
+    return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
+
+
+def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and how many there are."""
+    known = set(words.tolist()) - {""}
+    numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
+    ranked = sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
+    place = {word: code for code, word in enumerate(ranked)} | {"": -1}
+    return np.array([place[word] for word in words.tolist()], dtype=np.int64), len(ranked)
+
+
+# -- registered --------------------------------------------------------------------------------------------------------
+
+
+@DATASETS.resolver
+def _resolve(name: str) -> type[OwnData] | None:
+    """Return the class of `own:NAME`, whose parameter `sha256` is by default that of the folder's present content."""
+    if not name.startswith(OWN):
+        return None
+    if name in _received:
+        return _class(name, None, contents.fingerprint(_received[name])[:DIGITS])
+    folders = _named()
+    folder = folders.get(name.removeprefix(OWN))
+    if folder is None:
+        unknown = did_you_mean(name, (f"{OWN}{each}" for each in folders), "dataset")
+        raise UserError(f"{unknown}; name its folder by --data FOLDER, or in {VARIABLE}")
+    if not folder.is_dir():
+        raise UserError(f"dataset {name!r}: there is no folder {str(folder)!r}; name another by --data or {VARIABLE}")
+    return _class(name, folder, contents.fingerprint(content_of(folder))[:DIGITS])
+
+
+@lru_cache(maxsize=64)
+def _class(name: str, folder: Path | None, digest: str) -> type[OwnData]:
+    field = Field(digest, description=OwnData.model_fields["sha256"].description)
+    types = {"sha256": str, "folder": ClassVar[Path | None]}
+    namespace: dict[str, object] = {"__doc__": OwnData.__doc__, "__module__": __name__, "__annotations__": types}
+    namespace |= {"sha256": field, "folder": folder, "name": name}
+    return cast("type[OwnData]", type(name, (OwnData,), namespace))
+
+
+@PARTITIONS.register("own")
+class OwnPartition(PartitionSpec):
+    """The clients that come with the dataset: each node (graph) is at its own. The seed changes nothing."""
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        owner = data.owner
+        if owner is None:
+            raise UserError(f"dataset {data.name!r} comes without clients; use another partition, as louvain")
+        count = int(owner.max()) + 1
+        if count != clients:
+            raise UserError(f"{data.name!r} comes with {count} clients, not {clients}; give -k {count}")
+        return [np.flatnonzero(owner.numpy() == client) for client in range(clients)]

@@ -1,0 +1,336 @@
+"""Read a user's own graph from a folder: `nodes.csv` and `edges.csv`, or `graph.npz`.
+
+docs/own-data.md describes the files. A mistake is one line: the place, the value, the fix.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from . import content as contents
+from .federation import PARTS
+
+NODES, EDGES, ARCHIVE = "nodes.csv", "edges.csv", "graph.npz"
+COLUMNS = ("node", "label", "client", "split")  # of nodes.csv; all others are features
+ENDS = ("source", "target")  # of edges.csv
+CSR = tuple(f"features_{part}" for part in ("data", "indices", "indptr", "shape"))
+ARRAYS = ("edges", "features", "labels", "clients", *PARTS)  # of graph.npz
+PYG = {"edge_index": "edges", "x": "features", "y": "labels"}  # the same things under other names
+SHOWN = 5  # mistakes of one kind that are printed; the others are counted
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class Mistakes(list[str]):
+    """One line per mistake: "nodes.csv:7: label 'x' ...; fix". notes: lines about what is read but not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    def where(self, wrong: np.ndarray, line: Callable[[int], str]) -> None:
+        """Add a line for each of the first places where `wrong` (n,) is True, and one that counts the rest."""
+        places = np.flatnonzero(wrong).tolist()
+        self += [line(place) for place in places[:SHOWN]]
+        if len(places) > SHOWN:
+            self.append(f"{line(places[SHOWN])} (and {len(places) - SHOWN - 1} more of the kind)")
+
+
+@dataclass
+class Raw:
+    """The values of the files, before they are checked.
+
+    edges: int64 (M, 2), rows of the nodes. label, client, part: one word per node, "" for none; None if the files have
+    no such column. at: from a name ("label", "feature", ...) and a row to the place in the files.
+    """
+
+    edges: np.ndarray
+    feat: np.ndarray | sp.csr_matrix
+    label: np.ndarray
+    client: np.ndarray | None
+    part: np.ndarray | None
+    at: Callable[[str, int], str]
+
+
+# -- nodes.csv and edges.csv -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Table:
+    """A CSV file: rows of stripped words, all as wide as the header; lines: the line number of each row."""
+
+    name: str
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+    def column(self, name: str) -> np.ndarray:
+        place = self.header.index(name)
+        return np.array([row[place] for row in self.rows], dtype=str)
+
+
+def read_tables(folder: Path, mistakes: Mistakes) -> Raw | None:
+    """Read nodes.csv and edges.csv of a folder; None if there are mistakes."""
+    nodes = _table(folder / NODES, COLUMNS, COLUMNS[:2], mistakes)
+    edges = _table(folder / EDGES, ENDS, ENDS, mistakes)
+    if nodes is None or edges is None or mistakes:
+        return None
+    words = {name: nodes.column(name) for name in COLUMNS if name in nodes.header}
+    unused = [name for name in edges.header if name not in ENDS]
+    if unused:
+        mistakes.notes.append(f"{EDGES}: edges have no weights or features here: {', '.join(unused)} not used")
+    return Raw(
+        edges=_ends(nodes, edges, mistakes),
+        feat=_numbers(nodes, mistakes),
+        label=words["label"],
+        client=words.get("client"),
+        part=words.get("split"),
+        at=lambda name, i: f"{NODES}:{nodes.lines[i]}",
+    )
+
+
+def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mistakes) -> Table | None:
+    """Read a table; lines without any word are left out. None if it is no table of the wanted form."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        mistakes.append(
+            f"{path.name}: byte {byte:#04x} at {error.start} is not UTF-8; save the file with encoding UTF-8"
+        )
+        return None
+    except OSError as error:
+        mistakes.append(f"{path.name}: cannot be read ({error.strerror}); check its permissions")
+        return None
+    rows, lines, reader = [], [], csv.reader(io.StringIO(text, newline=None), skipinitialspace=True, strict=True)
+    try:
+        for row in reader:
+            words = [word.strip() for word in row]
+            if any(words):
+                rows.append(words)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        mistakes.append(f"{path.name}:{reader.line_num}: {error}; write comma-separated lines, quotes in pairs")
+        return None
+    if len(rows) < 2:
+        one = path.stem.removesuffix("s")
+        mistakes.append(f"{path.name}:2: no line after the header; write one line per {one}")
+        return None
+    table = Table(path.name, rows[0], rows[1:], lines[1:])
+    _check_header(table, known, needed, mistakes)
+    width = len(table.header)
+    wrong = np.array([len(row) != width for row in table.rows])
+    mistakes.where(
+        wrong,
+        lambda i: (
+            f"{path.name}:{table.lines[i]}: {len(table.rows[i])} fields, the header has {width}; write one field per "
+            "column, empty for none"
+        ),
+    )
+    return None if mistakes else table
+
+
+def _check_header(table: Table, known: Sequence[str], needed: Sequence[str], mistakes: Mistakes) -> None:
+    """Each column has a name, no two have the same, and none has almost the name of a known column."""
+    place, header = f"{table.name}:1", table.header
+    missing = [name for name in needed if name not in header]
+    if missing:
+        other = next((mark for mark in (";", "\t", "|") if mark in header[0]), None)
+        fix = f"separate columns by commas, not by {other!r}" if other else "name it in the header"
+        mistakes.append(f"{place}: no column {', '.join(missing)} among {header[:6]}; {fix}")
+    for number, name in enumerate(header):
+        fix = "" if name in known else _near(name, known)
+        if not name or re.fullmatch(r"Unnamed: \d+(_level_\d+)?", name):
+            fix = "name it or remove it; pandas writes row numbers unless to_csv(index=False)"
+            mistakes.append(f"{place}: column {number + 1} has no name ({name!r}); {fix}")
+        elif name in header[:number]:
+            mistakes.append(f"{place}: two columns {name!r}; give each its own name")
+        elif fix and fix not in header:
+            mistakes.append(f"{place}: column {name!r}: is it {fix!r}? rename it; a feature needs another name")
+        elif name in ("index", "level_0") and known is COLUMNS and _counts(table, number):
+            mistakes.append(f"{place}: column {name!r} is the row number, not a feature; remove it")
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    """Return the known name that this one is a slip of: another case, a plural, a letter; "" for none."""
+    plain = name.lower().removesuffix("_mask")
+    return next(iter(difflib.get_close_matches(PYG.get(plain, plain), known, 1, 0.8)), "")
+
+
+def _counts(table: Table, number: int) -> bool:
+    values = [row[number] if number < len(row) else "" for row in table.rows]
+    return values in ([str(i) for i in range(len(values))], [str(i + 1) for i in range(len(values))])
+
+
+def _ends(nodes: Table, edges: Table, mistakes: Mistakes) -> np.ndarray:
+    """Return the rows of the nodes that edges join, int64 (M, 2)."""
+    names = nodes.column("node")
+    row: dict[str, int] = {}
+    again = np.array([row.setdefault(name, i) != i for i, name in enumerate(names.tolist())])
+    mistakes.where(
+        again & (names != ""),
+        lambda i: f"{NODES}:{nodes.lines[i]}: node {str(names[i])!r} a second time; give each node one line",
+    )
+    mistakes.where(names == "", lambda i: f"{NODES}:{nodes.lines[i]}: a node without a name; name it or remove it")
+    ends = np.empty((len(edges.rows), 2), dtype=np.int64)
+    for side, column in enumerate(ENDS):
+        words = edges.column(column)
+        ends[:, side] = [row.get(name, -1) for name in words.tolist()]
+        mistakes.where(
+            ends[:, side] < 0,
+            lambda i, words=words: (  # type: ignore[misc]
+                f"{EDGES}:{edges.lines[i]}: node {str(words[i])!r} is not in {NODES}; add it there or remove the edge"
+            ),
+        )
+    return ends
+
+
+def _numbers(nodes: Table, mistakes: Mistakes) -> np.ndarray:
+    """Return the feature columns, float32 (N, d)."""
+    names = [name for name in nodes.header if name not in COLUMNS]
+    values = np.empty((len(nodes.rows), len(names)), dtype=np.float32)
+    for j, name in enumerate(names):
+        words = nodes.column(name)
+        numbers = np.array([number(word) for word in words.tolist()])
+        wrong = ~(np.abs(numbers) <= LARGEST)
+        mistakes.where(
+            wrong,
+            lambda i, name=name, words=words: (  # type: ignore[misc]
+                f"{NODES}:{nodes.lines[i]}: feature {name!r} is {str(words[i])!r:.60}; give a finite number"
+            ),
+        )
+        values[:, j] = np.where(wrong, 0, numbers)
+    return values
+
+
+def number(word: str) -> float:
+    """Return the value of a word; nan if it is not a number."""
+    try:
+        return float("nan" if "_" in word else word)
+    except ValueError:
+        return float("nan")
+
+
+# -- graph.npz -------------------------------------------------------------------------------------------------------
+
+
+def read_archive(path: Path, mistakes: Mistakes) -> Raw | None:
+    """Read graph.npz; None if there are mistakes."""
+    arrays = _arrays(path, mistakes)
+    if arrays is None:
+        return None
+    mistakes += [f"{path.name}: {line}" for line in _misshapen(arrays)]
+    if mistakes:
+        return None
+    edges, feat, n = arrays["edges"], arrays["features"], len(arrays["labels"])
+    mistakes.where(
+        ((edges < 0) | (edges >= n)).any(axis=1),
+        lambda i: f"{path.name}: edges[{i}]: {edges[i].tolist()} for {n} nodes; name nodes from 0 to {n - 1}",
+    )
+    members = {"feature": "features", "label": "labels", "client": "clients", "split": "train, val, test"}
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, which is reported
+        feat = sp.csr_matrix(feat, dtype=np.float32) if sp.issparse(feat) else feat.astype(np.float32)
+    return Raw(
+        edges=edges.astype(np.int64),
+        feat=feat,
+        label=_words(arrays["labels"]),
+        client=_words(arrays["clients"]) if "clients" in arrays else None,
+        part=_parts(arrays, path.name, mistakes),
+        at=lambda name, i: f"{path.name}: {members[name]}[{i}]",
+    )
+
+
+def _arrays(path: Path, mistakes: Mistakes) -> dict[str, Any] | None:
+    """Read the arrays of known names; None if one is missing or cannot be read."""
+    arrays: dict[str, Any] = {}
+    fix = "write it with np.savez(path, edges=..., features=..., labels=...)"
+    try:
+        with contents.open_npz(path) as opened:
+            for name in opened.files:
+                near = _near(name, ARRAYS)
+                if name in ARRAYS or name in CSR:
+                    arrays[name] = _array(opened, name)
+                elif near and near not in opened.files:
+                    other = ", transposed to (M, 2)" if name == "edge_index" else ""
+                    mistakes.append(f"{path.name}: array {name!r}: is it {near!r}? rename it{other}, or remove it")
+                else:
+                    mistakes.notes.append(f"{path.name}: array {name!r} not used (known: {', '.join(ARRAYS)})")
+        if mistakes:
+            return None
+        if "features" not in arrays:
+            arrays["features"] = contents.csr(arrays, "features")
+        _ = arrays["edges"], arrays["labels"]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        reason = f"no array {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        mistakes.append(f"{path.name}: {type(error).__name__}: {reason:.200}; {fix}")
+        return None
+    return arrays
+
+
+def _array(opened: Any, name: str) -> Any:
+    try:
+        return opened[name]
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise ValueError(
+            f"array {name!r} has Python objects: give it a type of numbers or words, .astype(str)"
+        ) from None
+
+
+def _misshapen(arrays: dict[str, Any]) -> list[str]:
+    """Return a line for each array that has another shape or type than it must have."""
+    n = len(arrays["labels"]) if arrays["labels"].ndim else 0
+    wanted: dict[str, tuple[tuple[int | None, ...], str, str]] = {
+        "edges": ((None, 2), "iu", "whole numbers (M, 2)"),
+        "features": ((n, None), "fiub", "numbers (N, d)"),
+        "labels": ((n,), "iuU", "whole numbers or words (N,)"),
+        "clients": ((n,), "iuU", "a whole number or word for each node (N,)"),
+        **dict.fromkeys(PARTS, ((n,), "b", "true or false for each node (N,)")),
+    }
+    lines = []
+    for name in [name for name in wanted if name in arrays]:
+        (shape, kinds, what), given = wanted[name], arrays[name]
+        fits = given.ndim == len(shape) and all(
+            size in (None, have) for size, have in zip(shape, given.shape, strict=True)
+        )
+        whole = name in ("labels", "clients") and given.dtype.kind == "f" and not fractions(given).any()
+        if not fits or not n or not (given.dtype.kind in kinds or whole):
+            turned = name == "edges" and given.ndim == 2 and given.shape[0] == 2
+            what += ": transpose it" if turned else ""
+            lines.append(f"{name} is {given.dtype} {tuple(given.shape)} for N = {n}; give {what}")
+    return lines
+
+
+def fractions(values: np.ndarray) -> np.ndarray:
+    """Return which values are neither whole nor nan, bool (n,)."""
+    whole: np.ndarray = np.isnan(values) | (np.isfinite(values) & (values == np.rint(values)))
+    return ~whole
+
+
+def _parts(arrays: dict[str, Any], file: str, mistakes: Mistakes) -> np.ndarray | None:
+    """Return the part of each node; None if there is no split."""
+    given = [name for name in PARTS if name in arrays]
+    part = np.full(len(arrays["labels"]), "", dtype="U5")
+    for name in given:
+        twice = np.flatnonzero(arrays[name] & (part != "")).tolist()
+        mistakes += [f"{file}: {name}[{i}]: also in {part[i]}; put it in one part" for i in twice[:1]]
+        part[arrays[name]] = name
+    return part if given else None
+
+
+def _words(values: np.ndarray) -> np.ndarray:
+    """Return whole numbers (of any type) as words, nan as "nan"."""
+    if values.dtype.kind == "f":
+        return np.array(["nan" if np.isnan(value) else str(int(value)) for value in values.tolist()], dtype=str)
+    return np.char.strip(values.astype(str))

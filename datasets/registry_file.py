@@ -1,0 +1,81 @@
+"""The table of datasets, `files/facts.yaml`, made into classes."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from .features import Preprocessing
+from .sources import Download, Mirror, Route, Wheel
+from .spec import DATASETS, About, DatasetSpec, GraphSetSpec, preprocessing
+
+SOURCES: dict[str, type[Route]] = {route.kind: route for route in (Mirror, Wheel, Download)}
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+_TABLE = yaml.load((resources.files(__package__) / "files/facts.yaml").read_text("utf-8"), _LOADER)
+
+
+def dataset_class(name: str, entry: Mapping[str, Any]) -> type[DatasetSpec]:
+    """The class of an entry of the table. What the entry lacks is its family's; the table's head says what is what."""
+    family = _TABLE["families"][entry["family"]] if "family" in entry else {}
+    facts = {"name": name.replace("-", "_"), **family, **entry}
+    citation = "; ".join(facts[key] for key in ("citation", "cite_also") if key in facts)
+    namespace: dict[str, Any] = {
+        "__module__": __name__,
+        "__doc__": facts["what"],
+        "name": name,
+        "about": About(citation, facts["licence"], facts["home"], facts.get("note", "")),
+        "routes": tuple(_route({**facts, **route}) for route in facts["routes"]),
+        "fingerprint": facts.get("fingerprint"),
+        "unverified": tuple(facts.get("unverified", ())),
+        "kind": facts.get("kind", "other"),
+        "scored_by": facts.get("scored_by", "accuracy"),
+    }
+    if "features" in facts:
+        namespace |= {"features": preprocessing(facts["features"]), "__annotations__": {"features": Preprocessing}}
+    return type(name, (_named(facts["spec"]),), namespace)
+
+
+def _route(facts: Mapping[str, Any]) -> Route:
+    """One source, from the facts of the dataset and its own."""
+    files = facts["files"]
+    paths = files if isinstance(files, dict) else {file: file for file in files}
+    where = {
+        file.replace("NAME", facts["name"]): (facts["at"] + path).replace("NAME", facts["name"])
+        for file, path in paths.items()
+    }
+    return SOURCES[facts["source"]](where, _named(facts["read"]), **facts.get("wheel", {}))
+
+
+def _named(path: str) -> Any:
+    """What is `module.name` of this package."""
+    module, name = path.split(".")
+    return getattr(importlib.import_module(f".{module}", __package__), name)
+
+
+for _name, _entry in _TABLE["datasets"].items():
+    DATASETS.register(_name)(dataset_class(_name, _entry))
+
+
+@DATASETS.resolver
+@functools.cache
+def tu_dataset(name: str) -> type[DatasetSpec] | None:
+    """`tu:NAME` is any set of the collection by its own name; those registered above answer to it too."""
+    if not re.fullmatch(r"tu:[A-Za-z0-9_.-]+", name):
+        return None
+    own = name.removeprefix("tu:")
+    if own.lower() in DATASETS.names() and issubclass(DATASETS.cls(own.lower()), GraphSetSpec):
+        return DATASETS.cls(own.lower())
+    return dataset_class(name, {**_TABLE["any tu"], "name": own, "what": f"{own} of the TU collection."})
+
+
+def __getattr__(name: str) -> type[DatasetSpec]:
+    """The class of a dataset of the table, or of `tu:NAME`, as pickle asks for it: by its name in this module."""
+    if name not in _TABLE["datasets"] and not name.startswith("tu:"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return DATASETS.cls(name)

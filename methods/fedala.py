@@ -1,0 +1,123 @@
+"""FedALA: every client learns how much of the global model it takes, weight by weight."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree
+from ..registry import tunable
+from .fedavg import FedAvg
+from .parts.layers import last_layers
+
+
+@METHODS.register("fedala")
+class FedALA(FedAvg):
+    """Zhang et al., AAAI 2023 (arXiv 2212.01197): adaptive local aggregation before local training.
+
+    Client k, with its last model theta_k and the received theta: the lower layers start from theta, the last `layers`
+    ones from theta_k + (theta - theta_k) * W_k, with weights W_k in [0, 1] for every entry (at first 1). W_k descends
+    the client's loss on a random `share` of its training nodes with all else fixed, W_k <- clip(W_k - eta dL/dW_k):
+    once a round, and in its first such round until the losses of ten steps in a row have a standard deviation below
+    `threshold`. Then E epochs as FedAvg. In the first round theta_k is theta and there is nothing to learn.
+    Server and messages as FedAvg. Scored: theta_k after training. layers = 0 or eta = 0 is FedAvg's training.
+
+    Departures: the released code scores the model after the aggregation, before training; learns W in minibatches of
+    images; has no bound on the first learning, which is `first_steps` here. W is learnt without dropout.
+    """
+
+    family = "personal"
+    summary = "FedAvg whose clients learn how much of each last-layer weight they take from the global model"
+    tasks = ("node",)
+    delivers = "personal"
+    heterogeneous_features = False
+
+    layers: int = Field(
+        1, ge=0, description="p, last layers with weights of their own (paper: 1)", json_schema_extra=tunable(1, 2)
+    )
+    share: float = Field(0.8, gt=0, le=1, description="s, share of the training nodes that W is learnt on (paper: 0.8)")
+    eta: float = Field(
+        1.0, ge=0, description="learning rate of W (paper: 1)", json_schema_extra=tunable(0.1, 1.0, 10.0)
+    )
+    threshold: float = Field(0.1, ge=0, description="deviation of ten losses that ends the first learning (code: 0.1)")
+    first_steps: int = Field(50, ge=1, description="most steps of the first learning; our bound")
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        super().prepare(cohort)
+        own = last_layers(cohort.params, self.layers)
+        cohort.state["share"] = {name: torch.ones_like(cohort.params[name]) for name in own}
+        cohort.state["trained"] = torch.zeros(len(cohort))  # rounds in which it took part
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        received, last = cohort.received["model"], cohort.params
+        own = list(cohort.state["share"])
+        apart: Tensors = {name: (received[name] - last[name]).detach() for name in own}
+        start = {name: last[name].detach().clone() for name in own}
+        cohort.load(received)
+        if own and bool(cohort.state["trained"].any()):
+            cohort.state["share"] = self._learnt(cohort, start, apart)
+            mixed = self._mixed(start, apart, cohort.state["share"])
+            was = cohort.state["trained"] > 0
+            cohort.load({n: torch.where(_over(was, v), v, received[n]) for n, v in mixed.items()})
+        cohort.state["trained"] = cohort.state["trained"] + 1
+        cohort.fit(self.local_loss)
+        return {"model": cohort.params}
+
+    @staticmethod
+    def _mixed(start: Tensors, apart: Tensors, share: Tensors) -> Tensors:
+        return {name: start[name] + apart[name] * share[name] for name in start}
+
+    def _learnt(self, cohort: ClientBatch, start: Tensors, apart: Tensors) -> Tensors:
+        """The clients' new W. A client learns until its losses have settled if this is its first time, else once; who
+        has never trained keeps its W."""
+        rows = self._sample(cohort)
+        share, losses = cohort.state["share"], list[torch.Tensor]()
+        learns = cohort.state["trained"] > 0
+        for step in range(self.first_steps):
+            loss, grads = self._gradient(cohort, self._mixed(start, apart, share), rows)
+            losses.append(loss)
+            share = {
+                name: torch.where(
+                    _over(learns, value), (value - self.eta * grads[name] * apart[name]).clamp(0, 1), value
+                )
+                for name, value in share.items()
+            }
+            learns = learns & (cohort.state["trained"] == 1)
+            if step >= STEADY:
+                learns = learns & ~(torch.stack(losses[-STEADY:]).std(0, unbiased=False) < self.threshold)
+            if not bool(learns.any()):
+                break
+        return share
+
+    def _sample(self, cohort: ClientBatch) -> torch.Tensor:
+        """Random training rows: `share` of each client's, at least one where it has one."""
+        rows, found = cohort.batch.rows["train"], []
+        owner = cohort.batch.owner[rows]
+        for place, source in enumerate(cohort.streams("aggregation sample")):
+            own = rows[owner == place]
+            count = max(1, round(self.share * len(own))) if len(own) else 0
+            found.append(own[torch.from_numpy(source.permutation(len(own))[:count])])
+        return torch.cat(found)
+
+    @staticmethod
+    def _gradient(cohort: ClientBatch, mixed: Tensors, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
+        """(K,) the clients' losses on some rows, and their gradients by the mixed parameters."""
+        leaf = {name: value.requires_grad_(True) for name, value in mixed.items()}
+        params: Params = cohort.params | leaf
+        logits = cohort.forward(params, training=False).logits
+        label = cohort.batch.label[rows]
+        losses = cohort.mean_over(F.cross_entropy(logits[rows], label, reduction="none"), rows)
+        grads = torch.autograd.grad(losses.sum(), list(leaf.values()))
+        return losses.detach(), dict(zip(leaf, grads, strict=True))
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params
+
+
+STEADY = 10  # losses that are looked at
+
+
+def _over(clients: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """(K,) as a condition on (K, ...)."""
+    return clients.view(-1, *[1] * (value.dim() - 1))

@@ -1,0 +1,58 @@
+"""FedPer: common base layers under last layers of every client's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree
+from ..registry import tunable
+from .fedavg import FedAvg
+from .parts.layers import last_layers
+
+
+@METHODS.register("fedper")
+class FedPer(FedAvg):
+    """Arivazhagan et al., 2019 (arXiv 1912.00818).
+
+    A model is base layers W_B and its last `own_layers` layers W_P. Client: W_B <- the received ones, E epochs on its
+    mean cross-entropy over (W_B, W_P). Server: W_B <- sum_k w_k W_B,k, with w_k by the training configuration's
+    `weighting`. Messages: W_B up and down; W_P stays. Scored: the received W_B with the client's own W_P.
+    own_layers = 0 is FedAvg, all layers is local training.
+
+    Departures: the paper draws each W_P at random; here all clients begin with the common initial model. It fine-tunes
+    an image network that was trained before, which graphs do not have.
+    """
+
+    family = "personal"
+    summary = "FedAvg of all layers but the last, which stays at the client"
+    delivers = "personal"
+    heterogeneous_features = False
+
+    own_layers: int = Field(
+        1, ge=0, description="last layers that stay at the clients (paper: 1 to 4)", json_schema_extra=tunable(1, 2)
+    )
+
+    def base(self, names: Collection[str]) -> list[str]:
+        """The parameters that are shared, of a model with parameters of these names."""
+        own = last_layers(names, self.own_layers)
+        return [name for name in names if name not in own]
+
+    def open(self, server: Server) -> Download:
+        model = server.initial_model()
+        return {"model": {name: model[name] for name in self.base(model)}}
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        return {"model": {name: cohort.params[name] for name in self.base(cohort.params)}}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return {"model": self.aggregate(server, uploads["model"])}
+
+    def global_model(self, server: Server) -> Params | None:
+        return None
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params | cohort.received["model"]

@@ -1,0 +1,149 @@
+"""Figures of the clients, one panel per task.
+
+Test score of each client (FedGL, 2021, Fig. 10); labels that each client holds as bubbles: clients across, classes up,
+area = nodes (FedOMD, ICPP-W 2024, Fig. 4).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from ...registry import UserError
+from ..ranking import Ranking
+from .style import COLOURS, RC, facets, legend_below, name_outer, short
+
+CLIENTS_CAPTION = (
+    "Test score of each client on its own nodes at the best round. Clients are sorted within a seed and then averaged"
+    " over seeds: the diamond is the worst-off client of a run, whichever it is, the bar the mean over clients."
+)
+
+
+def clients_data(ranking: Ranking) -> dict[str, Any] | None:
+    """For each task and entrant the clients' scores in increasing order, averaged over seeds."""
+    board, panels = ranking.board, []
+    keys = board.scored.groupby(["task_label", "entrant"])["key"].agg(list)
+    for task in board.tasks:
+        lines = []
+        for name in ranking.order:
+            if not board.full.loc[task, name]:
+                continue
+            runs = [board.client_scores(str(key)) for key in keys[task, name]]
+            if all(len(run) > 1 for run in runs):
+                lines.append({"name": name, "scores": spread(runs).tolist()})
+        if lines:
+            panels.append({"task": task, "lines": lines})
+    return {"panels": panels} if panels else None
+
+
+def spread(runs: list[np.ndarray]) -> np.ndarray:
+    """The mean over runs of their sorted values: entry 0 is the mean of the runs' lowest. Runs of fewer values, as
+    where a client has no test node, are stretched over as many as the others have."""
+    places = np.linspace(0, 1, max(map(len, runs)))
+    return np.mean([np.quantile(run, places) for run in runs], axis=0)
+
+
+def draw_clients(found: dict[str, Any]) -> Figure:
+    shown = {line["name"] for panel in found["panels"] for line in panel["lines"]}
+    longest = max(found["panels"], key=lambda panel: len(panel["lines"]))
+    names = [line["name"] for line in longest["lines"]]
+    names += sorted(shown - set(names))
+    height = max(0.165 * len(names) + 0.75, 1.7)
+    figure, grid = facets(len(found["panels"]), width=2.9, height=height)
+    for axes, panel in zip(grid, found["panels"], strict=True):
+        axes.set_title(short(panel["task"], 40))
+        for line in panel["lines"]:
+            at, scores = names.index(line["name"]), 100 * np.array(line["scores"])
+            axes.plot(scores[[0, -1]], [at, at], color="#CCCCCC", linewidth=1, zorder=1)
+            axes.plot(scores[1:], [at] * (len(scores) - 1), "o", color=COLOURS[0], markersize=3, alpha=0.55,
+                      markeredgewidth=0, zorder=2)  # fmt: skip
+            axes.plot(scores[0], at, "D", color=COLOURS[1], markersize=3.6, markeredgewidth=0, zorder=3)
+            axes.plot(scores.mean(), at, "|", color="black", markersize=8, markeredgewidth=1.6, zorder=4)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_yticks(range(len(names)), [short(name, 26) for name in names])
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.tick_params(axis="y", length=0)
+        spec = axes.get_subplotspec()
+        if spec is not None and spec.colspan.start:
+            axes.tick_params(labelleft=False)
+    name_outer(figure, "test score of a client, %", "")
+    legend_below(
+        figure,
+        [
+            Line2D([], [], color=COLOURS[1], marker="D", linestyle="none", markersize=4, label="worst client"),
+            Line2D([], [], color=COLOURS[0], marker="o", linestyle="none", markersize=4, label="others"),
+            Line2D([], [], color="black", marker="|", linestyle="none", markersize=9, markeredgewidth=1.6,
+                   label="mean"),
+        ],
+    )  # fmt: skip
+    return figure
+
+
+LABELS_CAPTION = (
+    "Labels that each client holds, of the lowest seed: the area of a bubble is the number of nodes (or graphs) of a"
+    " class at a client, relative to the largest of its panel."
+)
+
+
+def labels_data(ranking: Ranking) -> dict[str, Any] | None:
+    """Counts of each task, clients x classes; and the tasks whose runs did not store any."""
+    board, panels, lacking = ranking.board, [], []
+    for task in board.tasks:
+        rows = board.scored[board.scored["task_label"] == task].sort_values(["seed", "entrant"])
+        for row in rows.to_dict("records"):
+            counts = board.label_counts(str(row["key"]))
+            if counts is not None:
+                panels.append({"task": task, "seed": int(row["seed"]), "counts": counts.tolist()})
+                break
+        else:
+            lacking.append(task)
+    return {"panels": panels, "lacking": lacking} if panels else None
+
+
+def draw_labels(found: dict[str, Any]) -> Figure:
+    figure, grid = facets(len(found["panels"]))
+    for axes, panel in zip(grid, found["panels"], strict=True):
+        bubbles(axes, np.array(panel["counts"]), 2.5, 1.9)
+        axes.set_title(short(panel["task"], 40))
+    name_outer(figure, "client", "class")
+    if found["lacking"]:
+        names = short(", ".join(found["lacking"]), 40 * len(grid))
+        figure.supxlabel(f"No counts are stored for: {names}", fontsize=8, color="#555555")
+    return figure
+
+
+def bubbles(axes: Axes, labels: NDArray[np.int64], width: float, height: float) -> None:
+    """The bubbles of counts (clients, classes) on axes of about so many inches."""
+    clients, classes = labels.shape
+    client, label = np.nonzero(labels)
+    # the largest bubble just fills its cell: the smaller of the distances between clients and between classes
+    cell = 72 * min(width / (clients + 0.4), height / (classes + 0.4))
+    area = (0.92 * cell) ** 2 * labels[client, label] / max(labels.max(), 1)
+    axes.scatter(client, label, s=area, c=COLOURS[0], alpha=0.8, linewidths=0)
+    axes.set(xlim=(-0.7, clients - 0.3), ylim=(-0.7, classes - 0.3))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
+
+
+def save_labels(labels: NDArray[np.int64], title: str, path: Path) -> None:
+    """One partition's picture, written to `path` (its suffix is the format). Raises UserError where it cannot be."""
+    clients, classes = labels.shape
+    width, height = np.clip([1.6 + 0.45 * clients, 1.2 + 0.38 * classes], [4.5, 2.6], [16, 12])
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+        bubbles(axes, labels, 0.85 * width, 0.75 * height)
+        axes.set(title=short(title, 200), xlabel="client", ylabel="class")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"the plot cannot be written to {path}: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,208 @@
+"""Figures of score against one setting, one panel per task.
+
+Strength of a corruption or setting of the task; epsilon of client-level privacy; a parameter of a method (FGSSL, 2023,
+Fig. 4; FedGL, 2021, Figs. 11-14).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from ..board import FEDAVG, LOCAL
+from ..privacy_cost import NOISE
+from ..ranking import Ranking
+from ..sweeps import axis
+from ..text import finite
+from .style import COLOURS, facets, legend_below, looks, name_outer, round_costs, short
+
+ROBUSTNESS_CAPTION = (
+    "Test score against the strength of a stress condition: mean over seeds, bars of one standard deviation, in order"
+    " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column. Clients,"
+    " alpha (small: skewed labels) and homophily are settings of the task."
+)
+
+
+def robustness_data(ranking: Ranking) -> dict[str, Any] | None:
+    """For each condition and task the strengths, and every entrant's mean and deviation over seeds; and their order."""
+    found, panels = ranking.robustness, []
+    order = [str(name) for name in found.table.index]
+    for condition in found.conditions:
+        for (task, name), grid in found.curves.items():
+            if name == condition:
+                mean, std = grid.groupby(level="entrant").mean(), grid.groupby(level="entrant").std(ddof=1).fillna(0)
+                lines = [
+                    {"name": own, "mean": mean.loc[own].tolist(), "std": std.loc[own].tolist()}
+                    for own in order
+                    if own in mean.index
+                ]
+                panels.append({"task": task, "condition": name, "strengths": list(grid.columns), "lines": lines})
+    return {"panels": panels, "order": order} if panels else None
+
+
+def draw_robustness(found: dict[str, Any]) -> Figure:
+    panels, look = found["panels"], looks(found["order"])
+    across = len({panel["task"] for panel in panels})
+    figure, grid = facets(len(panels), columns=across)
+    for axes, panel in zip(grid, panels, strict=True):
+        axes.set_title(short(panel["task"], 40))
+        axes.set_xlabel(panel["condition"].replace("_", " "))
+        for line in panel["lines"]:
+            mean, std, own = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
+            axes.errorbar(panel["strengths"], mean, std, markersize=4, linewidth=1.2, elinewidth=0.7, capsize=2, **own)
+        if axis(panel["condition"]).ratios:
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(panel["strengths"], [f"{value:g}" for value in panel["strengths"]])
+    for column in range(across):  # one scale a task, so that what hardly falls looks so
+        limits = [axes.get_ylim() for axes in grid[column::across]]
+        for axes in grid[column::across]:
+            axes.set_ylim(max(min(low for low, _ in limits), 0), min(max(high for _, high in limits), 100.5))
+    for axes in grid[::across]:
+        axes.set_ylabel("test score, %")
+    legend_below(figure, [Line2D([], [], label=short(name), **look[name]) for name in found["order"]])
+    return figure
+
+
+PRIVACY_LEVEL: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1}
+GREY = "#555555"
+PRIVACY_CAPTION = (
+    "Test score against the epsilon that a run spends (client-level, logarithmic; to the left more private): mean over"
+    " seeds, band of one standard deviation. Dashed in the colour of a method: its score without clip and noise; grey:"
+    " clients that train alone and send nothing."
+)
+
+
+def privacy_data(ranking: Ranking) -> dict[str, Any] | None:
+    """For each task every method's epsilons, means and deviations, and the levels without privacy."""
+    cost, panels = ranking.privacy, dict[str, dict[str, Any]]()
+    several = len({clip for _, _, clip in cost.curves}) > 1
+    for (task, entrant, clip), own in cost.curves.items():
+        line = own.sort_values("epsilon")
+        mean, _ = cost.level(task, entrant)
+        alone, _ = cost.level(task, LOCAL)
+        panel = panels.setdefault(task, {"task": task, "lines": [], "alone": alone if finite(alone) else None})
+        panel["lines"].append({
+            "name": f"{entrant}, clip {clip:g}" if several else entrant,
+            **{name: line[name].tolist() for name in ("epsilon", "score", "std")},
+            "level": mean if finite(mean) else None,
+        })  # fmt: skip
+    return {"panels": list(panels.values())} if panels else None
+
+
+def draw_privacy(found: dict[str, Any]) -> Figure:
+    panels = found["panels"]
+    names = sorted({line["name"] for panel in panels for line in panel["lines"]})
+    look = looks(names)
+    figure, grid = facets(len(panels))
+    for axes, panel in zip(grid, panels, strict=True):
+        axes.set_title(short(panel["task"], 40))
+        for line in panel["lines"]:
+            own, epsilon = look[line["name"]], line["epsilon"]
+            mean, std = 100 * np.array(line["score"]), 100 * np.array(line["std"])
+            axes.plot(epsilon, mean, markersize=4, linewidth=1.2, **own)
+            axes.fill_between(epsilon, mean - std, mean + std, color=own["color"], alpha=0.14, linewidth=0)
+            if line["level"] is not None:
+                axes.axhline(100 * line["level"], color=own["color"], **PRIVACY_LEVEL)
+        if panel["alone"] is not None:
+            axes.axhline(100 * panel["alone"], color=GREY, **PRIVACY_LEVEL)
+        every = [value for line in panel["lines"] for value in line["epsilon"]]
+        axes.set_xscale("log")
+        axes.set_xticks(ticks := round_costs(min(every), max(every)), [f"{tick:g}" for tick in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+    name_outer(figure, "epsilon", "test score, %")
+    handles = [Line2D([], [], label=short(name), **look[name]) for name in names]
+    if any(panel["alone"] is not None for panel in panels):
+        handles.append(Line2D([], [], color=GREY, linestyle=PRIVACY_LEVEL["linestyle"], label=LOCAL))
+    legend_below(figure, handles)
+    return figure
+
+
+LEVEL: dict[str, Any] = {"color": "#555555", "linestyle": (0, (4, 2)), "linewidth": 1.1}
+RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black"}
+SENSITIVITY_CAPTION = (
+    "Test score against one parameter at a time: mean over seeds, band of one standard deviation. The values stand at"
+    " equal distances. The ringed point is the setting from which the others depart; dashed: FedAvg on the same task."
+)
+
+
+def sensitivity_data(ranking: Ranking) -> dict[str, Any] | None:
+    """For each sweep the values of the parameter with mean and deviation of the score, and FedAvg's on that task."""
+    board, panels = ranking.board, []
+    for sweep in board.sweeps:
+        if sweep.parameter == f"training.{NOISE}":
+            continue  # drawn against epsilon
+        lines = [board.measures(sweep.task, entrant) for _, entrant in sweep.points]
+        panels.append({
+            "task": sweep.task,
+            "method": sweep.method,
+            "parameter": sweep.parameter,
+            "values": [value for value, _ in sweep.points],
+            "mean": [line["score"] for line in lines],
+            "std": [float(np.nan_to_num(line["score_std"])) for line in lines],
+            "centre": [entrant for _, entrant in sweep.points].index(sweep.centre) if sweep.centre else None,
+            "reference": _reference(ranking, sweep.task) if sweep.method != FEDAVG else None,
+        })  # fmt: skip
+    return {"panels": panels} if panels else None
+
+
+def _reference(ranking: Ranking, task: str) -> list[float] | None:
+    """FedAvg's mean and deviation on a task, where it has one setting there."""
+    board = ranking.board
+    own = [name for name in board.entrants if board.method_of[name] == FEDAVG and board.counts.loc[task, name]]
+    if len(own) != 1:
+        return None
+    line = board.measures(task, own[0])
+    return [line["score"], float(np.nan_to_num(line["score_std"]))]
+
+
+def draw_sensitivity(found: dict[str, Any]) -> Figure:
+    panels = found["panels"]
+    across = 4 if len(panels) % 4 == 0 else 3
+    figure, grid = facets(len(panels), width=2.6, columns=across)
+    several = len({(panel["method"], panel["task"]) for panel in panels}) > 1
+    tasks: dict[str, list[Axes]] = {}
+    for place, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+        _curve(axes, panel)
+        axes.set_xlabel(short(panel["parameter"], 40))
+        if several:
+            axes.set_title(short(f"{panel['method']}, {panel['task']}", 40))
+        if place % across == 0:
+            axes.set_ylabel("test score, %")
+        tasks.setdefault(panel["task"], []).append(axes)
+    for own in tasks.values():  # one scale, so that a flat line looks flat
+        low, high = min(axes.get_ylim()[0] for axes in own), max(axes.get_ylim()[1] for axes in own)
+        for axes in own:
+            axes.set_ylim(max(low, 0), min(high, 100.5))
+    legend_below(figure, _handles(panels))
+    return figure
+
+
+def _curve(axes: Axes, panel: dict[str, Any]) -> None:
+    """Score by value of the parameter, and the level of the reference."""
+    place, mean, std = np.arange(len(panel["values"])), 100 * np.array(panel["mean"]), 100 * np.array(panel["std"])
+    if panel["reference"]:
+        level, off = (100 * value for value in panel["reference"])
+        axes.axhspan(level - off, level + off, color="#999999", alpha=0.18, linewidth=0)
+        axes.axhline(level, **LEVEL)
+    axes.fill_between(place, mean - std, mean + std, color=COLOURS[0], alpha=0.18, linewidth=0)
+    axes.plot(place, mean, "o-", color=COLOURS[0], markersize=4.5, linewidth=1.5)
+    if panel["centre"] is not None:
+        axes.plot(panel["centre"], mean[panel["centre"]], markersize=10, markeredgewidth=1.0, **RING)
+    axes.set_xticks(place, [f"{value:g}" for value in panel["values"]])
+    axes.set_xlim(-0.4, len(place) - 0.6)
+
+
+def _handles(panels: list[dict[str, Any]]) -> list[Line2D]:
+    names = ", ".join(sorted({panel["method"] for panel in panels}))
+    handles = [Line2D([], [], color=COLOURS[0], marker="o", markersize=4.5, label=short(names))]
+    if any(panel["centre"] is not None for panel in panels):
+        handles.append(Line2D([], [], linestyle="none", markersize=9, label="held while others vary", **RING))
+    if any(panel["reference"] for panel in panels):
+        handles.append(Line2D([], [], label=FEDAVG, **LEVEL))
+    return handles

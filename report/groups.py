@@ -1,0 +1,66 @@
+"""Groups of methods and datasets: family, uploads, models; kind of data. Filters of the page."""
+
+from __future__ import annotations
+
+from ..benchmark.suites.catalogue import OTHER, catalogue, entry
+from .board import Board
+
+UNKNOWN = OTHER  # a plug-in's method
+MIXED = {False: "all alike", True: "may differ"}  # the clients' models, by `heterogeneous`
+
+
+def families() -> dict[str, str]:
+    """Family of each registered method."""
+    return {method: own["family"] for method, own in catalogue()["method"].items()}
+
+
+def family(method: str) -> str:
+    return families().get(method, UNKNOWN)
+
+
+def models(method: str) -> str:
+    """Whether the clients of a method may have models of different architectures."""
+    found = entry("method", method)
+    return MIXED[found["heterogeneous"]] if found else UNKNOWN
+
+
+def uploads(method: str) -> list[str]:
+    """What the clients of a method send to the server; empty for one of a plug-in."""
+    return [what for what in entry("method", method).get("uploads", "").split(", ") if what]
+
+
+def kind_of_data(dataset: str) -> str:
+    """citations, products, ...; OTHER for a dataset that is not the package's."""
+    kind: str = entry("dataset", dataset).get("kind", OTHER)
+    return kind
+
+
+# Name of a trait -> what a menu calls it, and its first entry.
+MENUS = {
+    "standing": ("Standing", "all"),
+    "family": ("Family", "all"),
+    "uploads": ("Clients upload", "anything"),
+    "models": ("Clients' models", "any"),
+    "scored": ("Score is", "any"),
+}
+
+
+def filters(board: Board, name: str) -> dict[str, list[str]]:
+    """The filters of an entrant; it has several of a name where its clients upload several things."""
+    method = board.method_of[name]
+    return {
+        "standing": [board.status(name)],
+        "family": [family(method)],
+        "uploads": uploads(method) or [UNKNOWN],
+        "models": [models(method)],
+        "scored": [board.scored_as[name]],
+    }
+
+
+def filter_choices(board: Board) -> dict[str, list[str]]:
+    """The values of each trait by which the entrants of a board can be told apart."""
+    every = [filters(board, name) for name in board.entrants]
+    found = {name: sorted({value for own in every for value in own[name]}) for name in MENUS}
+    first = list(MIXED.values())
+    found["models"].sort(key=lambda value: (first.index(value) if value in first else len(first), value))
+    return {name: values for name, values in found.items() if len(values) > 1}

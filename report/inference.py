@@ -1,0 +1,216 @@
+"""Compare methods over a table of scores: one inference for all boards, and a ranking of any data frame.
+
+Unit: the dataset if a board has at least MIN_DATASETS datasets of one metric (results then apply to similar datasets),
+else the seed of each task (results then apply to these tasks only). Each difference has a posterior with an interval
+and a verdict that agree (`statistics.Posterior`). Mean ranks order the methods but decide no verdict: whether two
+methods differ must not depend on the other methods (A. Benavoli, G. Corani, F. Mangili, JMLR 17, 2016).
+
+This module needs scores only, no other part of the benchmark: see `rank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from ..registry import UserError
+from .statistics import (
+    ALPHA,
+    MIN_SEEDS,
+    Posterior,
+    benjamini_hochberg,
+    bootstrap_mean,
+    letters,
+    paired_difference,
+    prediction_interval,
+    ranks,
+    seed_posterior,
+    signed_rank_posterior,
+    wins,
+)
+
+FEDAVG, LOCAL = "fedavg", "local"
+BASELINES = (FEDAVG, LOCAL)  # every method is compared with these, if they are ranked
+MIN_DATASETS = 6  # with fewer, the signed-rank test could never reach 5%
+UNKNOWN = Posterior(*[float("nan")] * 6)
+RULE = (
+    f"Methods are compared over datasets where a board has at least {MIN_DATASETS} datasets of one metric, so that a "
+    f"result applies to similar datasets, and else over the seeds of each task, so that it applies to these tasks only"
+)
+
+
+def rank(scores: pd.DataFrame, baselines: Sequence[str] = BASELINES) -> pd.DataFrame:
+    """Rank the methods of any experiment by their scores (fractions, higher is better).
+
+    scores: one line per run, with columns method, dataset, seed, score; a column task if a dataset has several tasks
+    (tasks are averaged before datasets are ranked). Methods without a score for every task and seed are left out.
+    Returns one line per method, ordered by mean rank: group (letters; methods that share one do not differ; empty if no
+    comparison is possible), mean_rank with its 95% bootstrap interval low and high, score (mean over datasets), wins.
+    `.attrs["rule"]` names the unit. Raises UserError for missing columns, duplicate runs, and scores that are not
+    numbers.
+    """
+    missing = [name for name in ("method", "dataset", "seed", "score") if name not in scores]
+    if missing:
+        raise UserError(f"scores to rank lack the columns {missing}: give method, dataset, seed, score")
+    if not pd.api.types.is_numeric_dtype(scores["score"]):
+        raise UserError("the column score to rank must hold numbers")
+    runs = scores if "task" in scores else scores.assign(task=scores["dataset"])
+    runs = runs.dropna(subset="score")
+    place = ["dataset", "task", "seed"]
+    if runs.duplicated([*place, "method"]).any():
+        line = runs[runs.duplicated([*place, "method"])].iloc[0]
+        raise UserError(f"two scores of {line['method']!r} on {line['task']!r} with seed {line['seed']}: keep one")
+    grid = runs.pivot(index=place, columns="method", values="score").dropna(axis=1)
+    by_dataset = grid.groupby(level=["dataset", "task"]).mean().groupby(level="dataset").mean()
+    tasks = {name: own.droplevel(["dataset", "task"]) for name, own in grid.groupby(level=["dataset", "task"])}
+    inference = Inference(by_dataset, tasks, {name: name[0] for name in tasks}, tuple(baselines))
+    table = inference.table
+    table.attrs["rule"] = inference.text
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """Comparisons between methods.
+
+    by_dataset: scores, datasets x methods, of all metrics: for ranks. tasks: task -> scores, seeds x methods.
+    dataset_of: task -> dataset. averaged: the datasets of the main metric; other metrics are never averaged with it, so
+    only these datasets enter means and differences (None: all).
+    """
+
+    by_dataset: pd.DataFrame
+    tasks: Mapping[Any, pd.DataFrame]
+    dataset_of: Mapping[Any, str]
+    candidates: Sequence[str] = BASELINES
+    averaged: Sequence[str] | None = None
+
+    @property
+    def methods(self) -> list[str]:
+        return list(self.by_dataset.columns)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """Datasets of the main metric x methods."""
+        return self.by_dataset if self.averaged is None else self.by_dataset.loc[list(self.averaged)]
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The methods by mean rank over datasets."""
+        mean_rank = ranks(self.by_dataset).mean().round(12)
+        return list(mean_rank.sort_values(kind="stable").index)
+
+    @cached_property
+    def baselines(self) -> list[str]:
+        """The baselines that take part."""
+        return [name for name in self.candidates if name in self.methods and len(self.methods) > 1]
+
+    @cached_property
+    def unit(self) -> Literal["dataset", "seed", "none"]:
+        """The unit of the comparisons; "none" if there are too few datasets and seeds."""
+        if len(self.methods) < 2:
+            return "none"
+        if len(self.scores) >= MIN_DATASETS:
+            return "dataset"
+        return "seed" if self._strata else "none"
+
+    @cached_property
+    def against(self) -> dict[str, dict[str, Posterior]]:
+        """For each baseline: every other method minus the baseline."""
+        return {
+            base: {name: self.difference(name, base) for name in self.order if name != base} for base in self.baselines
+        }
+
+    def difference(self, first: str, second: str) -> Posterior:
+        """First minus second, mean over datasets; all NaN without a unit."""
+        if self.unit == "none":
+            return UNKNOWN
+        if self.unit == "seed":
+            gaps = [own[first].to_numpy() - own[second].to_numpy() for own in self._strata.values()]
+            return seed_posterior(gaps, self._weights)
+        return signed_rank_posterior(self.scores[first] - self.scores[second])
+
+    def new_dataset(self, first: str, second: str) -> tuple[float, float]:
+        """95% prediction interval of first minus second on a new dataset; NaN if the unit is not the dataset."""
+        gaps = self.scores[first] - self.scores[second]
+        return prediction_interval(gaps) if self.unit == "dataset" else (np.nan, np.nan)
+
+    @cached_property
+    def task_counts(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """For each baseline and method: tasks on which the method is significantly higher, and lower.
+
+        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all tasks and
+        methods against one baseline.
+        """
+        return {base: self._counts(base) for base in self.baselines}
+
+    def _counts(self, base: str) -> dict[str, tuple[int, int]]:
+        others = [name for name in self.order if name != base]
+        judged = [own for own in self.tasks.values() if len(own) >= MIN_SEEDS]
+        found = {name: [paired_difference(own[name], own[base]) for own in judged] for name in others}
+        raised = iter(benjamini_hochberg([each.p for name in others for each in found[name]]))
+        signs = {name: [np.sign(each.mean) * (next(raised) <= ALPHA) for each in found[name]] for name in others}
+        return {name: (own.count(1), own.count(-1)) for name, own in signs.items()}
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """Letters of each method, by mean rank: methods that share a letter do not differ. Empty without a unit."""
+        if self.unit == "none":
+            return {}
+        return letters(self.order, lambda first, second: self.difference(first, second).differs)
+
+    @cached_property
+    def leaders(self) -> list[str]:
+        """The methods that share a letter with the first, in order; empty without a unit."""
+        first = set(self.groups[self.order[0]]) if self.groups else set()
+        return [name for name, group in self.groups.items() if first & set(group)]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Methods by mean rank: group (letters), mean_rank, low, high, score (main metric), wins; see `rank`."""
+        by_dataset = ranks(self.by_dataset)
+        table = pd.DataFrame({"mean_rank": by_dataset.mean().round(12)})
+        table[["low", "high"]] = bootstrap_mean(by_dataset)
+        table["group"] = [self.groups.get(name, "") for name in table.index]
+        table["score"] = self.scores.mean()
+        table["wins"] = wins(self.by_dataset)
+        return table.sort_values("mean_rank", kind="stable")
+
+    @cached_property
+    def text(self) -> str:
+        """The unit and the outcome in two sentences."""
+        if len(self.methods) < 2:
+            return "Fewer than two methods are complete: there is nothing to compare."
+        if self.unit == "none":
+            return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
+        tested = len({self.dataset_of[task] for task in self._strata})
+        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
+        return (
+            f"{RULE}. Here: {here}. {len(self.leaders)} of {len(self.order)} methods share a letter with the first "
+            f"by mean rank: for none of them has a difference of more than one point from it a probability of 95%."
+        )
+
+    @cached_property
+    def _strata(self) -> dict[Any, pd.DataFrame]:
+        """The tasks of the main metric that have enough seeds."""
+        kept = set(self.scores.index)
+        return {
+            task: own[self.methods]
+            for task, own in self.tasks.items()
+            if len(own) >= MIN_SEEDS and self.dataset_of[task] in kept
+        }
+
+    @cached_property
+    def _weights(self) -> list[float]:
+        """Weight of each task of `_strata`: datasets weigh the same, and tasks of one dataset share its weight."""
+        datasets = pd.Series([self.dataset_of[task] for task in self._strata])
+        sizes = datasets.map(datasets.value_counts())
+        return list(1 / (sizes * datasets.nunique()))
+
+
+def _datasets(n: int) -> str:
+    return f"{n} dataset{'' if n == 1 else 's'}"

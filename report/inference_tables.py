@@ -1,0 +1,135 @@
+"""Tables of the comparisons of a board: macro-F1 and clients, verdicts with probabilities, win rates, profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from .ranking import Ranking
+from .statistics import Posterior, performance_profile, win_rates
+from .table import Cell, Column, Table
+from .tables import METHOD, Entrant, difference_cell, lines_of
+from .text import ABSENT, finite, number, percent, plain, points, slug
+
+WITHIN = (0.01, 0.02, 0.05)  # of the best: columns of the performance profile
+
+LEGENDS = {
+    "Macro-F1 and clients": "Macro-F1: mean over all datasets. Worst client: the lowest score of a client; spread: the "
+    "standard deviation over clients; means over seeds and the datasets of the main metric.",
+    "Verdicts": "Probabilities that the method is worse than the baseline by more than one point, within one point of "
+    "it, and better by more than one point. How the columns are made is said at the end, under *How ranks are made*.",
+    "Performance profile": "Points below the best method of each task.",
+    "Win rates": "Share of the datasets on which the method of the line has a higher score than that of the column; a "
+    "tie counts half.",
+}
+
+
+def clients_table(ranking: Ranking) -> Table | None:
+    """Macro-F1, its differences from the baselines, the worst client and the spread between clients; None without."""
+    board, inference = ranking.board, ranking.macro_f1
+    if inference is None:
+        return None
+    clients = board.client_summary.loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
+    wide = {name: clients[name].unstack("entrant").reindex(board.tasks) for name in ("worst", "spread")}
+    main = board.datasets_of(board.metric)
+    columns = [METHOD, Column("Macro-F1, %", _of(inference.scores.mean(), percent), falling=True, best=True)]
+    for base in inference.baselines if inference.unit != "none" else []:
+        columns.append(
+            Column(f"Macro-F1 against {base}, points", partial(_against, inference.against[base]), falling=True)
+        )
+    if not any(grid.isna().any(axis=None) for grid in wide.values()):
+        means = {name: board.averaged(grid).loc[main].mean() for name, grid in wide.items()}
+        columns += [
+            Column("Worst client, %", _of(means["worst"], percent), falling=True, best=True),
+            Column("Spread between clients, points", _of(means["spread"], percent), best=True),
+        ]
+    return _table(ranking, "clients", "Macro-F1 and clients", columns)
+
+
+def verdicts_table(ranking: Ranking) -> Table | None:
+    """Probabilities of the verdicts, interval for a new dataset, tasks won and lost; None without comparisons."""
+    inference = ranking.inference
+    if inference.unit == "none" or not inference.baselines:
+        return None
+    columns = [METHOD]
+    for base in inference.baselines:
+        columns.append(Column(f"Worse, equivalent, better than {base}", partial(_chances, ranking, base)))
+        if inference.unit == "dataset":
+            columns.append(Column(f"New dataset against {base}, points", partial(_new_dataset, ranking, base)))
+        if any(sum(own) for own in inference.task_counts[base].values()):
+            columns.append(Column(f"Tasks higher, lower than {base}", partial(_counts, ranking, base), falling=True))
+    return _table(ranking, "verdicts", "Verdicts", columns)
+
+
+def win_rate_table(ranking: Ranking) -> Table | None:
+    """Share of the datasets on which the method of a line is above that of a column; None for fewer than 3 methods."""
+    if len(ranking.board.ranked) < 3:
+        return None
+    rates = win_rates(ranking.board.by_dataset)
+    columns = [
+        METHOD,
+        *(Column(plain(name), _of(rates[name], partial(percent, digits=0))) for name in ranking.table.index),
+    ]
+    table = _table(ranking, "winrates", "Win rates, % of the datasets", columns)
+    for place, line in enumerate(table.lines):
+        line.cells[place + 1] = Cell(ABSENT, None, "absent")
+    return table
+
+
+def profile_table(ranking: Ranking) -> Table | None:
+    """Share of the tasks on which a method is close to the best, and its largest gap; None for fewer than 3 methods."""
+    board = ranking.board
+    if len(board.ranked) < 3 or len(board.tasks) < 3:
+        return None
+    profile = performance_profile(board.scores[board.ranked], WITHIN)
+    columns = [
+        METHOD,
+        *(
+            Column(f"Within {100 * gap:g} of the best, % of tasks", _of(profile[gap], partial(percent, digits=0)),
+                   falling=True, best=True)
+            for gap in WITHIN
+        ),
+        Column("Largest gap to the best, points", _of(profile["worst"], partial(percent, digits=1)), best=True),
+    ]  # fmt: skip
+    return _table(ranking, "profile", "Performance profile", columns)
+
+
+def _table(ranking: Ranking, id: str, title: str, columns: list[Column]) -> Table:
+    suite, entrants = ranking.board.suite, [Entrant(ranking, str(name)) for name in ranking.table.index]
+    return Table(f"{id}:{slug(suite)}", f"{title} on board {suite}", columns, lines_of(columns, entrants))
+
+
+def _of(values: pd.Series, show: Callable[[float], str]) -> Callable[[Entrant], Cell]:
+    def cell(entrant: Entrant) -> Cell:
+        value = float(values.get(entrant.name, np.nan))
+        return Cell(show(value), value if finite(value) else None)
+
+    return cell
+
+
+def _against(found: Mapping[str, Posterior], entrant: Entrant) -> Cell:
+    return difference_cell(found.get(entrant.name))
+
+
+def _chances(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
+    found = ranking.inference.against[base].get(entrant.name)
+    if found is None:
+        return Cell(ABSENT, None, "absent")
+    return Cell(" / ".join(number(own) for own in (found.worse, found.equivalent, found.better)), found.better)
+
+
+def _new_dataset(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
+    if entrant.name == base:
+        return Cell(ABSENT, None, "absent")
+    low, high = ranking.inference.new_dataset(entrant.name, base)
+    return Cell(f"{points(low)} to {points(high)}", low)
+
+
+def _counts(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
+    if entrant.name == base:
+        return Cell(ABSENT, None, "absent")
+    higher, lower = ranking.inference.task_counts[base][entrant.name]
+    return Cell(f"{higher}, {lower}", higher - lower)

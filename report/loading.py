@@ -1,0 +1,59 @@
+"""Load the rows of a results folder as boards."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..benchmark.store import Store
+from ..benchmark.store.revisions import current_version
+from ..benchmark.store.schema import COLUMNS, Row
+from ..benchmark.suites.catalogue import board_order
+from ..registry import UserError
+from .board import Board
+
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zlib.error, zipfile.BadZipFile)
+
+
+def frame(rows: Iterable[Row]) -> pd.DataFrame:
+    """Return rows as a data frame: the stored columns, `over_budget` and `rising` (the input of `Board.build`)."""
+    records = [row.model_dump() | {"over_budget": row.over_budget, "rising": row.rising} for row in rows]
+    return pd.DataFrame(records, columns=[*COLUMNS, "over_budget", "rising"])
+
+
+def load_boards(results: Path) -> list[Board]:
+    """Load the boards of a results folder in the order of their suites. UserError if there are no rows."""
+    store, boards = Store(results), []
+    verdicts = store.verdicts()
+    for suite in sorted(store.suites(), key=board_order):
+        rows = frame(store.rows(suite, latest_only=True))
+        if len(rows):
+            made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
+            rows["computed_with"] = [current_version(*each) for each in made_with]
+            readers = partial(_side_file, store.history, suite), partial(_side_file, store.embeddings, suite)
+            boards.append(Board.build(suite, rows, *readers, verdicts))
+    if not boards:
+        raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
+    return boards
+
+
+def _side_file(read: Callable[[str, str], Any], suite: str, key: str) -> dict[str, Any] | None:
+    """Return the side file of a row; None if it is missing or unreadable (the row itself is still valid)."""
+    try:
+        content = read(suite, key)
+    except UNREADABLE:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def environments(results: Path) -> dict[str, dict[str, Any]]:
+    """Load the machine and package descriptions by hash."""
+    store, paths = Store(results), sorted((results / "environments").glob("*.json"))
+    described = {path.stem: store.environment(path.stem) for path in paths}
+    return {digest: about for digest, about in described.items() if about is not None}

@@ -1,0 +1,124 @@
+"""What client-level privacy costs: the score by the epsilon that a run spent, beside the same method without it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pandas as pd
+
+from ..benchmark.store.jsoncolumn import mapping
+from .board import LOCAL, Board
+from .display_names import entrant_labels
+from .table import Cell, Column, Line, Table
+from .text import ABSENT, finite, mean_std, plain, slug
+
+MIN_NOISES = 3  # amounts of noise that make a curve
+NOISE, CLIP = "dp_noise", "dp_clip"  # of the training configuration
+SETTINGS = (NOISE, CLIP, "dp_delta")
+PLACE = ["task", "entrant"]
+LEGEND = (
+    "Mean and standard deviation of the score over seeds, in percent, without privacy, under the clip alone, and with "
+    "growing noise (in units of what one client can add to the average); in brackets epsilon, the mean over seeds. "
+    "Without noise nothing is private. `local` sends nothing."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivacyCost:
+    """The curves of a board; there are none on most boards."""
+
+    board: Board
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Indexed (task, entrant, clip, noise): score, std (over seeds) and epsilon. entrant: its name without these
+        settings; clip: 0 for a run without any, epsilon: NaN without noise."""
+        rows = self.board.scored
+        asked = [mapping(text) for text in rows["training"]]
+        rest = [json.dumps({name: own[name] for name in own if name not in SETTINGS}, sort_keys=True) for own in asked]
+        told = pd.DataFrame({
+            "task": rows["task_label"],
+            "entrant": entrant_labels(rows.assign(training=rest), rows["task_label"]),
+            "clip": [_number(own.get(CLIP)) for own in asked],
+            "noise": [_number(own.get(NOISE)) for own in asked],
+            "epsilon": pd.to_numeric(rows["dp_epsilon"]),
+            "score": rows["score"],
+        })  # fmt: skip
+        grouped = told.groupby([*PLACE, "clip", "noise"], sort=True)
+        return pd.DataFrame({
+            "score": grouped["score"].mean(),
+            "std": grouped["score"].std(ddof=1).fillna(0.0),
+            "epsilon": grouped["epsilon"].mean(),
+        })  # fmt: skip
+
+    @cached_property
+    def curves(self) -> dict[tuple[str, str, float], pd.DataFrame]:
+        """(task, entrant, clip) -> noise: score, std, epsilon, of at least MIN_NOISES amounts of noise."""
+        if self.board.scored["dp_epsilon"].isna().all():
+            return {}
+        found = {}
+        for (task, entrant, clip), own in self.points.groupby([*PLACE, "clip"], sort=True):
+            line = own[own["epsilon"] > 0].droplevel([*PLACE, "clip"])
+            if len(line) >= MIN_NOISES:
+                found[str(task), str(entrant), float(str(clip))] = line
+        return {place: found[place] for place in sorted(found, key=_in_order)}
+
+    @cached_property
+    def shown(self) -> list[tuple[str, str, float]]:
+        """The curves, and of each of their tasks those who train alone, under no clip."""
+        tasks = {task for task, _, _ in self.curves}
+        alone = [(task, LOCAL, 0.0) for task in tasks if (task, LOCAL, 0.0, 0.0) in self.points.index]
+        return sorted({*self.curves, *alone}, key=_in_order)
+
+    def level(self, task: str, entrant: str, clip: float = 0.0) -> tuple[float, float]:
+        """Mean and deviation without noise, and without a clip or under it; NaN where that was not run."""
+        place = (task, entrant, clip, 0.0)
+        if place not in self.points.index:
+            return float("nan"), float("nan")
+        mean, std = self.points.loc[place, ["score", "std"]]
+        return float(mean), float(std)
+
+
+def privacy_table(cost: PrivacyCost) -> Table:
+    """A line a task and method: not private, clipped, and under every amount of noise."""
+    noises = sorted({noise for line in cost.curves.values() for noise in line.index})
+    several = len({clip for _, _, clip in cost.curves}) > 1
+    columns = [
+        Column("Task", lambda place: Cell(plain(place[0]), place[0]), "text"),
+        Column("Method", lambda place: Cell(plain(place[1]), place[1]), "method"),
+        *([Column("Clip", lambda place: Cell(f"{place[2]:g}" if place[2] else ABSENT, place[2]))] * several),
+        Column("Not private", lambda place: _scored(*cost.level(*place[:2])), falling=True),
+        Column("Clip alone", lambda place: _scored(*cost.level(*place)) if place[2] else _scored(), falling=True),
+        *(Column(f"Noise {noise:g}", partial(_noisy, cost, noise), falling=True) for noise in noises),
+    ]
+    lines = [Line([column.cell(place) for column in columns], place[1], place[1]) for place in cost.shown]
+    return Table(f"privacy:{slug(cost.board.suite)}", f"Scores by epsilon on board {cost.board.suite}", columns, lines)
+
+
+def _noisy(cost: PrivacyCost, noise: float, place: tuple[str, str, float]) -> Cell:
+    line = cost.curves.get(place, pd.DataFrame())
+    return _scored(*line.loc[noise, ["score", "std", "epsilon"]]) if noise in line.index else _scored()
+
+
+def _scored(mean: float = np.nan, std: float = np.nan, epsilon: float = np.nan) -> Cell:
+    if not finite(mean):
+        return Cell(ABSENT)
+    return Cell(mean_std(mean, std) + (f" (ε {_short(epsilon)})" if finite(epsilon) else ""), mean)
+
+
+def _short(epsilon: float) -> str:
+    return f"{epsilon:,.0f}" if epsilon >= 100 else f"{epsilon:.3g}"
+
+
+def _in_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str, str, float]]:
+    """Tasks by name, of 50 clients before those of 100."""
+    return re.sub(r"\d+", lambda found: found.group().zfill(6), place[0]).split(), place
+
+
+def _number(value: object) -> float:
+    """0 for a setting that a row has not."""
+    return float(value) if isinstance(value, int | float) else 0.0

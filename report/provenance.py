@@ -1,0 +1,280 @@
+"""Where the results of a board come from: protocol, code versions, machines, dates, training settings, missing runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from ..benchmark.store.jsoncolumn import mapping, parse
+from .board import Board
+from .groups import family
+from .table import Cell, Column, Line, Span, Table
+from .text import ABSENT, count, finite, md, plain, slug, spans
+
+# What is said of an environment; its packages come second.
+MACHINE = {
+    "python": "Python {}", "system": "{}", "cpu": "{}", "instructions": "{}", "cores": "{} cores",
+    "memory_gib": "{} GiB", "threads": "threads a worker: {}", "preloaded": "preloaded: {}",
+}  # fmt: skip
+
+
+KINDS = {"node": "node classification", "graph": "graph clustering", "graph-classification": "graph classification"}
+
+
+def protocol(board: Board) -> list[str]:
+    """The protocol of a board in a few lines."""
+    rows = board.rows
+    seeds = spans(seed for own in board.expected.values() for seed in own) or "none"
+    kinds = " and ".join(KINDS[task] for task in sorted(rows["task"].unique())).capitalize()
+    lines = [
+        f"- Suite {md(board.suite)}. {kinds} tasks: "
+        f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "
+        f"{count(len(board.entrants), 'method')}, seeds {seeds}",
+        f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
+        f"- Backbone: {_values(rows, 'backbone')}; training: {_training(rows)}",
+    ]
+    synthetic = sorted(rows.loc[rows["synthetic"].astype(bool), "task_label"].unique())
+    if synthetic:
+        lines.append(f"- **Synthetic data**, made by a generator and not observed: {', '.join(map(md, synthetic))}")
+    return lines
+
+
+def task_sentence(board: Board, task: str) -> str:
+    """Partition, clients, split and data of one task."""
+    row = board.task_row(task)
+    own = board.rows_of(task)
+    parts = [
+        f"dataset {_named(row['dataset'], row['dataset_params'])}",
+        f"partition {_named(row['partition'], row['partition_params'])} into {count(int(row['clients']), 'client')}",
+        f"split {_named(row['split'], row['split_params'])}",
+    ]
+    fingerprints = sorted(set(own["dataset_fingerprint"]) - {""})
+    if fingerprints:
+        parts.append(f"data fingerprint {', '.join(md(f[:16]) for f in fingerprints)}")
+    if own["synthetic"].astype(bool).any():
+        parts.append("**synthetic**")
+    return parts[0].capitalize()[:1] + "; ".join(parts)[1:] + "."
+
+
+def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
+    """Cautions, rows, dates, commits, submitters and machines, one list item a line."""
+    rows = board.rows
+    parts = [f"- **Caution**: {line}" for line in cautions(board)]
+    schemas = ", ".join(map(md, sorted(set(rows["schema_version"]))))
+    states = ", ".join(f"{n} {md(s)}" for s, n in sorted(rows["status"].value_counts().items()))
+    parts.append(f"- Rows: {len(rows)} ({states}), result schema {schemas}")
+    parts.append(f"- Started: {md(rows['started'].min())} to {md(rows['started'].max())}")
+    commits = rows.groupby(rows["git_sha"].replace("", "not recorded"), sort=True).size()
+    parts.append("- Commits: " + ", ".join(f"`{_code(sha)}` ({count(n, 'row')})" for sha, n in commits.items()))
+    submitters = sorted(set(rows["submitter"]) - {""})
+    if submitters:
+        parts.append(f"- Submitted by: {', '.join(map(md, submitters))}")
+    for digest, own in rows.groupby("environment", sort=True):
+        about = describe(environments.get(str(digest)))
+        devices = ", ".join(map(md, sorted(own["device"].unique())))
+        parts.append(f"- Environment `{_code(digest)}` ({count(len(own), 'row')}, {devices}): {about}")
+    return parts
+
+
+def versions(board: Board) -> Table:
+    """The source hashes of each method."""
+    name = Column("Method", lambda own: Cell(plain(own[0])), "text")
+    columns = [name, Column("Version", _hashes, "text")]
+    found = board.rows.groupby("method", sort=True)["method_version"].unique().items()
+    lines = [Line([column.cell(own) for column in columns]) for own in found]
+    return Table(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, lines)
+
+
+def _hashes(own: tuple[str, Iterable[str]]) -> Cell:
+    codes = [Span(_code(version), "code") for version in sorted(own[1])]
+    return Cell(tuple(part for code in codes for part in (Span(", "), code))[1:])
+
+
+def cautions(board: Board) -> list[str]:
+    """What makes rows of one board not quite comparable."""
+    rows, found = board.rows, []
+    for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
+        if versions > 1:
+            found.append(f"scores of {md(method)} come from {versions} versions of its code")
+    for task, own in board.scored.groupby("task_label", sort=True):
+        if own["dataset_fingerprint"].nunique() > 1:
+            found.append(f"rows of {md(task)} were made on different data (fingerprints differ)")
+        if (own.groupby("seed")["partition_hash"].nunique() > 1).any():
+            found.append(f"on {md(task)} methods with the same seed had different partitions: seeds are not paired")
+    dirty = int(rows["git_dirty"].eq(True).sum())
+    if dirty:
+        found.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")
+    return found
+
+
+def describe(environment: dict[str, Any] | None) -> str:
+    """One line about a machine and its packages."""
+    if not environment:
+        return "no description found"
+    packages = environment.get("packages")
+    packages = packages if isinstance(packages, dict) else {}
+    told = [(words, environment.get(name)) for name, words in MACHINE.items()]
+    told[1:1] = [(f"{name} {{}}", packages.get(name)) for name in ("fglbench", "torch", "dgl", "numpy")]
+    return md(", ".join(words.format(value) for words, value in told if value), 400)
+
+
+def _values(rows: pd.DataFrame, column: str) -> str:
+    """The values of a column with their parameters where these are one and the same."""
+    found = []
+    for value, own in rows.groupby(column, sort=True):
+        params = own[f"{column}_params"].unique()
+        found.append(_named(value, params[0]) if len(params) == 1 else f"{md(value)} (parameters vary)")
+    return ", ".join(found)
+
+
+def _named(name: object, params: object) -> str:
+    return f"{md(name)} ({_params(params)})" if _params(params) else md(name)
+
+
+def _params(text: object) -> str:
+    found = parse(text)
+    return md(text) if found is None else _told(found)
+
+
+def _told(protocol: dict[str, Any]) -> str:
+    return md(", ".join(f"{key}={value}" for key, value in sorted(protocol.items()) if value is not None), 300)
+
+
+def _training(rows: pd.DataFrame) -> str:
+    kinds = rows["training"].unique()
+    if len(kinds) == 1:
+        return _params(kinds[0])
+    objects = [mapping(kind) for kind in kinds]
+    values = {key: [found.get(key) for found in objects] for key in sorted(set().union(*objects))}
+    varying = [key for key, own in values.items() if len(set(map(repr, own))) > 1]
+    shared = _told({key: own[0] for key, own in values.items() if key not in varying})
+    return shared + f" (varies: {md(', '.join(varying))})" if varying else shared
+
+
+def _clients(rows: pd.DataFrame) -> str:
+    numbers = sorted(int(n) for n in rows["clients"].unique())
+    return f"{', '.join(map(str, numbers))} client{'' if numbers == [1] else 's'}"
+
+
+def _code(text: object) -> str:
+    """A short hash for a code span, in which backslashes do not escape."""
+    return "".join(c for c in str(text)[:12] if c.isalnum() or c in "-_. ")
+
+
+def missing(board: Board, entrant: str) -> list[str]:
+    """What an entrant lacks, one line a task: the seeds and why."""
+    own = board.rows[board.rows["entrant"] == entrant]
+    lines = []
+    for task in board.tasks:
+        if board.full.loc[task, entrant]:
+            continue
+        cells = own[(own["task_label"] == task) & own["seed"].isin(board.expected[task])]
+        scored = cells["seed"][cells["score"].notna() & (cells["status"] == "ok")]
+        lacking = set(board.expected[task]) - set(scored)
+        why = reasons(cells[cells["seed"].isin(lacking)])
+        absent = lacking - set(cells["seed"])
+        if absent:
+            why.append("not run" if len(absent) == len(board.expected[task]) else f"seed {spans(absent)} not run")
+        lines.append(f"{plain(task)}: {'; '.join(why)}")
+    return lines
+
+
+def reasons(rows: pd.DataFrame) -> list[str]:
+    """Why rows have no score: 'failed (seed 1, 3): division by zero'."""
+    found = []
+    for (status, error), own in rows.groupby(["status", "error"], sort=True):
+        word = "no score" if status == "ok" else status
+        seeds = f" (seed {spans(own['seed'])})" if status != "skipped" else ""
+        found.append(f"{word}{seeds}: {plain(error, 160)}" if error else f"{word}{seeds}")
+    return found
+
+
+def failed_runs(rows: pd.DataFrame) -> list[str]:
+    """The failed and skipped cells of a task, one line an entrant and reason."""
+    bad = rows[rows["status"] != "ok"]
+    return [
+        f"{plain(name)}: {status} (seed {spans(own['seed'])})" + (f": {plain(error)}" if error else "")
+        for (name, status, error), own in bad.groupby(["entrant", "status", "error"], sort=True)
+    ]
+
+
+def tasks_without_score(board: Board) -> list[str]:
+    """The tasks without any score, and why."""
+    why = {task: "; ".join(reasons(board.rows_of(task))) for task in board.dead_tasks}
+    return [f"{plain(task)}: {reason or 'no score was recorded'}" for task, reason in why.items()]
+
+
+def scored_as(rows: pd.DataFrame) -> str:
+    """What the score of a task is, with the methods where it is not one thing for all. Plain text."""
+    kinds = rows[rows["status"] == "ok"].groupby("score_metric", sort=True)["entrant"].unique()
+    names = [f" for {', '.join(map(plain, sorted(own)))}" if len(kinds) > 1 else "" for own in kinds]
+    return f"Score: {'; '.join(plain(kind) + who for kind, who in zip(kinds.index, names, strict=True))}."
+
+
+def training_settings(board: Board) -> Table:
+    """One line an entrant with a score, references and those over the budget included."""
+    usual = _usual(board.scored)
+    rows = {str(name): own for name, own in board.scored.groupby("entrant", sort=True)}
+    columns = [
+        Column("Method", lambda name: Cell(plain(name), name), "method"),
+        Column("Family", lambda name: Cell(family(board.method_of[name]), family(board.method_of[name])),
+                    "text"),
+        Column("Settings", lambda name: Cell(tuning_text(rows[name], board.over_budget.get(name, ""))), "text"),
+        Column("Rounds", lambda name: _whole(rows[name]["rounds"])),
+        Column("Optimiser steps", lambda name: _steps(rows[name])),
+        Column("Still rising", lambda name: _rising(rows[name])),
+        Column("Network", lambda name: Cell(network(rows[name], usual)), "text"),
+    ]  # fmt: skip
+    lines = [
+        Line([column.cell(name) for column in columns], name, board.method_of[name], board.status(name))
+        for name in rows
+    ]
+    return Table(f"footing:{slug(board.suite)}", f"What the methods of board {board.suite} ran with", columns, lines)
+
+
+def tuning_text(rows: pd.DataFrame, excess: str = "") -> str:
+    """Return 'tuned, 12 trials', or 'untuned' if no row names a study; and the budget that was exceeded, if any."""
+    tuned = [mapping(text) for text in rows["tuning"] if text]
+    trials = sorted({int(own["trials"]) for own in tuned if isinstance(own.get("trials"), int)})
+    told = f"tuned, {' or '.join(map(str, trials)) or 'unknown number of'} trials" if tuned else "untuned"
+    return f"{told}; over budget: {plain(excess)}" if excess else told
+
+
+def network(rows: pd.DataFrame, usual: dict[str, str]) -> str:
+    """The backbone that ran, with the parameters in which it differs from what most rows of the board have."""
+    found: dict[str, None] = {}
+    for backbone, params in sorted(set(zip(rows["backbone"], rows["backbone_params"], strict=True))):
+        own = {key: json.dumps(value) for key, value in mapping(params).items()}
+        other = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if usual.get(key, value) != value)
+        found[f"{plain(backbone, 60)}, {plain(other, 60)}" if other else plain(backbone, 60)] = None
+    return "; ".join(found)
+
+
+def _usual(rows: pd.DataFrame) -> dict[str, str]:
+    """The commonest value of each backbone parameter, counted over methods."""
+    votes: dict[str, Counter[str]] = {}
+    for text in rows.drop_duplicates(["method", "backbone_params"])["backbone_params"]:
+        for key, value in mapping(text).items():
+            votes.setdefault(key, Counter())[json.dumps(value)] += 1
+    return {key: own.most_common(1)[0][0] for key, own in votes.items()}
+
+
+def _whole(values: pd.Series) -> Cell:
+    middle = pd.to_numeric(values).dropna().median()  # pandas 2 warns of a column without a number
+    return Cell(f"{middle:.0f}", float(middle)) if finite(middle) else Cell(ABSENT)
+
+
+def _steps(rows: pd.DataFrame) -> Cell:
+    """The median, and how many times what plain FedAvg takes in the same cell."""
+    cell = _whole(rows["optimiser_steps"])
+    share = (pd.to_numeric(rows["optimiser_steps"]) / pd.to_numeric(rows["budget_steps"])).dropna().median()
+    return Cell(f"{cell.text} ({share:.1f}x)", cell.value) if finite(share) else cell
+
+
+def _rising(rows: pd.DataFrame) -> Cell:
+    rising = int(rows["rising"].sum())
+    return Cell(f"{rising}/{len(rows)}", rising / len(rows))

@@ -1,0 +1,140 @@
+"""The ranking of a board: mean ranks, comparisons, costs, and the best methods of each task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from .alternative_rankings import AlternativeRankings
+from .board import Board
+from .characteristics import Characteristics
+from .inference import Inference
+from .privacy_cost import PrivacyCost
+from .robustness import Robustness
+from .statistics import DECIMALS, indistinguishable
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The ranking of a board, and the analyses that the report shows with it (computed on first use)."""
+
+    board: Board
+
+    @cached_property
+    def alternatives(self) -> AlternativeRankings:
+        return AlternativeRankings(self.board, list(self.table.index) if self.board.ranked else [])
+
+    @cached_property
+    def characteristics(self) -> Characteristics:
+        return Characteristics(self.board.plain)
+
+    @cached_property
+    def plain(self) -> Ranking:
+        """The ranking of the tasks without corruptions, which are all tasks of most boards."""
+        return self if self.board.plain is self.board else Ranking(self.board.plain)
+
+    @cached_property
+    def robustness(self) -> Robustness:
+        return Robustness(self.board)
+
+    @cached_property
+    def privacy(self) -> PrivacyCost:
+        return PrivacyCost(self.board)
+
+    @cached_property
+    def inference(self) -> Inference:
+        """The comparisons by score; means and differences are over the datasets of the main metric."""
+        board = self.board
+        seeds = {task: board.seeds_of(task)[board.ranked] for task in board.tasks}
+        datasets = {task: board.task_row(task)["dataset"] for task in seeds}
+        return Inference(board.by_dataset, seeds, datasets, averaged=board.datasets_of(board.metric))
+
+    @cached_property
+    def macro_f1(self) -> Inference | None:
+        """The same comparisons by macro-F1, over all datasets; None if a run of a ranked entrant has none."""
+        board = self.board
+        rows = board.scored[board.scored["entrant"].isin(board.ranked)]
+        if not board.ranked or rows["macro_f1"].isna().any():
+            return None
+        by_dataset = board.averaged(board.grid("macro_f1")[board.ranked])
+        tasks = {
+            str(task): own.pivot(index="seed", columns="entrant", values="macro_f1")
+            for task, own in rows.groupby("task_label")
+        }
+        return Inference(by_dataset, tasks, {task: board.task_row(task)["dataset"] for task in tasks})
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Ranked entrants by mean rank: group, mean_rank, low, high, score, wins, other, traffic, seconds.
+
+        group: letters, empty without comparisons. score: mean over the datasets of the main metric, other: mean over
+        the others, if they have one metric. traffic and seconds are medians over tasks of the mean over seeds; seconds
+        are of the board's clock.
+        """
+        table = self.inference.table.copy()
+        table["other"] = self.board.by_dataset.loc[self.board.datasets_of(self.other_metric)].mean()
+        table[["traffic", "seconds"]] = self._cost.reindex(table.index)
+        return table
+
+    @property
+    def other_metric(self) -> str:
+        """The second metric of the board; empty if it has one, or more than two."""
+        others = {*self.board.metrics.values()} - {self.board.metric}
+        return others.pop() if len(others) == 1 else ""
+
+    @cached_property
+    def references(self) -> pd.DataFrame:
+        """Complete entrants that are never ranked: score, other, traffic, seconds as in `table`."""
+        board = self.board
+        names = [name for name in board.complete if name in board.references]
+        scores = board.averaged(board.scores[names])
+        table = pd.DataFrame({"score": scores.loc[board.datasets_of(board.metric)].mean()}, index=names)
+        table["other"] = scores.loc[board.datasets_of(self.other_metric)].mean()
+        table[["traffic", "seconds"]] = self._cost.reindex(names)
+        return table
+
+    def figures(self, entrant: str) -> dict[str, float]:
+        """The line of `table` or `references` for an entrant; empty if it is in neither."""
+        table = self.table if entrant in self.board.ranked else self.references
+        figures = table.drop(columns="group", errors="ignore")
+        return {str(k): float(v) for k, v in figures.loc[entrant].items()} if entrant in table.index else {}
+
+    @property
+    def outcome(self) -> str:
+        """The result of the tests, or the reason why there is no ranking."""
+        if self.board.ranked:
+            return self.inference.text
+        if self.board.is_sweep:
+            return "A sweep: its entrants are settings of one method, so nothing is ranked."
+        return "No method is complete on this board yet, so nothing is ranked."
+
+    @cached_property
+    def order(self) -> list[str]:
+        """All entrants: the ranked, then the incomplete, then references."""
+        ranked = list(self.table.index) if self.board.ranked else []
+        rest = [name for name in self.board.entrants if name not in ranked]
+        return ranked + sorted(rest, key=lambda name: (name in self.board.references, name))
+
+    @cached_property
+    def _cost(self) -> pd.DataFrame:
+        costs = ["traffic", self.board.clock]
+        means = self.board.scored.groupby(["task_label", "entrant"])[costs].mean().astype(float)
+        return means.groupby("entrant").median()
+
+    @cached_property
+    def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+        """For each task: entrants with the best mean, and entrants not significantly different from the best.
+
+        Only ranked or incomplete entrants that have every seed of the task take part.
+        """
+        leaders = {}
+        full = self.board.full.to_dict("index")
+        for task in self.board.tasks:
+            names = [str(n) for n, whole in full[task].items() if whole and n not in self.board.references]
+            means = self.board.scores.loc[task, names].round(DECIMALS)
+            best = list(means.index[means == means.max()])
+            equal = indistinguishable(self.board.seeds_of(task)[names], best[0]) if best else set()
+            leaders[task] = frozenset(best), frozenset(equal - set(best))
+        return leaders

@@ -1,0 +1,214 @@
+"""Our figures and verdicts as the cells of a markdown table: what every table of a page says alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ..papers import Place, Printed
+from ..provenance import reasons
+from ..templating import document
+from ..text import ABSENT, count, finite, literal, markdown_table as markdown, md, number
+from .match import difference, unit_values
+from .view import MIN_SEEDS, JudgedClaim, View
+
+MINUS = "\N{MINUS SIGN}"
+SIZES = {"less": "less than", "agrees": "agrees with", "more": "more than"}
+
+
+def signed(value: float, digits: int) -> str:
+    """With its sign, a typographic minus; zero has none."""
+    text = f"{abs(value):.{digits}f}"
+    return text if float(text) == 0 else f"{MINUS if value < 0 else '+'}{text}"
+
+
+def digits(figure: Printed) -> int:
+    return 2 if figure.scale == 100 else 3
+
+
+def printed_text(figure: Printed) -> str:
+    """The paper's figure."""
+    paper = "not legible" if figure.mean is None else number(figure.mean, digits(figure))
+    return paper if figure.std is None else f"{paper} ± {number(figure.std, digits(figure))}"
+
+
+def our_text(view: View, figure: Printed) -> str:
+    """Ours: mean ± standard deviation (n), and the difference from the paper's."""
+    ours, places = view.ours[figure], digits(figure)
+    if not ours.n:
+        states = sorted({row.status for row in ours.rows} - {"ok"})
+        word = "incomplete" if view.paper.is_mean(view.table, figure) and ours.rows else ", ".join(states)
+        return f"*{word or 'not run'}*"
+    mean, std = unit_values(figure, ours)
+    spread = f" ± {number(std, places)}" if finite(std) else ""
+    gap = difference(figure, ours)
+    apart = f"<br>**{signed(gap, places)}**" if finite(gap) else ""
+    picked = f"<br>{md(ours.chosen)}" if ours.chosen else ""
+    return f"*{number(mean, places)}{spread}* (n={ours.n}){apart}{picked}"
+
+
+def verdict_text(one: JudgedClaim | None) -> str:
+    """What became of a claim: against zero with its interval, then against the gain_text that the paper prints."""
+    if one is None:
+        return ""
+    if one.verdict in ("not run", "not claimed") or one.difference is None:
+        return f"*{one.verdict}*"
+    figure, gap = one.figures[0], one.difference
+    scale, places = figure.scale, digits(figure)
+    word = f"**{one.verdict}**" if one.verdict != "cannot be told" else one.verdict
+    sure = f" ({signed(scale * gap.low, places)} to {signed(scale * gap.high, places)})"
+    told = f"{word}<br>{signed(scale * gap.mean, places)}{sure if one.n >= MIN_SEEDS else f', n={one.n}'}"
+    return f"{told}<br>{SIZES[one.size]} {gain_text(one)}" if one.size else told
+
+
+def gain_text(one: JudgedClaim) -> str:
+    """What the paper prints that a claim is worth."""
+    return signed(one.figures[0].scale * one.gain, digits(one.figures[0]))
+
+
+LONG = 2000  # characters of a sentence
+
+
+def definitions(views: Sequence[View]) -> list[str]:
+    """A line for each reading: what it is and where it comes from; none where there is one only."""
+    return [_definition(view) for view in views] if len(views) > 1 else []
+
+
+def _definition(view: View) -> str:
+    own = view.reading
+    told = f"**{md(own.id)}**: {md(own.meaning, LONG)} Source: {md(own.source, LONG)}"
+    if not view.own:
+        return f"{told} *It changes no figure of this table.*"
+    return told if view.ran else f"{told} *Not run.*"
+
+
+def figures_by_reading(base: View, others: Sequence[View]) -> str:
+    """The figures that some reading changes: the paper's, then ours under each. others: readings that were run."""
+    changed = [figure for figure in base.figures if any(_ran(view, figure) for view in others)]
+    if not changed:
+        return ""
+    lines = [
+        [_place(base, figure), printed_text(figure), *(_ours(view, figure) for view in (base, *others))]
+        for figure in changed
+    ]
+    return markdown(lines, ["", "paper", *_headings(base, others)], "l" + "r" * (len(others) + 2))
+
+
+def claims_by_reading(base: View, others: Sequence[View]) -> str:
+    """The claims about these figures, judged under each reading, and the readings under which they hold."""
+    under = [{one.figures: one for one in view.own_claims} for view in (base, *others)]
+    names = [view.reading.id for view in (base, *others)]
+    lines = []
+    for figures, first in under[0].items():
+        judged = [own.get(figures) for own in under]
+        if first.verdict == "not claimed" or all(one is None or one.difference is None for one in judged[1:]):
+            continue
+        holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "holds"]
+        claim = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
+        lines.append([claim, gain_text(first), *map(_verdict, judged), md(", ".join(holds)) or "none"])
+    headings = ["Claim", "printed", *_headings(base, others), "holds under"]
+    return markdown(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
+
+
+def _headings(base: View, others: Sequence[View]) -> list[str]:
+    return [md(view.reading.id) for view in (base, *others)]
+
+
+def _ran(view: View, figure: Printed) -> bool:
+    return figure in view.own and view.ours[figure].n > 0
+
+
+def _place(view: View, figure: Printed) -> str:
+    return f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}"
+
+
+def _ours(view: View, figure: Printed) -> str:
+    return our_text(view, figure) if figure in view.own else ABSENT
+
+
+def _verdict(one: JudgedClaim | None) -> str:
+    return verdict_text(one) or ABSENT
+
+
+FEW = 3  # figures that share a note on the page
+
+
+def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str]) -> str:
+    """The whole page. views: one a reading of the protocol, the base first; extra: a table, or nothing."""
+    base, others = views[0], [view for view in views[1:] if view.ran]
+    known = {"suite": suite, "view": base, "paper": base.paper, "spec": base.table, "least": MIN_SEEDS}
+    readings = {
+        "readings": definitions(views),
+        "by_figure": figures_by_reading(base, others),
+        "by_claim": claims_by_reading(base, others),
+    }
+    shown = {"extra": extra, "notes": _notes(base), "missing": _missing(views), "facts": provenance}
+    return document("reproduction.md", **known, **readings, **shown, beside=_beside, claims=_claims, tally=tally)
+
+
+def _beside(view: View, block: Sequence[Place]) -> str:
+    """Some columns of the table."""
+    lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
+    return markdown(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
+
+
+def _compared(view: View, line: str, column: Place) -> str:
+    figure = view.figure(line, column)
+    return f"{printed_text(figure)}<br>{our_text(view, figure)}" if figure is not None else ""
+
+
+def _claims(view: View) -> list[str]:
+    """The tables of what became of the claims."""
+    by_pair: dict[tuple[str, str], dict[Place, JudgedClaim]] = {}
+    for one in view.claims:
+        better, worse = map(view.table.line, one.figures)
+        by_pair.setdefault((better, worse), {})[view.table.column(one.figures[0])] = one
+    found = []
+    for block in view.blocks:
+        shown = [place for place in block if any(place in own for own in by_pair.values())]
+        rows = [
+            [f"{view.row_label(better)} > {view.row_label(worse)}", *(verdict_text(own.get(place)) for place in shown)]
+            for (better, worse), own in by_pair.items()
+            if own.keys() & set(shown)
+        ]
+        if rows:
+            found.append(markdown(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
+    return found
+
+
+def tally(claims: Sequence[JudgedClaim]) -> str:
+    """'12 hold, 3 do not hold': claims by verdict_text, without those that the table itself does not make."""
+    words = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told", "not run": "not run"}
+    verdicts: list[str] = [one.verdict for one in claims]
+    return ", ".join(f"{verdicts.count(v)} {word}" for v, word in words.items() if v in verdicts) or "none"
+
+
+def _notes(view: View) -> list[str]:
+    """What the facts say of single figures, equal notes told once; what holds for many is said elsewhere."""
+    places: dict[str, list[str]] = {}
+    for figure in view.figures:
+        if figure.notes:
+            where = ", ".join([view.table.line(figure), *view.table.column(figure)])
+            places.setdefault(figure.notes, []).append(where)
+    return [f"{'; '.join(found)}: {note}" for note, found in places.items() if len(found) <= FEW]
+
+
+def _missing(views: Sequence[View]) -> list[str]:
+    """Cells that have no score, or not for every seed that was run, and why, as markdown."""
+    lines = []
+    for view in views:
+        reading = f" ({md(view.reading.id)})" if view.reading.id else ""
+        for figure in view.figures:
+            if figure not in view.own or view.paper.is_mean(view.table, figure):
+                continue
+            ours = view.ours[figure]
+            where = f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}{reading}"
+            if bad := [row for row in ours.rows if row.status != "ok"]:
+                lines.append(f"{where}: {literal('; '.join(reasons(pd.DataFrame(bad))))}")
+            if ours.settings > 1:
+                lines.append(f"{where}: rows of {ours.settings} different settings; for each seed the latest is shown")
+        absent = sum(not ours.rows for ours in view.cells)
+        if absent and (view.ran or view is views[0]):
+            lines.append(f"not run{reading}: {absent} of {count(len(view.cells), 'figure')}")
+    return list(dict.fromkeys(lines))

@@ -1,0 +1,125 @@
+"""The same numbers for any cohort size, with dropout, kept optimiser state and partial participation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.rng import Streams, stream
+from fglbench.benchmark.engine.simulation import Simulation
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+CONFIGS: dict[str, dict[str, Any]] = {
+    "adam kept": {"optimiser": "adam"},
+    "adam anew": {"optimiser": "adam", "keep_optimiser": False},
+    "sgd momentum": {"optimiser": "sgd", "lr": 0.1, "momentum": 0.9},
+    "clipped": {"optimiser": "sgd", "lr": 1.0, "grad_clip": 0.05},
+    "partial": {"optimiser": "adam", "participation": 0.5},
+}
+
+
+def after(
+    federation: Federation, method: str, backbones: list[str], clients_per_batch: int, **config: Any
+) -> list[torch.Tensor]:
+    """Everything the clients hold after three rounds, client by client."""
+    built = METHODS.build(method)
+    settings = built.protocol(TrainConfig(rounds=3, local_epochs=2, **config))
+    models = [BACKBONES.build(name, {"hidden": 8, "input_dropout": 0.2}) for name in backbones]
+    simulation = Simulation(built, built.arrange(federation), models, settings, 5, clients_per_batch)
+    for number in range(1, 4):
+        simulation.round(built.phases(settings)[0], number)
+    personal = []
+    for cohort in simulation.client_batches:
+        for position in range(len(cohort)):
+            own = cohort.network.take(cohort.params, [position])
+            personal.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
+    return personal
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS))
+@pytest.mark.parametrize("backbone", BACKBONES.names())
+def test_cohort_size_does_not_matter(backbone: str, config: str, federation: Make) -> None:
+    world = federation((13, 7, 10, 9), without_train=(3,))
+    whole = after(world, "fedavg", [backbone], 4, **CONFIGS[config])
+    for size in (1, 3):
+        torch.testing.assert_close(
+            after(world, "fedavg", [backbone], size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("config", ["adam kept", "partial"])
+def test_heterogeneous_clients_any_cohort_size(config: str, federation: Make) -> None:
+    world = federation((13, 7, 10, 9, 8, 11, 6))
+    kinds = ["gcn", "gat", "sage"]
+    whole = after(world, "local", kinds, 7, **CONFIGS[config])
+    for size in (1, 2, 4):
+        torch.testing.assert_close(after(world, "local", kinds, size, **CONFIGS[config]), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_a_client_trains_alone_as_it_does_among_others(federation: Make) -> None:
+    """Heterogeneous `local` client k equals a homogeneous run in which it is given the same start."""
+    world = federation((13, 7, 10))
+    mixed = after(world, "local", ["gcn", "sage"], 3)
+    shapes = [
+        BACKBONES.build(k, {"hidden": 8}).init(stream(5, "initialisation", 0), 12, 3) for k in ("gcn", "sage", "gcn")
+    ]
+    assert [len(m) for m in mixed] == [sum(v.numel() for v in s.values()) for s in shapes]
+    assert not torch.equal(mixed[0], mixed[2])  # a draw of its own for each client
+
+
+def test_whole_run_any_cohort_size(federation: Make) -> None:
+    world = federation((13, 7, 10, 9))
+    config = TrainConfig(rounds=4, participation=0.6)
+    runs = [
+        train(
+            world, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, clients_per_batch=size
+        )
+        for size in (1, 3, None)
+    ]
+    for run in runs[1:]:
+        assert run.matrix == runs[0].matrix and run.history["score"] == runs[0].history["score"]
+        np.testing.assert_array_equal(run.per_client["score"], runs[0].per_client["score"])  # nan: no such nodes
+        assert (run.upload_bytes, run.download_bytes) == (runs[0].upload_bytes, runs[0].download_bytes)
+
+
+def test_keep_is_a_fair_coin_of_the_client_alone() -> None:
+    alone = Streams(3, [1], {}).keep("dropout", [40_001], 0.3)
+    among = Streams(3, [0, 1, 2], {}).keep("dropout", [17, 40_001, 5], 0.3)
+    assert torch.equal(alone, among[17:-5])
+    assert abs(alone.float().mean().item() - 0.7) < 4 * (0.21 / 40_001) ** 0.5  # four standard errors
+    other = Streams(3, [2], {}).keep("dropout", [40_001], 0.3)
+    agreement = (alone == other).float().mean().item()  # independent: 0.7^2 + 0.3^2
+    assert abs(agreement - 0.58) < 4 * (0.58 * 0.42 / 40_001) ** 0.5
+
+
+def test_streams_differ_by_seed_purpose_and_client() -> None:
+    draws = {
+        tuple(stream(seed, purpose, client).integers(0, 2**31, 4))
+        for seed in (0, 1)
+        for purpose in ("dropout", "server")
+        for client in (None, 0, 1)
+    }
+    assert len(draws) == 12
+
+
+def test_participation_draws_the_share_of_clients(federation: Make) -> None:
+    world = federation((6, 6, 6, 6, 6))
+    method, config = METHODS.build("fedavg"), TrainConfig(rounds=1, participation=0.4)
+    simulation = Simulation(method, method.arrange(world), [BACKBONES.build("gcn", {"hidden": 4})], config, 0)
+    seen = set()
+    for number in range(1, 21):
+        simulation.round(method.phases(config)[0], number)
+        assert len(simulation.server.participants) == 2
+        seen |= set(simulation.server.participants)
+    assert seen == {0, 1, 2, 3, 4}
+    model = sum(v.numel() for v in simulation.server.state["model"].values())
+    assert sum(simulation.upload_bytes) == sum(simulation.download_bytes) == 20 * 2 * 4 * model
+    assert np.ptp(simulation.upload_bytes) > 0

@@ -1,0 +1,195 @@
+"""Hostile clients and robust aggregation: what the server gets, against slow references, identities and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import trim_mean
+
+from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, stream, train
+from fglbench.benchmark.engine.attacks import DEVIATIONS, GAUSSIAN_SCALE, SIGN_SCALE, hostile_clients
+from fglbench.benchmark.engine.config import ATTACKS
+from fglbench.benchmark.engine.robust_aggregation import RULES, krum_scores
+from fglbench.datasets.corruptions import reversed_labels
+from fglbench.registry import UserError
+
+RULE_NAMES = ["median", "trimmed-mean", "krum", "multi-krum", "norm-clip"]
+
+
+def trial(place: int = 0, **training: Any) -> Trial:
+    return replace(trials()[place], config=TrainConfig(rounds=3, local_epochs=2, **training))
+
+
+def ran(name: str, **training: Any) -> SimpleNamespace:
+    """A run with what crossed: models that went down and up, before any attack, and what the server half was handed."""
+    seen = SimpleNamespace(down=[], up=[], handed=[], weights=[])
+
+    def wrap(simulation: Any, step: Any) -> Any:
+        def server(own: Any, uploads: Any) -> Any:
+            seen.handed.append(flat(uploads["model"]))
+            seen.weights.append(own.weights.numpy().astype(np.float64))
+            return step.server(own, uploads)
+
+        def client(cohort: Any) -> Any:
+            upload = step.client(cohort)
+            seen.down.append(flat(cohort.received["model"]))
+            seen.up.append(flat(upload["model"]))
+            return upload
+
+        return replace(step, client=client, server=server)
+
+    seen.record = record(METHODS.build(name), trial(**training), wrap=wrap)
+    return seen
+
+
+def flat(model: dict[str, torch.Tensor]) -> np.ndarray:
+    """(K, entries)."""
+    return np.concatenate([value.detach().numpy().reshape(len(value), -1) for value in model.values()], 1)
+
+
+def same(a: Record, b: Record) -> bool:
+    pairs = list(zip(a.values, b.values, strict=True))
+    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedadam", "moon", "feddc"])
+def test_a_share_that_makes_nobody_hostile_is_the_plain_method_bit_for_bit(name: str) -> None:
+    plain = record(METHODS.build(name), trial())
+    for attack in ATTACKS:
+        assert same(plain, record(METHODS.build(name), trial(**{attack: 1e-9})))
+        assert not same(plain, record(METHODS.build(name), trial(**{attack: 0.5})))
+
+
+def test_a_greater_share_has_the_hostile_clients_of_a_smaller_one() -> None:
+    few, more = (hostile_clients(share, 20, 3) for share in (0.1, 0.3))
+    assert len(few) == 2 and len(more) == 6 and few < more
+    assert few == set(stream(3, "hostile clients").permutation(20)[:2])
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "small_deviation"])
+def test_hostile_updates_by_hand(attack: str) -> None:
+    seen, hostile = ran("fedavg", **{attack: 0.5}), hostile_clients(0.5, 4, 0)
+    assert len(hostile) == 2
+    for down, up, handed in zip(seen.down, seen.up, seen.handed, strict=True):
+        for k in range(4):
+            if k not in hostile:
+                wanted = up[k]
+            elif attack == "sign_flip":
+                wanted = down[k] + SIGN_SCALE * (up[k] - down[k])
+            else:
+                update = up - down
+                wanted = down[k] + update.mean(0) - DEVIATIONS * update.std(0)
+            np.testing.assert_allclose(handed[k], wanted, atol=1e-5)
+
+
+def test_gaussian_updates_have_the_stated_norm_and_are_drawn_per_client() -> None:
+    seen, hostile = ran("fedavg", gaussian=0.5), sorted(hostile_clients(0.5, 4, 0))
+    noise = []
+    for down, up, handed in zip(seen.down, seen.up, seen.handed, strict=True):
+        for k in hostile:
+            sent, honest = handed[k] - down[k], np.linalg.norm(up[k] - down[k])
+            assert np.linalg.norm(sent) / honest == pytest.approx(GAUSSIAN_SCALE, rel=0.3)
+            noise.append(sent / np.linalg.norm(sent))
+    overlap = np.abs(np.array(noise) @ np.array(noise).T - np.eye(len(noise)))
+    assert overlap.max() < 0.5
+
+
+def test_no_upload_names_the_hostile_clients_apart_from_their_models() -> None:
+    plain, attacked = ran("fedavg"), ran("fedavg", sign_flip=0.5)
+    np.testing.assert_array_equal(plain.up[0], attacked.up[0])
+    assert [handed.shape for handed in plain.handed] == [handed.shape for handed in attacked.handed]
+
+
+@pytest.mark.parametrize("place", [0, 4], ids=["nodes", "graphs"])
+def test_reversed_labels_change_training_labels_of_hostile_clients_alone(place: int) -> None:
+    federation = trials()[place].federation
+    changed = reversed_labels(federation, {1})
+    for k, (before, after) in enumerate(zip(federation.clients, changed.clients, strict=True)):
+        old, new = ((c.graph.ndata["label"] if place == 0 else c.label) for c in (before, after))  # type: ignore[union-attr]
+        masks = before.graph.ndata["train_mask"] if place == 0 else before.masks["train"]  # type: ignore[union-attr]
+        for i, trains in enumerate(masks.bool().tolist()):
+            expected = federation.num_classes - 1 - int(old[i]) if k == 1 and trains else int(old[i])
+            assert int(new[i]) == expected
+    assert reversed_labels(federation, ()) is federation
+
+
+def krum_by_hand(rows: np.ndarray, f: int) -> list[float]:
+    scores = []
+    for i in range(len(rows)):
+        near = sorted(float(((rows[i] - rows[j]) ** 2).sum()) for j in range(len(rows)) if j != i)
+        scores.append(sum(near[: len(rows) - f - 2]))
+    return scores
+
+
+@pytest.mark.parametrize("n", [7, 10])
+def test_rules_against_loops_and_scipy(n: int) -> None:
+    rows, f = np.random.default_rng(n).standard_normal((n, 13)).astype("float32"), 2
+    given = torch.from_numpy(rows)
+    scores = krum_by_hand(rows.astype(np.float64), f)
+    best = np.argsort(scores, kind="stable")[: n - f]
+    np.testing.assert_allclose(krum_scores(given, f).numpy(), scores, rtol=1e-6)
+    expected = {
+        "median": np.median(rows, 0),
+        "trimmed-mean": trim_mean(rows, f / n + 1e-9, axis=0),
+        "krum": rows[int(np.argmin(scores))],
+        "multi-krum": rows[best].mean(0),
+    }
+    for name, rule in RULES.items():
+        np.testing.assert_allclose(rule(given, f).numpy(), expected[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("rule", RULE_NAMES)
+def test_the_server_gets_the_result_of_the_rule_under_attack(rule: str) -> None:
+    seen = ran("fedavg", sign_flip=0.25, aggregator=rule, tolerated=0.0 if "krum" in rule else 0.3)
+    hostile = hostile_clients(0.25, 4, 0)
+    for down, up, handed, weights in zip(seen.down, seen.up, seen.handed, seen.weights, strict=True):
+        counted = weights > 0  # one client has no training node
+        assert counted.sum() == 3
+        sent = np.array([down[k] + SIGN_SCALE * (up[k] - down[k]) if k in hostile else up[k] for k in range(4)])
+        if rule == "norm-clip":
+            norms = np.linalg.norm(sent - down, axis=1)
+            factor = np.minimum(1, np.median(norms[counted]) / np.maximum(norms, 1e-30))[:, None]
+            wanted = down + factor * (sent - down)
+        else:
+            one = RULES[rule](torch.from_numpy(sent[counted]), 0 if "krum" in rule else 1).numpy()
+            wanted = np.repeat(one[None], 4, 0)
+        np.testing.assert_allclose(handed, wanted, atol=1e-5)
+
+
+def test_rules_that_leave_nobody_out_are_the_uniform_mean() -> None:
+    plain = record(METHODS.build("fedavg"), trial(weighting="uniform")).values
+    for rule in ("trimmed-mean", "multi-krum"):
+        other = record(METHODS.build("fedavg"), trial(weighting="uniform", aggregator=rule, tolerated=0.0)).values
+        for (_, _, left), (_, _, right) in zip(plain, other, strict=True):
+            np.testing.assert_allclose(left.detach().numpy(), right.detach().numpy(), atol=1e-4)
+
+
+def test_the_traffic_is_that_of_the_plain_method() -> None:
+    plain, attacked = (
+        train(own.federation, METHODS.build("fedavg"), own.backbones, own.config, 0)
+        for own in (trial(), trial(gaussian=0.5, aggregator="median"))
+    )
+    assert (plain.upload_bytes, plain.download_bytes) == (attacked.upload_bytes, attacked.download_bytes)
+
+
+@pytest.mark.parametrize("name", ["fedproto", "scaffold", "fedgta"])
+def test_what_uploads_more_than_models_is_left_out(name: str) -> None:
+    for own in ({"sign_flip": 0.5}, {"aggregator": "median"}):
+        with pytest.raises(Skip, match=r"it uploads|another model"):
+            record(METHODS.build(name), trial(**own))
+
+
+def test_wrong_combinations_are_refused_with_the_reason() -> None:
+    with pytest.raises(ValueError, match="label_flip and gaussian are given: a run has one attack"):
+        TrainConfig(label_flip=0.1, gaussian=0.1)
+    with pytest.raises(ValueError, match="dp_clip protects the mean"):
+        TrainConfig(dp_clip=1.0, aggregator="krum")
+    with pytest.raises(UserError, match=r"aggregator 'krum' needs n >= f \+ 3, and 3 clients take part with f = 1"):
+        record(METHODS.build("fedavg"), trial(aggregator="krum", tolerated=0.49))

@@ -1,0 +1,163 @@
+"""Cohort arithmetic against loops over clients and against DGL's own message passing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dgl.function as fn
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine import segment_ops
+from fglbench.benchmark.engine.batch import Features, collate
+from fglbench.benchmark.engine.losses import cross_entropy
+from fglbench.benchmark.engine.rng import Streams
+from fglbench.datasets.federation import Federation, NodeClient
+
+Make = Callable[..., Federation]
+SIZES = (3, 1, 4)
+
+
+def test_segment_operations_have_the_right_values_and_gradients() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(8, 5, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 5, 2, dtype=torch.float64, requires_grad=True)
+    heads = torch.randn(8, 2, 3, dtype=torch.float64, requires_grad=True)
+    vector = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    owner = [0, 0, 0, 1, 2, 2, 2, 2]
+    expected = torch.stack([rows[i] @ weight[k] for i, k in enumerate(owner)])
+    torch.testing.assert_close(segment_ops.segment_product(rows, weight, SIZES), expected)
+    dots = torch.stack([(heads[i] * vector[k]).sum(-1) for i, k in enumerate(owner)])
+    torch.testing.assert_close(segment_ops.segment_dot(heads, vector, SIZES), dots)
+    assert torch.autograd.gradcheck(lambda r, w: segment_ops.segment_product(r, w, SIZES), (rows, weight))
+    assert torch.autograd.gradcheck(lambda h, v: segment_ops.segment_dot(h, v, SIZES), (heads, vector))
+
+
+def test_segment_add() -> None:
+    torch.manual_seed(0)
+    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(3, 2, requires_grad=True)
+    out = segment_ops.segment_add(rows, bias, SIZES)
+    expected = rows + torch.cat([bias[k].expand(n, 2) for k, n in enumerate(SIZES)])
+    torch.testing.assert_close(out, expected)
+    pull = torch.randn(8, 2)
+    mine = torch.autograd.grad((out * pull).sum(), (rows, bias))
+    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), (rows, bias)))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_propagate_is_a_product_and_a_bias(alike: bool) -> None:
+    torch.manual_seed(0)
+    plain = torch.rand(8, 8) * (torch.rand(8, 8) < 0.4)
+    matrix = segment_ops.SparseMatrix(sp.csr_matrix(plain.numpy()))
+    rows, bias = torch.randn(8, 2, requires_grad=True), torch.randn(1 if alike else 3, 2, requires_grad=not alike)
+    own = bias.expand(3, 2) if alike else bias
+    out = segment_ops.propagate(matrix, rows, own, SIZES)
+    expected = plain @ rows + torch.cat([own[k].expand(n, 2) for k, n in enumerate(SIZES)])
+    torch.testing.assert_close(out, expected)
+    wanted, pull = [rows] if alike else [rows, bias], torch.randn(8, 2)
+    mine = torch.autograd.grad((out * pull).sum(), wanted)
+    torch.testing.assert_close(mine, torch.autograd.grad((expected * pull).sum(), wanted))
+
+
+@pytest.mark.parametrize("width", [1, 3, 31, 32, 64, 127, 128])
+@pytest.mark.parametrize("ones", [True, False])
+def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> None:
+    """Rows without an entry, a row that is full, more rows than columns; and its transpose."""
+    rng = np.random.default_rng(0)
+    held = rng.random((40, 30)) < 0.2
+    held[[0, 7]], held[3] = False, True
+    plain = (held * (1.0 if ones else rng.random((40, 30)))).astype(np.float32)
+    matrix, dense = segment_ops.SparseMatrix(sp.csr_matrix(plain)), torch.from_numpy(plain)
+    assert matrix.ones == ones
+    right, left = torch.randn(30, width), torch.randn(width, 40).T  # the latter not contiguous
+    torch.testing.assert_close(matrix.times(right), dense @ right)
+    torch.testing.assert_close(matrix.times_transposed(left), dense.T @ left)
+
+
+def test_cross_entropy_of_each_client() -> None:
+    """Values and gradients of torch's own, client by client; the third has no row, the last row is nobody's."""
+    torch.manual_seed(0)
+    logits = torch.randn(9, 4, requires_grad=True)
+    rows, label, owner = torch.tensor([6, 1, 2, 4]), torch.tensor([3, 0, 1, 1]), torch.tensor([0, 1, 1, 3])
+    share, pull = torch.tensor([1.0, 0.5, 0.5, 1.0]), torch.randn(4)
+    mine = cross_entropy(logits, rows, label, share, owner, 4)
+    expected = torch.stack([
+        F.cross_entropy(logits[[6]], label[:1]), F.cross_entropy(logits[[1, 2]], label[1:3]),
+        logits.sum() * 0, F.cross_entropy(logits[[4]], label[3:]),
+    ])  # fmt: skip
+    torch.testing.assert_close(mine, expected)
+    (found,) = torch.autograd.grad((mine * pull).sum(), logits)
+    torch.testing.assert_close(found, torch.autograd.grad((expected * pull).sum(), logits)[0])
+
+
+@pytest.mark.parametrize("name", ["gcn", "mean", "sum"])
+def test_propagation_equals_dgl_update_all(name: str, federation: Make) -> None:
+    batch = collate([c for c in federation().clients if isinstance(c, NodeClient)])
+    h = torch.randn(sum(batch.sizes), 4, requires_grad=True)
+    mine = getattr(batch, name) @ h
+    graph = (batch.looped if name == "gcn" else batch.graph).local_var()
+    source, target = graph.edges(order="eid")
+    degree = graph.in_degrees().clamp(min=1).float()
+    weights = {
+        "gcn": 1 / (degree[source] * degree[target]).sqrt(),
+        "mean": 1 / degree[target],
+        "sum": torch.ones(graph.num_edges()),
+    }
+    graph.ndata["h"], graph.edata["w"] = h, weights[name]
+    graph.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"))
+    torch.testing.assert_close(mine, graph.ndata["out"])
+    pull = torch.randn_like(mine)
+    (a,) = torch.autograd.grad((mine * pull).sum(), h)
+    (b,) = torch.autograd.grad((graph.ndata["out"] * pull).sum(), h)
+    torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_input_product_and_column_drops(sparse: bool, federation: Make) -> None:
+    clients = [c for c in federation(sparse=sparse).clients if isinstance(c, NodeClient)]
+    x = collate(clients).x
+    weight = torch.randn(3, 12, 5, requires_grad=True)
+    expected = torch.cat([c.feat.to_dense() @ w for c, w in zip(clients, weight, strict=True)])
+    torch.testing.assert_close(x @ weight, expected)
+    keep = torch.rand(3, 12) < 0.5
+    dropped = torch.cat([c.feat.to_dense() * k for c, k in zip(clients, keep, strict=True)])
+    torch.testing.assert_close(x.drop_columns(keep).dense(), dropped)
+    torch.testing.assert_close(x.drop_columns(keep) @ weight, segment_ops.segment_product(dropped, weight, x.sizes))
+
+
+def test_dropout_scales_what_it_keeps() -> None:
+    rows = torch.randn(30, 40, requires_grad=True)
+    streams = Streams(0, [4, 2, 9], {})
+    out = segment_ops.dropout(rows, 0.25, streams, (10, 5, 15), relu=True)
+    kept = out != 0
+    torch.testing.assert_close(out[kept], rows[kept] / 0.75)
+    assert bool((rows[kept] > 0).all())
+    share = kept.float().mean().item() / (rows > 0).float().mean().item()
+    assert abs(share - 0.75) < 4 * (0.1875 / 600) ** 0.5  # four standard errors of ~600 positive entries
+    (grad,) = torch.autograd.grad(out.sum(), rows)
+    torch.testing.assert_close(grad, kept.float() / 0.75)
+
+
+def test_sparse_input_dropout_touches_stored_entries_only(federation: Make) -> None:
+    x = collate([c for c in federation().clients if isinstance(c, NodeClient)]).x
+    dropped = x.dropout(0.5, Streams(0, [0, 1, 2], {})).dense()
+    dense = x.dense()
+    assert bool((dropped[dense == 0] == 0).all())
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], 2 * dense[kept])
+    assert 0.3 < kept.sum() / (dense != 0).sum() < 0.7
+
+
+def test_segment_sum_gives_zero_for_a_client_without_values() -> None:
+    total = segment_ops.segment_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2]), 4)
+    assert total.tolist() == [1, 0, 6, 0]
+
+
+def test_features_dense_of_sparse() -> None:
+    import scipy.sparse as sp
+
+    matrix = sp.random(6, 4, 0.5, format="csr", dtype=np.float32, random_state=0)
+    np.testing.assert_array_equal(Features(matrix, (2, 4)).dense().numpy(), matrix.toarray())

@@ -1,0 +1,380 @@
+"""Methods in ordinary PyTorch: the numbers of the stacked ones, the contract, bytes, steps, and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dgl
+import pytest
+import torch
+import torch.nn.functional as F
+from dgl.nn import GraphConv
+from torch import nn
+
+from fglbench.benchmark.contract import backbone_checks, method_checks
+from fglbench.benchmark.contract.recording import record
+from fglbench.benchmark.contract.trial import labelled_graphs, trials
+from fglbench.benchmark.engine import (
+    BACKBONES,
+    METHODS,
+    Client,
+    ModuleBackbone,
+    Outcome,
+    Skip,
+    TorchMethod,
+    TrainConfig,
+    train,
+)
+from fglbench.benchmark.engine.network import initial
+from fglbench.datasets.federation import Federation
+from fglbench.registry import UserError
+
+CONFIG = TrainConfig(rounds=4, local_epochs=3, optimiser="sgd", lr=0.05)
+STACKED = (BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.0}),)
+
+
+class Net(nn.Module):
+    """The GCN of the benchmark, with layers of DGL."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = GraphConv(features, 8), GraphConv(8, classes)
+
+    def embed(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = F.relu(self.first(dgl.add_self_loop(graph), feat))
+        return found
+
+    def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.second(dgl.add_self_loop(graph), self.embed(graph, feat))
+        return found
+
+
+class Paper(TorchMethod):
+    """FedAvg of a GCN, from the same initial weights as the stacked one. Messages: the model up and down."""
+
+    name = "torch-fedavg"
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        net, start = Net(features, classes), initial(STACKED[0], 0, features, classes)
+        with torch.no_grad():
+            for layer, own in ((net.first, "0"), (net.second, "1")):
+                layer.weight.copy_(start[f"{own}.weight"])
+                layer.bias.copy_(start[f"{own}.bias"])
+        return net
+
+    def penalty(self, model: Any, client: Client) -> torch.Tensor | float:
+        return 0.0
+
+    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+        config, mask = client.config, client.train_mask
+        optimiser = torch.optim.SGD(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        for _ in range(config.local_epochs if mask.any() else 0):
+            loss = F.cross_entropy(model(client.graph, client.feat)[mask], client.label[mask])
+            optimiser.zero_grad()
+            (loss + self.penalty(model, client)).backward()
+            optimiser.step()
+        return None
+
+
+class Prox(Paper):
+    """FedProx."""
+
+    name = "torch-fedprox"
+
+    def penalty(self, model: Any, client: Client) -> torch.Tensor | float:
+        received = client.received["model"]
+        return 0.5 * sum((value - received[n]).square().sum() for n, value in model.named_parameters())
+
+
+class Proto(Paper):
+    """FedProto: prototypes up and down, and the clients' own models."""
+
+    name = "torch-fedproto"
+    delivers = "personal"
+
+    def init_server(self, server: Any) -> dict[str, Any]:
+        return {}
+
+    def penalty(self, model: Any, client: Client) -> torch.Tensor | float:
+        if "prototypes" not in client.received:
+            return 0.0
+        mask = client.train_mask
+        labels, common = client.label[mask], client.received["prototypes"]
+        apart = (model.embed(client.graph, client.feat)[mask] - common[labels]).square().mean(1)
+        return (apart * client.received["known"][labels]).mean()
+
+    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+        super().train(model, client)
+        with torch.no_grad():
+            hidden = model.embed(client.graph, client.feat)[client.train_mask]
+        of = F.one_hot(client.label[client.train_mask], client.classes).float()
+        count = of.sum(0)
+        return {"prototypes": (of.T @ hidden) / count.clamp(min=1).unsqueeze(1), "count": count}
+
+    def aggregate(self, server: Any, uploads: Any) -> dict[str, Any]:
+        count = uploads["count"]
+        total = (uploads["prototypes"] * count.unsqueeze(2)).sum(0)
+        return {"prototypes": total / count.sum(0).clamp(min=1).unsqueeze(1), "known": (count.sum(0) > 0).float()}
+
+
+class Graphs(TorchMethod):
+    """FedAvg on sets of graphs. Messages: the model up and down."""
+
+    name = "torch-graphs"
+    tasks = ("graph-classification",)
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        return nn.ModuleDict({"layer": GraphConv(features, 8), "head": nn.Linear(8, classes)})
+
+    def logits(self, model: Any, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+        with graph.local_scope():
+            graph.ndata["h"] = F.relu(model["layer"](dgl.add_self_loop(graph), feat))
+            found: torch.Tensor = model["head"](dgl.mean_nodes(graph, "h"))
+            return found
+
+    def scores(self, model: Any, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+        return self.logits(model, graph, feat)
+
+    def train(self, model: nn.Module, client: Client) -> None:
+        optimiser = torch.optim.Adam(model.parameters(), lr=client.config.lr)
+        for _ in range(client.config.local_epochs):
+            for graph, feat, label in client.batches():
+                optimiser.zero_grad()
+                F.cross_entropy(self.logits(model, graph, feat), label).backward()
+                optimiser.step()
+
+
+class Module(ModuleBackbone):
+    """The same GCN as an architecture: D^-1/2 (A + I) D^-1/2 X W + b, twice."""
+
+    name = "module"
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        return Net(features, classes)
+
+
+def run(method: Any, federation: Federation, **options: Any) -> Outcome:
+    return train(federation, method, STACKED, CONFIG.model_copy(update=options), 0)
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return trials()[0].federation
+
+
+def close(one: Outcome, other: Outcome) -> None:
+    assert one.history["score"] == pytest.approx(other.history["score"], abs=1e-5)
+    assert one.history["val"] == pytest.approx(other.history["val"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
+@pytest.mark.parametrize("place", [0, 2], ids=["dense", "sparse and overlapping"])
+def test_models_are_those_of_the_stacked_method(name: str, place: int) -> None:
+    """All uploads of two rounds to 1e-5, and the scores of four."""
+    federation, params = trials()[place].federation, {"mu": 1.0} if name == "fedprox" else {}
+    method: Any = Paper() if name == "fedavg" else Prox()
+    found, stacked = uploads(method, federation), uploads(METHODS.build(name, params), federation)
+    assert len(found) == len(stacked) == 2
+    # who has no training node has no weight; the stacked method decays its parameters, the loop does nothing
+    trains = [k for k, own in enumerate(federation.clients) if own.graph.ndata["train_mask"].any()]  # type: ignore[union-attr]
+    assert len(trains) >= 3
+    for mine, theirs in zip(found, stacked, strict=True):
+        for ours, own in (("first", "0"), ("second", "1")):
+            for part in ("weight", "bias"):
+                pair = mine["model"][f"{ours}.{part}"][trains], theirs["model"][f"{own}.{part}"][trains]
+                torch.testing.assert_close(*pair, atol=1e-5, rtol=1e-5)
+    close(run(method, federation), run(METHODS.build(name, params), federation))
+
+
+def uploads(method: Any, federation: Federation) -> list[Any]:
+    """What the server half gets in each round."""
+    from fglbench.benchmark.engine.method import Phase, Step
+    from fglbench.benchmark.engine.train import set_up
+
+    simulation, _ = set_up(federation, method, STACKED, CONFIG, 0)
+    found: list[Any] = []
+    (phase,) = method.phases(CONFIG)
+    (step,) = phase.steps
+
+    def spy(server: Any, given: Any) -> Any:
+        found.append({name: {key: v.clone() for key, v in own.items()} for name, own in given.items()})
+        return step.server(server, given)
+
+    for number in (1, 2):
+        simulation.round(Phase((Step(step.client, spy),), 1), number)
+    return found
+
+
+def test_fedproto_has_the_scores_of_the_stacked_one(federation: Federation) -> None:
+    """Both keep models apart; the stacked one has a linear head, which here is a third layer of the module."""
+
+    class Headed(Net):
+        def __init__(self, features: int, classes: int) -> None:
+            super().__init__(features, 8)
+            self.head = nn.Linear(8, classes)
+
+        def embed(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+            looped = dgl.add_self_loop(graph)
+            found: torch.Tensor = F.relu(self.second(looped, F.relu(self.first(looped, feat))))
+            return found
+
+        def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.head(self.embed(graph, feat))
+            return found
+
+    stacked = METHODS.build("fedproto", {"lam": 1.0})
+    given = stacked.architecture(STACKED)[0]
+
+    class Same(Proto):
+        """FedProto from the weights of the stacked one."""
+
+        name = "torch-fedproto"
+
+        def build(self, features: int, classes: int) -> nn.Module:
+            net, start = Headed(features, classes), initial(given, 0, features, classes)
+            with torch.no_grad():
+                for layer, own in ((net.first, "0"), (net.second, "1")):
+                    layer.weight.copy_(start[f"{own}.weight"])
+                    layer.bias.copy_(start[f"{own}.bias"])
+                net.head.weight.copy_(start["head.weight"].T)
+                net.head.bias.copy_(start["head.bias"])
+            return net
+
+    close(run(Same(), federation), run(stacked, federation))
+
+
+class Fresh(Paper):
+    """FedAvg from weights that are drawn."""
+
+    name = "fresh"
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        return Net(features, classes)
+
+
+class FreshProto(Proto):
+    """FedProto from weights that are drawn."""
+
+    name = "fresh-proto"
+
+    def build(self, features: int, classes: int) -> nn.Module:
+        return Net(features, classes)
+
+
+@pytest.mark.parametrize("method", [Fresh(), FreshProto(), Graphs()], ids=lambda method: method.name)
+def test_the_contract_holds(method: TorchMethod) -> None:
+    failed = [(check, reason) for check, verdict, reason in method_checks.results(method) if verdict == "failed"]
+    assert failed == []
+
+
+def test_an_architecture_from_a_module_holds_to_the_contract_and_trains(federation: Federation) -> None:
+    backbone = Module(hidden=8)
+    assert [one for one in backbone_checks.results(backbone) if one[1] == "failed"] == []
+    for name in ("fedavg", "scaffold", "fedproto"):
+        outcome = train(federation, METHODS.build(name), (Module(hidden=8),), CONFIG, 0)
+        assert outcome.score is not None and outcome.score > 1 / 3
+    graphs = train(labelled_graphs(), METHODS.build("fedavg"), (Module(hidden=8),), CONFIG, 0)
+    assert graphs.score is not None
+
+
+def test_bytes_and_steps_are_those_of_what_is_sent_and_done(federation: Federation) -> None:
+    stacked, own = run(METHODS.build("fedavg"), federation), run(Paper(), federation)
+    for name in ("upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps"):
+        assert getattr(own, name) == getattr(stacked, name)
+    proto, clients = run(Proto(), federation), len(federation.clients)
+    assert proto.upload_bytes == 4 * clients * 4 * (3 * 8 + 3)
+    assert proto.download_bytes == 3 * clients * 4 * (3 * 8 + 3)
+
+
+def test_conditions_of_a_run_reach_the_loop(federation: Federation) -> None:
+    """Stragglers do fewer epochs, participants alone train, privacy and robust rules change models."""
+    seen: list[tuple[int, int]] = []
+
+    class Watched(Paper):
+        """FedAvg that notes who trains for how long."""
+
+        name = "watched"
+
+        def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+            seen.append((client.id, client.config.local_epochs))
+            client.state["rounds"] = client.state.get("rounds", 0) + 1
+            assert client.round >= client.state["rounds"]
+            return super().train(model, client)
+
+    run(Watched(), federation, straggle=0.5)
+    assert {epochs for _, epochs in seen} == {1, 2, 3}
+    seen.clear()
+    run(Watched(), federation, participation=0.5)
+    assert len(seen) == 4 * 2
+    for options in ({"dp_clip": 0.01}, {"aggregator": "median"}, {"sign_flip": 0.5}):
+        plain, changed = (run(Paper(), federation, **own).history["val"] for own in ({}, options))
+        assert plain != changed
+
+
+class Wordy(Paper):
+    """Uploads a word."""
+
+    name = "wordy"
+
+    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+        return {"model": model, "note": "a word"}
+
+
+class Modelless(Paper):
+    """Uploads no model, and says not what the server sends."""
+
+    name = "modelless"
+
+    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+        return {"count": torch.ones(1)}
+
+
+class Uneven(Paper):
+    """The clients upload different things."""
+
+    name = "uneven"
+
+    def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+        return {"model": model, **({"more": torch.ones(1)} if client.id else {})}
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (Wordy(), "'note' of type str: return tensors"),
+        (Modelless(), "uploads no 'model': define `aggregate`"),
+        (Uneven(), "clients upload different things"),
+    ],
+    ids=lambda own: getattr(own, "name", ""),
+)
+def test_a_mistake_is_said_in_one_line(method: TorchMethod, said: str, federation: Federation) -> None:
+    with pytest.raises(UserError, match=said):
+        run(method, federation)
+
+
+def test_several_architectures_are_skipped_with_the_reason(federation: Federation) -> None:
+    with pytest.raises(Skip, match="cannot mix architectures"):
+        train(federation, Paper(), (STACKED[0], BACKBONES.build("sage", {"hidden": 8})), CONFIG, 0)
+
+
+def test_sparse_features_are_given_where_asked() -> None:
+    class Sparse(Paper):
+        """A linear model on sparse features."""
+
+        name = "sparse"
+        features = "sparse"
+
+        def build(self, features: int, classes: int) -> nn.Module:
+            return nn.Linear(features, classes)
+
+        def scores(self, model: Any, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+            assert feat.layout == torch.sparse_csr
+            return feat @ model.weight.T + model.bias
+
+        def train(self, model: Any, client: Client) -> dict[str, Any] | None:
+            assert client.feat.layout == torch.sparse_csr
+            return None
+
+    for place in (0, 2):
+        assert record(Sparse(), trials()[place]).values
+        assert run(Sparse(), trials()[place].federation, score_on="global").score is not None

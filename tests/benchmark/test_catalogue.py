@@ -1,0 +1,83 @@
+"""The order of the boards: as their files number them, then those without a number by name, the smoke test last."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fglbench.benchmark.cli.completion import completes
+from fglbench.benchmark.suites import catalogue
+
+FILES = Path(catalogue.__file__).parent.glob("*.yaml")
+
+
+def test_boards_stand_as_their_files_number_them_and_quick_last() -> None:
+    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FILES}
+    numbers = {name: own["order"] for name, own in files.items() if "order" in own}
+    assert len(numbers) > 2 and len(set(numbers.values())) == len(numbers)
+    boards = sorted(numbers, key=numbers.__getitem__)
+    names = [
+        name.swapcase().swapcase() for name in ["quick", "zebra", "aardvark", *reversed(boards)]
+    ]  # equal, not same
+    wanted = [*(name for name in boards if name != "quick"), "aardvark", "zebra", "quick"]
+    assert sorted(names, key=catalogue.board_order) == wanted
+
+
+@pytest.mark.parametrize("name", ["leaderboard", "nobody's"])
+def test_a_board_is_called_by_its_title_and_others_by_their_name(name: str) -> None:
+    path = Path(catalogue.__file__).with_name(f"{name}.yaml")
+    own = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+    assert catalogue.is_board(name) == ("order" in own)
+    assert catalogue.board_title(name) == own.get("title", name)
+
+
+def test_the_generated_files_are_what_classes_and_suites_say() -> None:
+    """Other tests may register things, so the classes are asked in a process of their own."""
+    code = "import sys; from fglbench.benchmark.describe import catalogued; sys.stdout.write('\\0'.join(catalogued()))"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\0")
+    assert made[0] == catalogue.FILE.read_text(encoding="utf-8"), "run `make catalogue`"
+    assert made[1] == catalogue.CELLS.read_text(encoding="utf-8"), "run `make catalogue`"
+
+
+def test_every_method_and_dataset_of_the_package_has_a_group() -> None:
+    methods, datasets = (catalogue.catalogue()[kind] for kind in ("method", "dataset"))
+    assert {own["family"] for own in methods.values()} == set(catalogue.FAMILIES)
+    assert [name for name, own in datasets.items() if own["kind"] == catalogue.OTHER] == []
+    assert [name for name, own in methods.items() if not own["facts"].get("in short")] == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "typed", "offered"),
+    [
+        (("method",), "fedpro", ["fedproto", "fedprox", "fedprox-mlp"]),
+        (("method",), "fedavg,fedy", ["fedavg,fedyogi"]),
+        (("dataset",), "coauthor-", ["coauthor-cs", "coauthor-physics"]),
+        (("suite",), "heterog", ["heterogeneous", "heterogeneous-3", "heterogeneous-depth", "heterogeneous-depth-3"]),
+        (("method", "dataset", "suite"), "quic", ["quick"]),
+        (("table",), "fclg", ["fclg-table2"]),
+    ],
+)
+def test_names_are_completed(kinds: tuple[str, ...], typed: str, offered: list[str]) -> None:
+    assert [name for name, _ in completes(*kinds)(typed)] == offered
+
+
+NAMING = """
+import sys
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.cli.completion import completes
+for words in (["list", "methods"], ["list", "suites"], ["show", "fedsage+"], ["show", "quick"], ["--help"],
+              ["status", "-s", "quick", "--results", "none"], ["show", "fedavgg"]):
+    main(words)
+completes("method", "dataset", "partition", "split", "backbone", "suite")("fed")
+print("IMPORTED", *{"torch", "dgl", "scipy", "sklearn", "pandas", "matplotlib"} & {*sys.modules})
+"""
+
+
+def test_commands_that_name_things_import_nothing_that_computes() -> None:
+    done = subprocess.run([sys.executable, "-c", NAMING], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "IMPORTED"
+    assert "did you mean 'fedavg'?" in done.stderr

@@ -1,0 +1,116 @@
+"""Arguments that are nearly right: each is named in one line, none is taken as not given, none starts a run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fglbench
+from fglbench import UserError
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.benchmark.suites.tuned import FOLDER
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--data", "", "-m", "fedavg"], "an argument of --data is empty (a shell variable that is not set?)"),
+        (["run", "-m", "fedavg", "-d", " "], "an argument of -d is empty"),
+        (["run", "-m", "fedavg", "-d", ","], "no name in ','; give one, or leave the option out"),
+        (["run", "--quick", "--results="], "an argument of --results is empty"),
+        (["run", "--quick", "--seeds", ""], "an argument of --seeds is empty"),
+        (["validate", ""], "an argument is empty"),
+        (["compare", "", "fedavg"], "an argument is empty"),
+    ],
+)
+def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "--dry-run"] if arguments[0] == "run" else arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"methods": "fedavg"}, r"methods is a list of values, as in methods=\[...\]; got 'fedavg'"),
+        ({"settings": {"training.rounds": 2}}, "settings is a list of values"),
+        ({"methods": None}, "methods is a list of values"),
+        ({"datasets": [""]}, "datasets are texts, got ''"),
+        ({"methods": [fglbench.run]}, "methods are texts, got <function"),
+        ({"clients": [2.5]}, "clients are whole numbers, got 2.5"),
+        ({"seeds": [-1]}, "a seed is a whole number from 0 to 2147483647, got -1"),
+        ({"seeds": 3}, "seeds is a list of values"),
+        ({"data": ""}, "data is empty"),
+        ({"threads": 0}, "threads is a number of at least 1, got 0"),
+        ({"timeout": -1}, "timeout is a number of at least 0, got -1"),
+        ({"timeout": float("nan")}, "timeout is a number of at least 0, got nan"),
+        ({"jobs": "2"}, "jobs is a number of at least 1, got '2'"),
+    ],
+)
+def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, said):
+    with pytest.raises(UserError, match=said):
+        fglbench.run(**{"suites": [suite], "results": tmp_path / "results", **words})
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(suite, monkeypatch, tmp_path):
+    found = []
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.load", lambda job, plan, tell: found.append(job) or plan)
+    monkeypatch.setattr("fglbench.benchmark.runner.job.Job.run", lambda *_: None)
+    fglbench.run(suites=[suite], clients=np.array([3]), seeds=np.arange(2), results=tmp_path)
+    assert found[0].what.clients == (3,) and found[0].what.seeds == (0, 1)
+    assert {type(value) for value in (*found[0].what.clients, *found[0].what.seeds)} == {int}
+
+
+def test_predictions_of_any_kind_of_array_have_the_same_score(suite):
+    clients = fglbench.federation("csbm", suite=suite)
+    numbers = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
+    expected = fglbench.evaluate(numbers, clients)
+    for given in (pd.DataFrame(numbers.numpy()), numbers.to_sparse(), numbers.to_sparse_csr(), numbers.tolist()):
+        assert fglbench.evaluate(given, clients).score == expected.score
+
+
+def test_a_pool_and_a_script_without_a_main_guard_are_told_so(tmp_path, suite):
+    call = f"import fglbench\nprint(len(fglbench.run(suites=[{suite!r}], methods=['majority'], seeds=[0], jobs=1, "
+    call += f"results={str(tmp_path / 'results')!r})))\n"
+    (tmp_path / "script.py").write_text(call)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    last = done.stderr.splitlines()[-1]
+    assert "each worker imports the script, which calls `run` again; put the calls under `if __name__ ==" in last
+    assert done.stderr.count("Traceback") == 1
+    done = subprocess.run([sys.executable, "-"], input=call, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "1\n")  # a script on standard input is not imported again
+
+
+def test_a_worker_of_a_pool_is_refused(monkeypatch, suite):
+    monkeypatch.setattr("fglbench.benchmark.api.current_process", lambda: type("", (), {"daemon": True}))
+    with pytest.raises(UserError, match=r"a worker of multiprocessing.Pool may not"):
+        fglbench.run(suites=[suite])
+
+
+def test_tuned_settings_of_a_users_suite_are_beside_it(suite, tmp_path):
+    path = tmp_path / "my-suite.yaml"
+    shutil.copy(suite, path)
+    assert load_suite(str(path)).tuned_file == tmp_path / "my-suite.tuned.yaml"
+    path.write_text(path.read_text() + "tuned: leaderboard\n")
+    assert load_suite(str(path)).tuned_file == FOLDER / "leaderboard.yaml"
+    assert load_suite("quick").tuned_file == FOLDER / "quick.yaml"
+
+
+def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):
+    store = Store(tmp_path)
+    for name, cell in select(Request(suites=(suite,))):
+        store.append(cell.row(name, status="ok", score=0.5, started="2026-01-01T00:00:00Z", environment="0" * 12))
+    assert main(["status", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert [line.split() for line in said.splitlines() if line.startswith("tiny")] == [["tiny", *"000000", "4"]]
+    assert "status -s FILE.yaml" in said

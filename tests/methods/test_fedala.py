@@ -1,0 +1,107 @@
+"""FedALA against its algorithm in slow loops, and what it becomes without weights to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+RATE = 0.05
+
+
+def test_without_layers_it_is_fedavg_bit_for_bit(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, mean = start(world, "fedala", {"layers": 0}), start(world, "fedavg")
+    for number in (1, 2, 3):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_without_a_rate_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, mean = start(world, "fedala", {"eta": 0.0}, **PLAIN), start(world, "fedavg", **PLAIN)
+    for number in (1, 2, 3):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        for name, value in one.items():
+            torch.testing.assert_close(value, other[name], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threshold", [0.1, 1e-9])
+def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], threshold: float) -> None:
+    """Three rounds, client by client: the weights by their rule with autograd by hand, then FedAvg's steps."""
+    world, first, eta = federation((13, 7, 10)), 15, 2.0
+    params = {"threshold": threshold, "first_steps": first, "eta": eta, "share": 1.0}
+    run = start(world, "fedala", params, **PLAIN, lr=RATE)
+    alone = start(world, "local", clients_per_batch=1, **PLAIN)
+    w = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    models = [dict(w) for _ in range(3)]
+    weights = [{n: torch.ones_like(w[n]) for n in ("1.weight", "1.bias")} for _ in range(3)]
+    nodes = [client.graph.num_nodes() for client in world.clients]
+    moved = 0.0
+    for number in (1, 2, 3):
+        uploads = run.round(number)["model"]
+        for k, cohort in enumerate(alone.simulation.client_batches):
+
+            def gradient(theta: dict[str, torch.Tensor], cohort: Any = cohort) -> tuple[float, dict[str, torch.Tensor]]:
+                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+                logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                loss = cohort.cross_entropy(logits).sum()
+                return float(loss), dict(zip(leaf, torch.autograd.grad(loss, list(leaf.values())), strict=True))
+
+            theta, losses = dict(w), []
+            if number > 1:
+                mine, old = weights[k], models[k]
+                for step in range(first if number == 2 else 1):
+                    theta = w | {n: old[n] + (w[n] - old[n]) * mine[n] for n in mine}
+                    loss, grads = gradient(theta)
+                    losses.append(loss)
+                    mine = {n: (v - eta * grads[n] * (w[n] - old[n])).clamp(0, 1) for n, v in mine.items()}
+                    if step >= 10 and np.std(losses[-10:]) < threshold:
+                        break
+                moved += sum(float((1 - v).sum()) for v in mine.values())
+                weights[k] = mine
+                theta = w | {n: old[n] + (w[n] - old[n]) * mine[n] for n in mine}
+            for _ in range(2):
+                _, grads = gradient(theta)
+                theta = {n: v - RATE * grads[n] for n, v in theta.items()}
+            models[k] = theta
+            for n, value in theta.items():
+                torch.testing.assert_close(uploads[n][k], value, rtol=1e-4, atol=1e-5)
+        w = {n: sum(s / sum(nodes) * m[n] for s, m in zip(nodes, models, strict=True)) for n in w}
+    assert moved > 0.01
+
+
+def test_the_sample_is_a_share_of_each_clients_training_nodes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "fedala", {"share": 0.5})
+    (cohort,) = run.simulation.client_batches
+    rows, owner = run.method._sample(cohort), cohort.batch.owner
+    for place in range(3):
+        own = cohort.batch.rows["train"][owner[cohort.batch.rows["train"]] == place]
+        drawn = rows[owner[rows] == place]
+        assert set(drawn.tolist()) <= set(own.tolist())
+        assert len(set(drawn.tolist())) == len(drawn) == max(1, round(0.5 * len(own)))
+
+
+def test_bytes_are_those_of_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, mean = start(world, "fedala"), start(world, "fedavg")
+    for number in (1, 2):
+        mine.round(number), mean.round(number)
+    assert mine.simulation.upload_bytes == mean.simulation.upload_bytes
+    assert mine.simulation.download_bytes == mean.simulation.download_bytes
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedala", kinds=["gcn"], **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedala")

@@ -1,0 +1,90 @@
+"""FedPer against its algorithm by hand, and what it becomes with no layer, or every layer, of the clients' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+from fglbench.methods.parts.layers import last_layers
+
+Make = Callable[..., Federation]
+PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+
+
+def test_last_layers() -> None:
+    names = ["0.weight", "0.bias", "1.weight", "head.weight", "head.bias"]
+    assert last_layers(names, 0) == set()
+    assert last_layers(names, 1) == {"head.weight", "head.bias"}
+    assert last_layers(names, 2) == {"1.weight", "head.weight", "head.bias"}
+    assert last_layers(names, 3) == last_layers(names, 9) == set(names)
+
+
+def test_without_own_layers_it_is_fedavg_bit_for_bit(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, mean = start(world, "fedper", {"own_layers": 0}), start(world, "fedavg")
+    for number in (1, 2, 3):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+        assert len(one) == len(other)
+
+
+def test_with_all_layers_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, alone = start(world, "fedper", {"own_layers": 9}, kinds=["gcn"]), start(world, "local", kinds=["gcn"])
+    for number in (1, 2, 3):
+        assert mine.round(number) == {"model": {}}
+        alone.round(number)
+    assert mine.simulation.upload_bytes == [0, 0, 0]
+    torch.testing.assert_close(mine.holdings(), alone.holdings())
+
+
+def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+    """Two rounds, client by client, SGD by hand; then the scored models."""
+    world, rate = federation((13, 7, 10)), 0.05
+    run = start(world, "fedper", **PLAIN, lr=rate)
+    alone = start(world, "local", clients_per_batch=1, **PLAIN)
+    model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    nodes = [client.graph.num_nodes() for client in world.clients]
+    own = [{n: model[n] for n in ("1.weight", "1.bias")} for _ in nodes]
+    base = {n: model[n] for n in ("0.weight", "0.bias")}
+    for number in (1, 2):
+        uploads = run.round(number)["model"]
+        assert set(uploads) == set(base)
+        trained = []
+        for k, cohort in enumerate(alone.simulation.client_batches):
+            theta = base | own[k]
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+                logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                grads = torch.autograd.grad(cohort.cross_entropy(logits).sum(), list(leaf.values()))
+                theta = {n: v - rate * g for (n, v), g in zip(theta.items(), grads, strict=True)}
+            trained.append(theta)
+            own[k] = {n: theta[n] for n in own[k]}
+            for n in base:
+                torch.testing.assert_close(uploads[n][k], theta[n], rtol=1e-4, atol=1e-5)
+        base = {n: sum(w / sum(nodes) * one[n] for w, one in zip(nodes, trained, strict=True)) for n in base}
+    (scored,) = run.simulation.personal_models()
+    for k in range(3):
+        for n, value in (base | own[k]).items():
+            torch.testing.assert_close(scored[n][k], value, rtol=1e-4, atol=1e-5)
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    run, d = start(world, "fedper", kinds=["gcn"]), world.num_features
+    for number in (1, 2):
+        run.round(number)
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * (d * 8 + 8)] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedper", kinds=["gcn"], **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedper")

@@ -1,0 +1,134 @@
+"""Comparisons of the methods of a board: unit, verdicts, letters, on rows that can be judged by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fglbench.registry import UserError
+from fglbench.report.inference import rank
+from fglbench.report.ranking import Ranking
+from fglbench.report.tables import ranking_table
+
+NOISE = {"fedavg": (0, 1, -1), "local": (1, -1, 0), "high": (-1, 0, 1), "level": (-1, 1, 0)}
+
+
+def rows(made: SimpleNamespace, datasets: str, seeds: int = 3) -> list:
+    """`high` is 5 points above fedavg, local 5 below, `level` where fedavg is, give or take a tenth of a point."""
+    lift = {"fedavg": 0.0, "local": -0.05, "high": 0.05, "level": 0.0}
+    return [
+        made.row(dataset, name, seed, 0.6 + 0.01 * at + lift[name] + 0.001 * (at + 1) * NOISE[name][seed])
+        for at, dataset in enumerate(datasets)
+        for name in lift
+        for seed in range(seeds)
+    ]
+
+
+def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
+    inference = Ranking(made.board(rows(made, "abc"))).inference
+    assert (inference.unit, inference.baselines) == ("seed", ["fedavg", "local"])
+    verdicts = {name: found.verdict for name, found in inference.against["fedavg"].items()}
+    assert verdicts == {"high": "better", "level": "equivalent", "local": "worse"}
+    assert inference.against["fedavg"]["high"].mean == pytest.approx(0.05)
+    assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
+    assert inference.leaders == ["high"]
+    assert "Here: seeds of tasks on 3 datasets. 1 of 4 methods" in inference.text
+    assert inference.task_counts["fedavg"]["high"] == (3, 0)
+    assert inference.task_counts["fedavg"]["level"] == (0, 0)
+    assert np.isnan(inference.new_dataset("high", "fedavg")).all()
+
+
+def test_enough_datasets_are_the_unit(made: SimpleNamespace) -> None:
+    inference = Ranking(made.board(rows(made, "abcdefgh", seeds=1))).inference
+    assert inference.unit == "dataset"
+    assert {name: found.verdict for name, found in inference.against["local"].items()} == dict.fromkeys(
+        ["high", "fedavg", "level"], "better"
+    )
+    assert inference.groups["high"] == "a"
+    assert inference.new_dataset("high", "fedavg")[0] > 0.03
+    assert "Here: 8 datasets." in inference.text
+    assert Ranking(made.board(rows(made, "abcde", seeds=1))).inference.unit == "none"  # the same rule: at least 6
+
+
+def test_an_outlier_against_the_ranks_gives_no_verdict(made: SimpleNamespace) -> None:
+    """Odd is above fedavg on nine datasets by two points and below on one by fifty."""
+    found = [made.row(d, "fedavg", 0, 0.6 + 0.001 * i) for i, d in enumerate("abcdefghij")]
+    found += [made.row(d, "odd", 0, 0.62 + 0.001 * i if d != "j" else 0.1) for i, d in enumerate("abcdefghij")]
+    inference = Ranking(made.board(found)).inference
+    assert inference.against["fedavg"]["odd"].verdict == "undecided"
+    assert inference.groups == {"odd": "a", "fedavg": "a"}
+
+
+def test_two_metrics_are_not_averaged(made: SimpleNamespace) -> None:
+    """Seven sets by accuracy and one by ROC AUC, where the order is the other way round by 40 points."""
+    found = []
+    for place, dataset in enumerate("abcdefgz"):
+        metric = "ROC AUC" if dataset == "z" else "accuracy"
+        for name, score in {"fedavg": 0.5, "high": 0.55 if dataset != "z" else 0.1}.items():
+            found.append(
+                made.row(dataset, name, 0, score + 0.001 * place, score_metric=f"{metric}, global model, local test")
+            )
+    ranking = Ranking(made.board(found))
+    assert ranking.board.metric == "accuracy"
+    assert ranking.table.loc["high", "score"] == pytest.approx(0.553)
+    assert ranking.table.loc["high", "other"] == pytest.approx(0.107)
+    assert ranking.inference.against["fedavg"]["high"].mean == pytest.approx(0.05)
+    assert ranking.table.loc["high", "mean_rank"] == pytest.approx((7 + 2) / 8)  # ranks are over all
+    titles = ranking_table(ranking).titles
+    assert {"Mean accuracy, %", "ROC AUC, %"} <= set(titles)
+
+
+def test_rows_are_in_the_order_of_the_mean_ranks(made: SimpleNamespace) -> None:
+    table = Ranking(made.board(rows(made, "abc"))).table
+    assert table["mean_rank"].is_monotonic_increasing
+
+
+def test_without_seeds_and_datasets_nothing_is_compared(made: SimpleNamespace) -> None:
+    ranking = Ranking(made.board(rows(made, "abc", seeds=2)))
+    assert (ranking.inference.unit, ranking.inference.groups) == ("none", {})
+    assert set(ranking.table["group"]) == {""}
+    assert np.isnan(ranking.inference.difference("high", "local").mean)
+    assert "nothing is compared" in ranking.outcome
+
+
+def test_tasks_of_one_dataset_share_its_weight(made: SimpleNamespace) -> None:
+    """Cora twice with +2 and +4 points, wiki once with +9: (3 + 9) / 2, and not the mean over three tasks."""
+    found = []
+    for dataset, clients, gap in (("cora", 5, 0.02), ("cora", 10, 0.04), ("wiki", 5, 0.09)):
+        for seed, noise in enumerate((0.001, -0.001, 0.0)):
+            found += [made.row(dataset, "a", seed, 0.5, clients=clients)]
+            found += [made.row(dataset, "b", seed, 0.5 + gap + noise, clients=clients)]
+    difference = Ranking(made.board(found)).inference.difference("b", "a")
+    assert difference.mean == pytest.approx(0.06)
+    parts = np.array([0.25, 0.25, 0.5]) ** 2 * 1e-6 / 3
+    freedom = parts.sum() ** 2 / (parts**2 / 2).sum()
+    below = stats.t.cdf(0.01, freedom, loc=0.06, scale=parts.sum() ** 0.5)
+    assert 1 - difference.better == pytest.approx(below)
+
+
+def test_one_method_is_nothing_to_compare(made: SimpleNamespace) -> None:
+    contest = Ranking(made.board([made.row("cora", "a", seed, 0.5) for seed in range(3)])).inference
+    assert contest.unit == "none"
+    assert "nothing to compare" in contest.text
+
+
+def test_any_frame_of_scores_can_be_ranked() -> None:
+    """Three methods on two datasets, nothing of a results folder: ranks, scores and wins by hand."""
+    scores = {("a", "x"): 0.9, ("b", "x"): 0.8, ("c", "x"): 0.7, ("a", "y"): 0.5, ("b", "y"): 0.6, ("c", "y"): 0.4}
+    runs = [
+        {"method": method, "dataset": dataset, "seed": seed, "score": score + 0.001 * seed}
+        for (method, dataset), score in scores.items()
+        for seed in (0, 1)
+    ]
+    table = rank(pd.DataFrame(runs), baselines=("c",))
+    assert table["mean_rank"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert table["wins"].to_dict() == {"a": 1, "b": 1, "c": 0}
+    assert table.loc["b", "score"] == pytest.approx(0.7005)
+    with pytest.raises(UserError, match="lack the columns"):
+        rank(pd.DataFrame(runs).drop(columns="seed"))
+    with pytest.raises(UserError, match="two scores of 'a' on 'x' with seed 0"):
+        rank(pd.DataFrame([*runs, runs[0]]))
