@@ -35,8 +35,8 @@ def environment(place: Path) -> Path:
     """Make an environment with the packages of this one; its interpreter."""
     venv.create(place, symlinks=True)
     site = next(place.glob("lib/python*/site-packages"))
-    roots = Path(torch.__file__).parents[1], Path(fglbench.__file__).parent.absolute().parent
-    (site / "others.pth").write_text("".join(f"{root}\n" for root in roots))
+    (site / "others.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")
+    (site / "fglbench").symlink_to(Path(fglbench.__file__).parent.absolute())  # the checkout may have any name
     return place / "bin" / "python"
 
 

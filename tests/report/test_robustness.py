@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.config import ATTACKS
 from fglbench.benchmark.store.conditions import NEUTRAL, conditions, strength, wording
 from fglbench.datasets.corruptions import Stress
 from fglbench.report import build
@@ -54,7 +55,7 @@ def rows(made: SimpleNamespace, dataset: str = "cora") -> list[Any]:
 
 
 def test_the_conditions_of_a_row_are_those_that_training_has() -> None:
-    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure", "straggle"}
+    assert set(NEUTRAL) == {*Stress.model_fields, "participation", "failure", "straggle", *ATTACKS}
     plain = TrainConfig()
     assert {name: getattr(plain, name) for name in NEUTRAL} == dict(NEUTRAL)
     assert conditions(json.dumps(plain.model_dump(mode="json"))) == {}

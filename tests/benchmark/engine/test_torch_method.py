@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from dgl.nn import GraphConv
 from torch import nn
 
-from fglbench.benchmark.contract import backbone_checks, method_checks
+from fglbench.benchmark.contract import method_checks, part_checks
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import labelled_graphs, trials
 from fglbench.benchmark.engine import (
@@ -269,7 +269,7 @@ def test_the_contract_holds(method: TorchMethod) -> None:
 
 def test_an_architecture_from_a_module_holds_to_the_contract_and_trains(federation: Federation) -> None:
     backbone = Module(hidden=8)
-    assert [one for one in backbone_checks.results(backbone) if one[1] == "failed"] == []
+    assert [one for one in part_checks.results("backbone", backbone) if one[1] == "failed"] == []
     for name in ("fedavg", "scaffold", "fedproto"):
         outcome = train(federation, METHODS.build(name), (Module(hidden=8),), CONFIG, 0)
         assert outcome.score is not None and outcome.score > 1 / 3
