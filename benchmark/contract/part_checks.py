@@ -60,8 +60,8 @@ def loads(spec: DatasetSpec) -> None:
 
 @cache
 def samples() -> tuple[Data, ...]:
-    """Data of either kind: a graph with clients, a split and nodes without a label, also without the edges that join two
-    clients; a set of graphs."""
+    """Data of either kind: a graph with clients, a split and nodes without a label; the same without the edges that
+    join two clients; a set of graphs."""
     data = node_federation().whole
     assert isinstance(data, NodeData)
     label = torch.where(torch.arange(len(data.label)) % 9 == 0, -1, data.label)
