@@ -43,6 +43,7 @@ def described(kind: str, cls: type[Any]) -> Entry:
             "heterogeneous": cls.heterogeneous,
             "uploads": _uploads(cls),
             "revision": cls.revision,
+            **{name: vars(cls).get(name, "") for name in ("title", "venue", "paper_url", "code_url")},
         }
     elif issubclass(cls, DatasetSpec):
         found |= {"facts": _of_dataset(cls), "kind": cls.kind, "task": cls.task, "summary": _first(cls)}
