@@ -63,4 +63,3 @@ def test_a_figure_has_five_colours_for_methods_and_the_baselines_keep_theirs() -
 def test_every_class_of_a_dataset_looks_different() -> None:
     names = [str(i) for i in range(40)]
     assert len({(look["color"], look["marker"]) for look in class_looks(names).values()}) == len(names)
-
