@@ -44,13 +44,13 @@ class FGGP(FedAvg):
         CE(G) + view_weight [CE(S) + BCE(E E^T, A_k)] + align_weight InfoNCE(P_S, P_G),
     BCE with both kinds of pairs of equal weight; P the unit prototypes of the classes in either graph, the mean
     embedding of all nodes, each under its label or, beyond the training nodes, its predicted class with that
-    probability as its weight; InfoNCE over classes, a class's two prototypes against those of the others in both graphs.
+    probability as its weight; InfoNCE over classes, a class's two prototypes against those of the others in both.
     Server: theta <- sum_k w_k theta_k, with V; for each class the clients' prototypes are clustered (FINCH), and the
-    means of the clusters enter a memory of the last `memory` prototypes a class. Prediction: the classes of the `nearest`
-    entries of the memory, weighted by the softmax of cosine / `temperature`.
+    means of the clusters enter a memory of the last `memory` prototypes a class. Prediction: the classes of the
+    `nearest` entries of the memory, weighted by the softmax of cosine / `temperature`.
 
-    Messages: theta and V up and down, V with d h + h^2 scalars; up C_k prototypes and their int64 classes, C_k the classes
-    k has or predicts; down the memory, M (h + one int64), M <= memory C. With both weights 0 and the classifier
+    Messages: theta and V up and down, V with d h + h^2 scalars; up C_k prototypes and their int64 classes, C_k the
+    classes k has or predicts; down the memory, M (h + one int64), M <= memory C. With both weights 0 and the classifier
     it is FedAvg.
 
     From the released code, the paper's text was not to be had. Its model is a GCN, and so is this. Departures: the code
@@ -177,7 +177,7 @@ class FGGP(FedAvg):
     def _prototypes(
         cohort: ClientBatch, embedding: torch.Tensor, guess: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(K, C, h) each client's weighted mean embedding of every class (0 without nodes); (K, C) whether it has any."""
+        """(K, C, h) each client's weighted mean embedding of every class, 0 without nodes; (K, C) has it any?"""
         many, classes = len(cohort), cohort.classes
         cell = cohort.batch.owner * classes + guess
         total = segment_sum(embedding * weight.unsqueeze(1), cell, many * classes)

@@ -1,4 +1,4 @@
-"""FGGP's second view of a client's graph: far nodes that look alike are linked, and edges are drawn from a learnt law."""
+"""FGGP's second view of a client's graph: nodes that look alike are linked, and edges drawn by learnt probabilities."""
 
 from __future__ import annotations
 
@@ -124,17 +124,13 @@ def through(
 ) -> Forward:
     """A GCN's training pass on other graphs than the batch's. graphs: a dense propagation matrix a client."""
     pre: list[torch.Tensor] = []
-    h, last = batch.x, model.layers - 1
-    if streams is not None:
-        h = h.dropout(model.input_dropout, streams)
-    z = h @ params["0.weight"]
+    x = batch.x if streams is None else batch.x.dropout(model.input_dropout, streams)
+    rows = x @ params["0.weight"]
     for i in range(model.layers):
-        if i:
-            z = segment_product(hidden, params[f"{i}.weight"], batch.sizes)
-        z = torch.cat([graph @ own for graph, own in zip(graphs, batch.per_client(z), strict=True)])
-        z = segment_add(z, params[f"{i}.bias"], batch.sizes)
-        if i == last:
-            break
-        pre.append(z)
-        hidden = torch.relu(z) if streams is None else dropout(z, model.dropout, streams, batch.sizes, relu=True)
+        moved = torch.cat([graph @ own for graph, own in zip(graphs, batch.per_client(rows), strict=True)])
+        z = segment_add(moved, params[f"{i}.bias"], batch.sizes)
+        if i < model.layers - 1:
+            pre.append(z)
+            h = torch.relu(z) if streams is None else dropout(z, model.dropout, streams, batch.sizes, relu=True)
+            rows = segment_product(h, params[f"{i + 1}.weight"], batch.sizes)
     return Forward(z, pre)
