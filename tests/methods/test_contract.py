@@ -202,6 +202,13 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Up the classes that k has or predicts; down a memory of one prototype a class and round up to one a client."""
+    model, entry = FLOAT * (gcn() + D * H + H * H), FLOAT * H + INT
+    held = world.classes[k]
+    return (model + held * entry, model + C * entry), (model + held * entry, model + 3 * C * world.clients * entry)
+
+
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
@@ -232,6 +239,7 @@ TABLE: dict[str, Formula] = {
     "fed-pub": scalars(HEADED + H, HEADED),
     "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
     "fedgta": fedgta,
+    "fggp": fggp,
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
 
