@@ -26,7 +26,7 @@ KINDS = {  # what the names of uploads stand for
     "control": "control variates",
     **dict.fromkeys(("mean", "moments"), "moments"),
     **dict.fromkeys(("prototypes", "centroids"), "prototypes"),
-    **dict.fromkeys(("function", "encoding"), "embeddings"),
+    **dict.fromkeys(("function", "encoding", "consensus"), "embeddings"),
     **dict.fromkeys(("prediction", "output"), "predictions"),
     **dict.fromkeys(("features", "feat"), "features"),
     "missing": "neighbour counts",

@@ -36,7 +36,7 @@ FLOOR = 1e-5  # of a class nobody near has (released code)
 
 @METHODS.register("fggp")
 class FGGP(FedAvg):
-    """Wan, Huang, Ye, AAAI 2024 (doi 10.1609/aaai.v38i14.29468): generalizable prototypes, for clients of many domains.
+    """Wan, Huang, Ye, AAAI 2024 (pages 15429-15437): generalizable prototypes, for clients of many domains.
 
     Client k, with A_k its edges, itself, and the `neighbours` nodes that look most alike to the received model (again
     every `refresh` rounds): codes E = relu(A~ A~ X V_0 V_1), and each step a graph S drawn from them: pair i < j with

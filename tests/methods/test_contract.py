@@ -248,6 +248,7 @@ GIN_MODEL = (GRAPH_D * H + H) + 2 * 2 * (H * H + H) + (H * H + H)  # input, two 
 GRAPH_HEAD = H * 2 + 2
 CLASSIFIER = GIN_MODEL + GRAPH_HEAD
 CODE = 16 + 16  # FedStar's: walks and degrees
+HEADS = 4  # FedSSP's filters
 
 
 def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
@@ -265,6 +266,7 @@ GRAPHS: dict[str, Formula] = {
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
+    "fedssp": scalars((H + 1) * H + H + (HEADS + 1) * H + (H + 1) * H + 4 * H + H),
 }
 TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS}
 WORLDS = {"node": node_federation, "graph": graph_federation, "graph-classification": labelled_graphs}
