@@ -251,6 +251,14 @@ CODE = 16 + 16  # FedStar's: walks and degrees
 HEADS = 4  # FedSSP's filters
 
 
+def fedvn(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Two layers of maps h -> 2 h -> h, between them that of the virtual nodes, normalised entry by entry."""
+    m = world.params["virtual"]
+    maps = (GRAPH_D * H + H) + 3 * ((2 * H * H + 2 * H) + (2 * H * H + H)) + (H * H + H) + GRAPH_HEAD
+    norms = 2 * 4 * (2 * H + H) + 4 * m * (2 * H + H)
+    return FLOAT * (maps + norms + m * H), FLOAT * (maps + norms + m * H)
+
+
 def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * 2 * H
 
@@ -266,6 +274,7 @@ GRAPHS: dict[str, Formula] = {
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
+    "fedvn": fedvn,
     "fedssp": scalars((H + 1) * H + H + (HEADS + 1) * H + (H + 1) * H + 4 * H + H),
 }
 TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS}
