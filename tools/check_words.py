@@ -29,7 +29,10 @@ def expressions(path: Path = ROOT / "tools" / "words.txt") -> list[tuple[re.Patt
     """Return the pairs (expression, replacement) of the word list."""
     lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line and not line.startswith("#")]
     pairs = [line.split("\t") for line in lines]
-    return [(re.compile(rf"\b(?:{words})\b".replace(" ", r"[ \t]*[ \n][ \t]*"), re.IGNORECASE), plain) for words, plain in pairs]
+    return [
+        (re.compile(rf"\b(?:{words})\b".replace(" ", r"[ \t]*[ \n][ \t]*"), re.IGNORECASE), plain)
+        for words, plain in pairs
+    ]
 
 
 def markdown(text: str) -> str:
