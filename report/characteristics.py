@@ -82,7 +82,8 @@ class Characteristics:
         if len(gain) < MIN_CORRELATED:
             return {}
         varied = [str(name) for name in known if known[name].nunique() > 1]
-        return {name: tuple(map(float, stats.spearmanr(known[name], gain))) for name in varied}
+        tests = {name: stats.spearmanr(known[name], gain) for name in varied}
+        return {name: (float(test.statistic), float(test.pvalue)) for name, test in tests.items()}
 
     @cached_property
     def sentences(self) -> list[str]:

@@ -237,7 +237,8 @@ def test_a_killed_node_costs_no_row(tiny, cluster, lose_node, figures, tmp_path)
 
 def test_a_host_on_a_node_does_not_import_what_its_worker_does():
     code = (
-        "import sys, fglbench.benchmark.runner.ray_node; print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
+        "import sys, fglbench.benchmark.runner.ray_node; "
+        "print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
