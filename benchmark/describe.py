@@ -16,7 +16,7 @@ from .engine.method import WHAT, Method
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.selection import untuned_of
+from .suites.select import untuned_of
 from .suites.suite import Suite
 from .suites.suitefile import load_suite, suite_names
 
