@@ -16,7 +16,7 @@ from .engine.method import WHAT, Method
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.selection import untuned_of
+from .suites.select import untuned_of
 from .suites.suite import Suite
 from .suites.suitefile import load_suite, suite_names
 
@@ -43,7 +43,6 @@ def described(kind: str, cls: type[Any]) -> Entry:
             "heterogeneous": cls.heterogeneous,
             "uploads": _uploads(cls),
             "revision": cls.revision,
-            **{name: vars(cls).get(name, "") for name in ("title", "venue", "paper_url", "code_url")},
         }
     elif issubclass(cls, DatasetSpec):
         found |= {"facts": _of_dataset(cls), "kind": cls.kind, "task": cls.task, "summary": _first(cls)}
@@ -51,6 +50,11 @@ def described(kind: str, cls: type[Any]) -> Entry:
         tasks = f"{' and '.join(cls.tasks)} datasets" if issubclass(cls, CuttingSpec) else ""
         found |= {"facts": {"for": tasks} if tasks else {}, "summary": _first(cls)}
     return found
+
+
+def _displayed(cls: type) -> Entry:
+    """Display name, venue and links of a method; none of them is inherited."""
+    return {name: vars(cls).get(name, "") for name in ("title", "venue", "paper_url", "code_url")}
 
 
 def _first(cls: type) -> str:
@@ -74,7 +78,7 @@ def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
     facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
     if about := getattr(cls, "about", None):
         facts |= vars(about)
-    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" else {}
+    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" or cls.scored_by != "accuracy" else {}
     facts |= {"fingerprint": cls.fingerprint or "none registered"} if cls.routes else {}
     facts |= {"synthetic": "yes: not a real dataset"} if cls.synthetic else {}
     return {key: value for key, value in facts.items() if value}
@@ -122,6 +126,8 @@ def catalogued() -> tuple[str, str]:
         found[kind] = {name: described(kind, cls) for name, cls in own.items() if built_in(kind, name)}
     suites = {name: load_suite(name) for name in suite_names()}
     found["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
+    methods = {name: REGISTRIES["method"].cls(name) for name in found["method"]}
+    found["display"] = {name: _displayed(cls) for name, cls in methods.items() if vars(cls).get("title")}
     cells: dict[str, dict[str, dict[str, list[str]]]] = {}
     for name, suite in suites.items():
         for cell in suite.cells():

@@ -21,12 +21,12 @@ def family(method: str) -> str:
 def display(entrant: str) -> str:
     """The display name of an entrant: the title of its method, then its settings. A plug-in's method keeps its name."""
     method, bracket, settings = entrant.partition(" (")
-    return (entry("method", method).get("title") or method) + bracket + settings
+    return (entry("display", method).get("title") or method) + bracket + settings
 
 
 def published(method: str) -> dict[str, str]:
     """Of a method: "paper" and "code", each a link, and "venue" with its year. Empty text where there is none."""
-    found = entry("method", method)
+    found = entry("display", method)
     links = {"paper": "paper_url", "code": "code_url", "venue": "venue"}
     return {name: found.get(column, "") for name, column in links.items()}
 
