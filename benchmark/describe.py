@@ -73,7 +73,7 @@ def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
     facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
     if about := getattr(cls, "about", None):
         facts |= vars(about)
-    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" else {}
+    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" or cls.scored_by != "accuracy" else {}
     facts |= {"fingerprint": cls.fingerprint or "none registered"} if cls.routes else {}
     facts |= {"synthetic": "yes: not a real dataset"} if cls.synthetic else {}
     return {key: value for key, value in facts.items() if value}

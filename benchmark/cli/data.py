@@ -84,7 +84,9 @@ def info(
     rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
     rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
     rows |= {**asdict(spec.about), "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
-    rows |= {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" else {}
+    rows |= (
+        {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" or spec.scored_by != "accuracy" else {}
+    )
     rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
     for key, value in rows.items():
         if value != "":
