@@ -33,7 +33,7 @@ KINDS = {  # what the names of uploads stand for
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     "id": "node ids",
     **dict.fromkeys(("classes", "votes"), "classes held"),
-    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence"), "statistics"),
+    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence", "reliability"), "statistics"),
 }
 
 

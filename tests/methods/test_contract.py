@@ -207,7 +207,7 @@ TABLE: dict[str, Formula] = {
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
     **dict.fromkeys(("ditto", "fedala", "pfedme"), scalars(gcn())),
     "fedper": scalars(D * H + H),
-    **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd"), scalars(gcn())),
+    **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
     "scaffold": scalars(2 * gcn()),
     "scaffold-mlp": scalars(2 * MLP),
