@@ -202,6 +202,11 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def cores(model: int) -> Formula:
+    """One's own core model up; all clients' and their shares down."""
+    return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
+
+
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
@@ -232,6 +237,7 @@ TABLE: dict[str, Formula] = {
     "fed-pub": scalars(HEADED + H, HEADED),
     "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
     "fedgta": fedgta,
+    "apple": cores(gcn()),
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
 
@@ -256,6 +262,7 @@ GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
+    "apple": cores(CLASSIFIER),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
 }
 TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS}
