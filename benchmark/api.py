@@ -58,7 +58,8 @@ def run(
     clients: Iterable[int] = (),
     splits: Iterable[str] = (),
     backbones: Iterable[str] = (), seeds: Iterable[int] = (), settings: Iterable[str] = (),
-    data: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None, metric: str | None = None,
+    tuned: str | os.PathLike[str] | None = None,
     rerun: Iterable[str] = (), missing_rows: bool = False,
     results: str | os.PathLike[str] = "results",
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
@@ -69,7 +70,8 @@ def run(
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
     settings: "key=value" strings, as `--set` takes them. data: a folder with a graph of your own
-    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. seeds: the seeds
+    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. metric: of own data:
+    "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
     themselves. missing_rows: a cell whose data cannot be had gets a row that says so. memory_limit: GiB a worker.
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
     those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
@@ -82,7 +84,7 @@ def run(
     if not in_process:
         _check_process()
         _check_methods(methods)
-    from ..datasets.own_data import announce
+    from ..datasets.own_data import announce, metric_setting
     from .runner.gpus import resolved
     from .runner.job import Job, Options, Request, Store
     from .suites.plugins import load_plugins
@@ -93,10 +95,12 @@ def run(
     again, imported = lists.pop("rerun"), lists.pop("plugins")
     if data is not None and not os.fspath(data).strip():
         raise UserError("data is empty; give a folder, or leave it out")
+    own = None if data is None else announce(Path(data), warnings.warn)
+    lists["settings"] += metric_setting(metric, own)
     request = Request(
         **lists, all_suites=all_suites, quick=quick, clients=_several("clients", clients, operator.index),
         seeds=_several("seeds", seeds, operator.index),
-        own=None if data is None else announce(Path(data), warnings.warn),
+        own=own, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
     options = Options(*how, resolved(device, backend))

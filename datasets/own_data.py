@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +26,7 @@ from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content, node_content
 from .features import Preprocessing
-from .federation import PARTS, Data, NodeData
+from .federation import PARTS, Data, Measure, NodeData
 from .own_files import ARCHIVE, EDGES, NODES, Mistakes, Raw, fractions, number, read_archive, read_tables
 from .partitioning import PARTITIONS, PartitionSpec
 from .spec import DATASETS, About, NodeSpec, preprocessing
@@ -34,6 +34,12 @@ from .spec import DATASETS, About, NodeSpec, preprocessing
 OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
 DIGITS = 16  # hex digits of the fingerprint that are a parameter
+METRICS: dict[str, Measure] = {
+    "accuracy": "accuracy",
+    "macro-f1": "macro_f1",
+    "roc-auc": "roc_auc",
+    "average-precision": "average_precision",
+}
 _folders: dict[str, Path] = {}  # by name, of this process
 _received: dict[str, Content] = {}  # by name, from another machine
 
@@ -45,6 +51,9 @@ class OwnData(NodeSpec):
     folder: ClassVar[Path | None]  # None: received from another machine
     features: Preprocessing = preprocessing("raw")
     sha256: str = Field("", description="how the fingerprint of the content begins")
+    metric: Literal["accuracy", "macro-f1", "roc-auc", "average-precision"] = Field(
+        "accuracy", description="what selects the round, and the settings in tuning, and is the score"
+    )
 
     def content(self) -> tuple[Content, str]:
         content = self._content()
@@ -60,6 +69,7 @@ class OwnData(NodeSpec):
 
     def load(self) -> NodeData:
         data, owner = super().load(), self._content().get("client")
+        data = replace(data, scored_by=METRICS[self.metric])
         return data if owner is None else replace(data, owner=torch.from_numpy(owner))
 
 
@@ -82,6 +92,31 @@ def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) ->
         raise UserError(f"{folder}: {count} in the files; docs/own-data.md says what belongs there")
     _folders[path.name] = path
     return f"{OWN}{path.name}"
+
+
+def metric_setting(metric: str | None, own: str | None) -> tuple[str, ...]:
+    """Return what `--metric` sets, as `--set` has it. UserError for an unknown metric, and without own data."""
+    if metric is None:
+        return ()
+    if metric not in METRICS:
+        raise did_you_mean(metric, METRICS, "metric")
+    if own is None:
+        raise UserError("--metric is for a graph of your own: give --data FOLDER (other datasets have their metric)")
+    return (f"dataset.metric={metric}",)
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder that `announce` was given for `own:NAME`."""
+    return _folders[name.removeprefix(OWN)]
+
+
+def words_of(name: str) -> tuple[list[str], list[str]]:
+    """Return the classes and the sites of `own:NAME` in the words of its files; of arrays in numbers, their numbers."""
+    folder = _named().get(name.removeprefix(OWN))
+    if folder is None:
+        return [], []
+    mistakes = _read(folder, _stamp(folder))[1]
+    return mistakes.classes, mistakes.sites
 
 
 def known_folders() -> tuple[str, ...]:
@@ -162,7 +197,8 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     """Return the canonical content, or None if there are mistakes."""
     label = _plain(raw.label, ("unknown",))
-    codes, classes = _coded(label)
+    codes, mistakes.classes = _coded(label)
+    classes = len(mistakes.classes)
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
     if unlabelled:
         words = ", ".join(map(repr, unlabelled[:3]))
@@ -182,7 +218,10 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     if mistakes:
         return None
     content = node_content(raw.edges, codes, raw.feat, split)
-    return content if client is None else content | {"client": _coded(client)[0]}
+    if client is None:
+        return content
+    owner, mistakes.sites = _coded(client)
+    return content | {"client": owner}
 
 
 def _check_features(raw: Raw, mistakes: Mistakes) -> None:
@@ -234,13 +273,13 @@ def _fractional(words: np.ndarray) -> np.ndarray:
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 
 
-def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and how many there are."""
+def _coded(words: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and the words."""
     known = set(words.tolist()) - {""}
     numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
     ranked = sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
     place = {word: code for code, word in enumerate(ranked)} | {"": -1}
-    return np.array([place[word] for word in words.tolist()], dtype=np.int64), len(ranked)
+    return np.array([place[word] for word in words.tolist()], dtype=np.int64), ranked
 
 
 # -- registered --------------------------------------------------------------------------------------------------------

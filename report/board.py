@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -45,7 +45,7 @@ class Board:
     """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
     the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
-    histories, of a board and of those made of a part of it."""
+    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint."""
 
     suite: str
     rows: pd.DataFrame
@@ -53,6 +53,7 @@ class Board:
     embeddings: Embeddings = field(repr=False, default=lambda key: None)
     verdicts: Sequence[Verified] = field(repr=False, default=())
     read: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
+    sites: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
 
     @classmethod
     def build(
@@ -215,6 +216,11 @@ class Board:
 
     def client_scores(self, key: str) -> NDArray[np.float64]:
         """The score of each client in the side file of a row, without clients that have none; empty if not stored."""
+        numbers = self.every_client(key)
+        return numbers[np.isfinite(numbers)]
+
+    def every_client(self, key: str) -> NDArray[np.float64]:
+        """The score of each client in the side file of a row, NaN for one that has none; empty if not stored."""
         stored = self.stored(key).get("per_client")
         for column in CLIENT_SCORES:
             values = stored.get(column) if isinstance(stored, dict) else None
@@ -223,7 +229,7 @@ class Board:
                     numbers = np.array(values, dtype=float)
                 except (TypeError, ValueError):  # a file that anyone may have written
                     numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
-                return numbers[np.isfinite(numbers)]
+                return numbers
         return np.empty(0)
 
     @cached_property

@@ -86,6 +86,17 @@ Data = Annotated[
         help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz",
     ),
 ]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help="with --data: accuracy, macro-f1, roc-auc or average-precision; it selects and it is the score",
+    ),
+]
+TunedFile = Annotated[
+    Path | None, typer.Option("--tuned", metavar="FILE", help="settings that `fglbench tune --data` wrote")
+]
 Plugins = Annotated[  # loaded when the command begins
     Names,
     typer.Option(

@@ -38,7 +38,7 @@ def run(
     split: given.Splits = None,
     backbone: given.Backbones = None,
     seeds: given.Seeds = None,
-    data: given.Data = None, set_: given.Settings = None,
+    data: given.Data = None, metric: given.Metric = None, tuned: given.TunedFile = None, set_: given.Settings = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
@@ -52,6 +52,7 @@ def run(
     Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
     datasets are run. Changed settings and own data are filed under `custom`.
     """
+    from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
 
@@ -59,7 +60,7 @@ def run(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
         datasets=given.names(dataset), partitions=given.names(partition), clients=given.client_numbers(clients),
         splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
-        settings=tuple(set_ or ()), own=data,
+        settings=(*(set_ or ()), *metric_setting(metric, data)), own=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
     options = Options(*how, resolved(device, backend))

@@ -11,6 +11,7 @@ import typer
 from .. import api
 from .options import Json, Plugins, Results, Suites, names
 from .output import command, plain_console, plain_table, print_json
+from .summary import show_scores
 
 if TYPE_CHECKING:
     from ..overview import Progress
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 HEADINGS = {"cells": "cells", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
+OWN = "own:"  # how datasets of users are called
 NAMED = 3  # methods; of more their number is told
 
 
@@ -41,6 +43,8 @@ def status(
     empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
     for line in _remarks(found, results, empty):
         typer.echo(line)
+    if own := [row for each in found for row in each.others if row.dataset.startswith(OWN)]:
+        show_scores(own)
 
 
 def _reasons(own: Progress) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from ..suites.cell import Cell
 from ..suites.selection import Request, select
 from .in_process import run_in_process
 from .plan import Plan, make_plan, with_data
+from .sites import keep_sites
 from .supervisor import Observer, Summary, record_missing, run_plan
 from .worker import Options
 
@@ -47,6 +48,7 @@ class Job:
             return plan
         self.store.prepare(item.suite for item in plan.todo)
         left, missing = with_data(plan)
+        keep_sites(left, self.store)
         for dataset in missing:
             tell(str(dataset))
         if missing and self.missing_rows:

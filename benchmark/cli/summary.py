@@ -1,0 +1,66 @@
+"""Scores of rows as tables on the terminal: method, mean and sd, difference from FedAvg, traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from .output import plain_console, plain_table
+
+if TYPE_CHECKING:
+    from ...report.board import Board
+    from ..store.schema import Row
+
+SHOWN = 6  # tasks; of more their number is told
+BASELINE = "fedavg"
+
+
+def show_scores(rows: Iterable[Row]) -> None:
+    """Print a table for each task of rows with a score; nothing where no row has one.
+
+    The difference is that of paired seeds, in points, with a 95% t interval; it needs two seeds.
+    """
+    from ...report.board import Board
+    from ...report.loading import frame
+
+    scored = [row for row in rows if row.status == "ok" and row.score is not None]
+    if not scored:
+        return
+    boards = [
+        Board.build(suite, frame(row for row in scored if row.suite == suite))
+        for suite in dict.fromkeys(row.suite for row in scored)
+    ]
+    found = [table for board in boards for table in _tables(board)]
+    console = plain_console()
+    for table in found[:SHOWN]:
+        console.print()
+        console.print(table)
+    if len(found) > SHOWN:
+        console.print(f"\n{len(found) - SHOWN} more tasks: see the report")
+
+
+def _tables(board: Board) -> Iterator[Table]:
+    from ...report.statistics import paired_difference
+    from ...report.text import data_size, points
+
+    for task in board.tasks:
+        seeds, measures = board.seeds_of(task), board.summary.xs(task, level="task_label")
+        base = next((name for name in seeds if board.method_of[name] == BASELINE), None)
+        metric = board.metrics[str(board.task_row(task)["dataset"])]
+        against = [] if base is None else [f"vs {base} (95% interval)"]
+        table = plain_table(task, f"{metric}, % (mean ± sd)", "seeds", *against, "traffic", numeric=True)
+        for entrant in measures.sort_values("score", ascending=False, kind="stable").index:
+            own = measures.loc[entrant]
+            spread = "" if own["score_std"] != own["score_std"] else f" ± {100 * own['score_std']:.1f}"
+            cells = [f"{100 * own['score']:.1f}{spread}", f"{own['n']:.0f}"]
+            if base is not None and entrant == base:
+                cells.append("baseline")
+            elif base is not None:
+                both = seeds[[entrant, base]].dropna()
+                gap = paired_difference(both[entrant], both[base])
+                known = gap.low == gap.low
+                cells.append(points(gap.mean) + (f" ({points(gap.low)} to {points(gap.high)})" if known else ""))
+            table.add_row(str(entrant), *cells, data_size(own["traffic"]))
+        yield table
