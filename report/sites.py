@@ -47,7 +47,7 @@ def sites_table(ranking: Ranking, task: str) -> Table | None:
     scores = site_scores(board, task) if str(board.task_row(task)["dataset"]).startswith(OWN) else pd.DataFrame()
     if scores.empty:
         return None
-    alone = next((name for name in scores if board.method_of[name] == LOCAL), None)
+    alone = next((name for name in map(str, scores) if board.method_of[name] == LOCAL), None)
     columns = [Column("Site", lambda site: Cell(plain(site), site), "text")]
     for entrant in [name for name in order(board, task) if name in scores]:
         base = None if alone is None or entrant == alone else scores[alone]

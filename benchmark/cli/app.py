@@ -16,6 +16,7 @@ from . import (
     new,
     pack,
     profile,
+    recommend,
     report,
     reproduce,
     run,
@@ -47,8 +48,8 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify, adopt.adopt,
-    pack.pack, doctor.doctor,
+    tune.tune, recommend.recommend, profile.profile, check.check, submit.submit, validate.validate, verify.verify,
+    adopt.adopt, pack.pack, doctor.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(new.app, name="new")

@@ -43,8 +43,7 @@ def status(
     empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
     for line in _remarks(found, results, empty):
         typer.echo(line)
-    if own := [row for each in found for row in each.others if row.dataset.startswith(OWN)]:
-        show_scores(own)
+    show_scores(row for each in found for row in each.others if row.dataset.startswith(OWN))
 
 
 def _reasons(own: Progress) -> dict[str, Any]:

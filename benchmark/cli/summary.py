@@ -46,13 +46,14 @@ def _tables(board: Board) -> Iterator[Table]:
     from ...report.text import data_size, points
 
     for task in board.tasks:
-        seeds, measures = board.seeds_of(task), board.summary.xs(task, level="task_label")
-        base = next((name for name in seeds if board.method_of[name] == BASELINE), None)
+        seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
+        base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
         metric = board.metrics[str(board.task_row(task)["dataset"])]
         against = [] if base is None else [f"vs {base} (95% interval)"]
         table = plain_table(task, f"{metric}, % (mean ± sd)", "seeds", *against, "traffic", numeric=True)
-        for entrant in measures.sort_values("score", ascending=False, kind="stable").index:
-            own = measures.loc[entrant]
+        for entrant, own in sorted(measures.items(), key=lambda each: -each[1].get("score", 0.0)):
+            if not own:
+                continue
             spread = "" if own["score_std"] != own["score_std"] else f" ± {100 * own['score_std']:.1f}"
             cells = [f"{100 * own['score']:.1f}{spread}", f"{own['n']:.0f}"]
             if base is not None and entrant == base:

@@ -6,12 +6,15 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from ..store.jsoncolumn import mapping
 from ..store.schema import Row
 from ..suites.cell import Cell
+from ..suites.published import published
 
 HOUR = 3600.0
 Facts = Mapping[str, str]  # what a round's cost depends on, by name
@@ -39,7 +42,9 @@ class Costs:
         facts = [_of_row(row) for row, _ in known]
         rates = np.log([spent / (row.rounds or 1) for row, spent in known])
         self.levels = {level: n for n, level in enumerate(dict.fromkeys(pair for own in facts for pair in own.items()))}
-        self.factors = np.linalg.lstsq(np.array([self._coded(own) for own in facts]), rates)[0] if facts else []
+        self.factors = np.zeros(0)
+        if facts:
+            self.factors = np.linalg.lstsq(np.array([self._coded(own) for own in facts]), rates)[0]
         left = defaultdict[tuple[str, str], list[float]](list)
         taken = defaultdict[tuple[str, ...], list[int]](list)
         for (row, _), own, rate in zip(known, facts, rates, strict=True):
@@ -49,6 +54,31 @@ class Costs:
                 taken[key].append(row.rounds or 0)
         self.left = {pair: statistics.fmean(own) for pair, own in left.items()}
         self.taken = {key: statistics.median(own) for key, own in taken.items()}
+
+    def as_data(self) -> dict[str, Any]:
+        """The fit as JSON values, four digits; `of_data` reads it."""
+        return {
+            "factors": [[*level, round(float(self.factors[n]), 4)] for level, n in self.levels.items()],
+            "left": [[*pair, round(value, 4)] for pair, value in self.left.items()],
+            "taken": [[list(key), value] for key, value in self.taken.items()],
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Costs:
+        """What `as_data` gave."""
+        found = cls(())
+        found.levels = {(kind, name): n for n, (kind, name, _) in enumerate(data["factors"])}
+        found.factors = np.array([value for *_, value in data["factors"]])
+        found.left = {(method, dataset): value for method, dataset, value in data["left"]}
+        found.taken = {tuple(key): value for key, value in data["taken"]}
+        return found
+
+    def relative(self, method: str, other: str) -> float | None:
+        """How many times as long as `other` a round of a method takes; None where one of them is in no row."""
+        places = [self.levels.get(("method", name)) for name in (method, other)]
+        if None in places:
+            return None
+        return float(np.exp(self.factors[places[0]] - self.factors[places[1]]))
 
     def _coded(self, facts: Facts) -> np.ndarray:
         """A one for each level that was seen."""
@@ -82,12 +112,18 @@ class Costs:
         return Estimate(total / HOUR, unknown)
 
 
-def told(found: Estimate) -> str:
+def told(found: Estimate, source: str = "the rows here") -> str:
     """A line: "about 3.2 core-hours, judged by the rows here; 12 cells cannot be judged: no row of dataset actor"."""
-    line = f"about {found.hours:.1f} core-hours, judged by the rows here"
+    line = f"about {found.hours:.1f} core-hours, judged by {source}"
     if not found.unknown:
         return line
     return f"{line}; {sum(found.unknown.values())} cells cannot be judged: no row of {', '.join(found.unknown)}"
+
+
+@cache
+def published_costs() -> Costs:
+    """Costs by the rows of the leaderboard, which come with the package."""
+    return Costs.of_data(published()["costs"])
 
 
 def _seconds(row: Row) -> float | None:
