@@ -78,7 +78,8 @@ def results_of(rows: pd.DataFrame, store: Store) -> dict[str, Result]:
         found.append(
             Result(
                 str(method), float(own["val"].mean()), float(own["score"].mean()), float(own["score"].std(ddof=1)),
-                len(own), _gap(scores, str(method), ALONE), _gap(scores, str(method), BASELINE), [float(value) for value in each], float(traffic.mean()) / 1e6,
+                len(own), _gap(scores, str(method), ALONE), _gap(scores, str(method), BASELINE),
+                [float(value) for value in each], float(traffic.mean()) / 1e6,
                 float(own["best_round"].mean()), float(own["train_seconds"].mean()),
             )
         )  # fmt: skip
@@ -141,8 +142,8 @@ def answer_lines(found: Mapping[str, Result], metric: str, sites: Sequence[str])
           [f"Difference from FedAvg: {_points(best.over_fedavg)} points: {_verdict(best.over_fedavg)}."]),
         *_site_lines(best, sites),
         f"Traffic: {best.megabytes:.2g} MB per site and round, {data_size(1e6 * best.megabytes * best.rounds)} per "
-        f"site up to the selected round ({best.rounds:.0f}); at 10 Mbit/s {best.megabytes * 1e6 / (10 * MEGABIT):.1f} s per "
-        "round.",
+        f"site up to the selected round ({best.rounds:.0f}); at 10 Mbit/s "
+        f"{best.megabytes * 1e6 / (10 * MEGABIT):.1f} s per round.",
         f"Training time: {best.seconds:.1f} s for all sites on this machine.",
         *_leaving(best.method),
     ]  # fmt: skip
