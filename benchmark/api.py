@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..registry import UserError
 from .known import Known, completions, listed, look_up
 from .overview import overview
+from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run(
     data: str | os.PathLike[str] | None = None, metric: str | None = None,
     tuned: str | os.PathLike[str] | None = None,
     rerun: Iterable[str] = (), missing_rows: bool = False,
-    results: str | os.PathLike[str] = "results",
+    results: str | os.PathLike[str] = WRITTEN,
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
     backend: str = "processes", address: str | None = None, device: str = "cpu",
@@ -191,7 +192,7 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
 
 
 def compare(
-    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] = "results"
+    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] | None = None
 ) -> list[Comparison]:
     """Two methods side by side on every board of a results folder where both have rows, or on one of them.
 
@@ -200,11 +201,11 @@ def compare(
     """
     from ..report.compare import comparisons
 
-    return comparisons(first, second, suite, Path(results))
+    return comparisons(first, second, suite, reading(suite) if results is None else Path(results))
 
 
 def write_report(
-    results: str | os.PathLike[str] = "results", *, readme: str | os.PathLike[str] | None = None, figures: bool = True
+    results: str | os.PathLike[str] | None = None, *, readme: str | os.PathLike[str] | None = None, figures: bool = True
 ) -> list[Path]:
     """Make leaderboard, tables and figures of a results folder anew; the files that changed.
 
@@ -213,4 +214,5 @@ def write_report(
     """
     from ..report import build
 
-    return build.write(build.make(Path(results), None if readme is None else Path(readme), figures=figures))
+    folder = reading() if results is None else Path(results)
+    return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))

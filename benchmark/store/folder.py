@@ -34,7 +34,7 @@ from ... import files
 from ...registry import UserError
 from . import rowfile, verified
 from .attachments import SideFiles, clear_errors
-from .places import LOCKS, LOGS, is_rows, place, safe_name
+from .places import LOCKS, LOGS, is_rows, place, reading, safe_name
 from .schema import COLUMNS, Row
 from .tidy import expanded
 
@@ -166,15 +166,16 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def load_results(
-    results: str | os.PathLike[str] = "results", suite: str | None = None, *, expand: bool = False
+    results: str | os.PathLike[str] | None = None, suite: str | None = None, *, expand: bool = False
 ) -> pd.DataFrame:
     """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist).
 
+    results: a folder; by default `runs` where runs have left rows there, else `results`.
     expand: every setting is a column, as `training.lr` or `method.mu`, in the place of the JSON texts that hold them.
     """
     import pandas as pd
 
-    rows = Store(results).existing().rows(suite, latest_only=True)
+    rows = Store(reading(suite) if results is None else results).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame
 
