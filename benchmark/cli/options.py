@@ -104,7 +104,6 @@ ReadResults = Annotated[
     typer.Option(
         "--results",
         metavar="DIR",
-        callback=found_folder,
         help="the results folder [runs while it has rows]",
     ),
 ]
@@ -117,6 +116,9 @@ Parameters = Annotated[
 MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")]
 Embeddings = Annotated[
     bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
+]
+SaveModels = Annotated[
+    bool, typer.Option("--save-models", help="keep the models of the best round, for fglbench.load_model")
 ]
 Data = Annotated[
     str | None,

@@ -45,6 +45,7 @@ def run(
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, missing_rows: given.MissingRows = False, embeddings: given.Embeddings = False,
+    save_models: given.SaveModels = False,
     dry_run: given.DryRun = False, yes: given.Yes = False,
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
     results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.Plugins = None,
@@ -57,6 +58,7 @@ def run(
     from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.models import check_safetensors
 
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
@@ -65,7 +67,9 @@ def run(
         settings=(*(set_ or ()), *metric_setting(metric, data)), own=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
-    options = Options(*how, resolved(device, backend))
+    if save_models:
+        check_safetensors()
+    options = Options(*how, resolved(device, backend), models=save_models)
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
 
 

@@ -6,6 +6,7 @@
     results/<suite>/curves/<method>.parquet     the same of many rows, in columns (curves, packing); more of them in
                                                 <method>@2.parquet and so on
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
+    results/<suite>/models/<key>.safetensors    the models of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
     results/sites.json                          names of the clients of own data, by the data's fingerprint

@@ -19,6 +19,7 @@ RESERVED = NOT_SUITES | {
     "history",
     COLUMNS,
     "embeddings",
+    "models",
     "tables",
     "figures",
     APART,
@@ -33,7 +34,11 @@ def reading(suite: str | None = None) -> Path:
     """Return the folder whose rows are read by default: `runs` if it has rows (of the suite, if one is given), else
     `results`."""
     written = Path(WRITTEN)
-    found = (path for path in written.glob(f"{safe_name(suite) if suite else '*'}/*.csv") if is_rows(f"{path.parent.name}/{path.name}"))
+    found = (
+        path
+        for path in written.glob(f"{safe_name(suite) if suite else '*'}/*.csv")
+        if is_rows(f"{path.parent.name}/{path.name}")
+    )
     return written if any(found) else Path(SHIPPED)
 
 
