@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..registry import UserError
 from .known import Known, completions, listed, look_up
 from .overview import overview
+from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ def run(
     data: str | os.PathLike[str] | None = None, metric: str | None = None,
     tuned: str | os.PathLike[str] | None = None,
     rerun: Iterable[str] = (), missing_rows: bool = False,
-    results: str | os.PathLike[str] = "results",
+    results: str | os.PathLike[str] = WRITTEN,
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
+    save_models: bool = False,
     backend: str = "processes", address: str | None = None, device: str = "cpu",
     observer: Observer | None = None, in_process: bool = False,
 ) -> pd.DataFrame:  # fmt: skip
@@ -74,7 +76,8 @@ def run(
     "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
     themselves. missing_rows: a cell whose data cannot be had gets a row that says so. memory_limit: GiB a worker.
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
-    those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
+    those of the best round; a finished cell without them runs again. save_models: keep the models of the best round
+    (safetensors), for `load_model`; likewise. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
     is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
     as for methods that a notebook defines; nothing then bounds time and memory. One line a cell, in the plan's order;
@@ -87,6 +90,7 @@ def run(
     from ..datasets.own_data import announce, metric_setting
     from .runner.gpus import resolved
     from .runner.job import Job, Options, Request, Store
+    from .runner.models import check_safetensors
     from .suites.plugins import load_plugins
 
     names = {"suites": suites, "methods": methods, "datasets": datasets, "partitions": partitions, "splits": splits}
@@ -103,7 +107,9 @@ def run(
         own=own, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
-    options = Options(*how, resolved(device, backend))
+    if save_models:
+        check_safetensors()
+    options = Options(*how, resolved(device, backend), models=save_models)
     return _frame(Job(request, Store(results), options, again, missing_rows, in_process), observer)
 
 
@@ -191,7 +197,7 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
 
 
 def compare(
-    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] = "results"
+    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] | None = None
 ) -> list[Comparison]:
     """Two methods side by side on every board of a results folder where both have rows, or on one of them.
 
@@ -200,11 +206,11 @@ def compare(
     """
     from ..report.compare import comparisons
 
-    return comparisons(first, second, suite, Path(results))
+    return comparisons(first, second, suite, reading(suite) if results is None else Path(results))
 
 
 def write_report(
-    results: str | os.PathLike[str] = "results", *, readme: str | os.PathLike[str] | None = None, figures: bool = True
+    results: str | os.PathLike[str] | None = None, *, readme: str | os.PathLike[str] | None = None, figures: bool = True
 ) -> list[Path]:
     """Make leaderboard, tables and figures of a results folder anew; the files that changed.
 
@@ -213,4 +219,5 @@ def write_report(
     """
     from ..report import build
 
-    return build.write(build.make(Path(results), None if readme is None else Path(readme), figures=figures))
+    folder = reading() if results is None else Path(results)
+    return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))

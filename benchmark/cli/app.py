@@ -13,6 +13,7 @@ from . import (
     check,
     data,
     doctor,
+    export,
     new,
     pack,
     profile,
@@ -26,12 +27,10 @@ from . import (
     validate,
     verify,
 )
+from .grouped import Command, application
 
-app = typer.Typer(
-    name="fglbench",
-    help="The benchmark suite for federated graph learning.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = application(
+    name="fglbench", help="The benchmark suite for federated graph learning.", pretty_exceptions_enable=False
 )
 
 
@@ -48,9 +47,10 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
+    export.export,
     tune.tune, recommend.recommend, profile.profile, check.check, submit.submit, validate.validate, verify.verify,
     adopt.adopt, pack.pack, doctor.doctor,
 ):  # fmt: skip
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 app.add_typer(new.app, name="new")
 app.add_typer(data.app, name="data")

@@ -11,6 +11,7 @@ from .output import plain_console, plain_table
 
 if TYPE_CHECKING:
     from ...report.board import Board
+    from ...report.ranking import Ranking
     from ..store.schema import Row
 
 SHOWN = 6  # tasks; of more their number is told
@@ -39,6 +40,39 @@ def show_scores(rows: Iterable[Row]) -> None:
         console.print(table)
     if len(found) > SHOWN:
         console.print(f"\n{len(found) - SHOWN} more tasks: see the report")
+
+
+def show_ranking(ranking: Ranking) -> None:
+    """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
+
+    A board of one dataset, or without a ranking, is shown as `show_scores` shows rows.
+    """
+    from ...report.statistics import paired_difference, ranks
+    from ...report.text import data_size, points
+
+    board = ranking.board
+    console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
+    if len(scores) < 2 or len(scores.columns) < 2:
+        for table in list(_tables(board))[:SHOWN]:
+            console.print()
+            console.print(table)
+        return
+    means, places = scores.mean(), ranks(scores).mean()
+    traffic = board.grid("traffic").median()
+    base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
+    against = [] if base is None else [f"vs {base} (95% interval)"]
+    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", "score, %", *against, "traffic (median)",
+                        numeric=True)  # fmt: skip
+    for name in places.sort_values(kind="stable").index:
+        cells = [f"{places[name]:.2f}", f"{100 * means[name]:.1f}"]
+        if base is not None and name == base:
+            cells.append("baseline")
+        elif base is not None:
+            gap = paired_difference(scores[name], scores[base])
+            cells.append(f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})")
+        table.add_row(str(name), *cells, data_size(float(traffic[name])))
+    console.print()
+    console.print(table)
 
 
 def _tables(board: Board) -> Iterator[Table]:

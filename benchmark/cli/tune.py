@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...registry import UserError
+from ..store.places import SHIPPED, WRITTEN
 from . import options as given
 from .completion import completes
 from .output import complain, plain_console, plain_table
@@ -42,7 +43,9 @@ def tune(
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
-    results: given.Results = Path("results"),
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="the results folder [results; with --data: runs]")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
     ] = None,
@@ -67,6 +70,7 @@ def tune(
     if not suite and data is None:
         raise UserError("say what to tune: -s SUITE, or --data FOLDER for a graph of your own")
     suite = suite or "leaderboard"
+    results = results or Path(SHIPPED if data is None else WRITTEN)
     place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
         return _report(results, suite, place)

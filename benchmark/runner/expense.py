@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ from ..store.jsoncolumn import mapping
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.published import published
+from .worker import Options
 
 HOUR = 3600.0
 Facts = Mapping[str, str]  # what a round's cost depends on, by name
@@ -118,6 +119,29 @@ def told(found: Estimate, source: str = "the rows here") -> str:
     if not found.unknown:
         return line
     return f"{line}; {sum(found.unknown.values())} cells cannot be judged: no row of {', '.join(found.unknown)}"
+
+
+def told_runs(cells: Sequence[Cell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
+    """A line as "130 runs, about 0.6 core-hours, 18 min on 2 workers (by the rows here)", and the hours of one core.
+
+    Judged by the rows of the results folder where they know every method and dataset, else by those of the leaderboard.
+    """
+    if not cells:
+        return "", 0.0
+    each = [(cell, 1) for cell in cells]
+    found, source = Costs(rows).of(each) if rows else None, "the rows here"
+    if found is None or found.unknown:
+        found, source = published_costs().of(each), "published timings"
+    runs, known = f"{len(cells)} run{'s' * (len(cells) > 1)}", len(cells) - sum(found.unknown.values())
+    unknown = f"no timing of {', '.join(list(found.unknown)[:3])}"
+    if not known:
+        return f"{runs}; what they cost is not known: {unknown}", 0.0
+    workers = options.workers(len(cells))
+    minutes = 60 * found.hours / workers
+    span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
+    hours = f"{found.hours:.1f} core-hours" if found.hours >= 0.05 else f"{60 * found.hours:.1f} core-minutes"
+    line = f"{runs}, about {hours}, {span} on {workers} worker{'s' * (workers > 1)} (by {source})"
+    return line + (f"; {len(cells) - known} more are not judged: {unknown}" if found.unknown else ""), found.hours
 
 
 @cache

@@ -37,7 +37,7 @@ class Job:
     def plan(self) -> Plan:
         """What there is to do. Nothing is written. UserError for anything unknown, or when nothing is wanted."""
         cells = select(self.what) if isinstance(self.what, Request) else self.what
-        return make_plan(cells, self.store, self.rerun, self.options.embeddings)
+        return make_plan(cells, self.store, self.rerun, self.options.embeddings, self.options.models)
 
     def load(self, plan: Plan, tell: Callable[[str], object]) -> Plan:
         """Get the data of a plan; the plan without the cells whose data cannot be had. `tell` hears of each dataset.

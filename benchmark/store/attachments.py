@@ -59,6 +59,9 @@ class SideFiles:
     def embeddings_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "embeddings" / f"{key}.npz"
 
+    def model_file(self, suite: str, key: str) -> Path:
+        return self.root / suite / "models" / f"{key}.safetensors"
+
     def environment_file(self, digest: str) -> Path:
         return self.root / "environments" / f"{digest}.json"
 
