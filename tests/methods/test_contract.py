@@ -230,6 +230,7 @@ TABLE: dict[str, Formula] = {
     **dict.fromkeys(("fedgkc", "fedgkc-kama"), scalars(HEADED + 2, HEADED)),
     "fedgkc-smkd": scalars(HEADED),
     "fed-pub": scalars(HEADED + H, HEADED),
+    "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
     "fedgta": fedgta,
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name

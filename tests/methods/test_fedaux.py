@@ -1,0 +1,142 @@
+"""FedAux against its formulas in slow loops over dense matrices, and what it becomes at the ends of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.batch import collate
+from fglbench.datasets.federation import Federation
+from fglbench.methods.fedaux import smoothed
+
+Make = Callable[..., Federation]
+GCN: dict[str, Any] = {"kinds": ["gcn"]}
+MODEL = (12 * 8 + 8) + (8 * 8 + 8) + 8 + (2 * 8 * 3 + 3)
+
+
+def normal(graph: Any) -> torch.Tensor:
+    """D^-1/2 (A + I) D^-1/2, dense."""
+    a = torch.eye(graph.num_nodes())
+    u, v = graph.edges()
+    a[v, u] = 1
+    return a / (a.sum(1).outer(a.sum(1))).sqrt()
+
+
+def kernel_mean(h: torch.Tensor, aux: torch.Tensor, sigma: float) -> torch.Tensor:
+    """Node by node, pair by pair."""
+    rows = []
+    place = [torch.dot(own, aux) / (own.norm() * aux.norm()) for own in h]
+    for s in place:
+        weights = [torch.exp(-((s - t) ** 2) / sigma**2) for t in place]
+        rows.append(sum(w * own for w, own in zip(weights, h, strict=True)) / sum(weights))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0, 10.0])
+def test_smoothed_values_and_gradients_equal_loops_over_pairs(federation: Make, sigma: float) -> None:
+    batch = collate(federation((13, 7, 10)).clients)
+    source = torch.Generator().manual_seed(3)
+    h, aux = torch.randn(30, 5, generator=source), torch.randn(3, 5, generator=source)
+    weight = torch.randn(30, 5, generator=source)
+    found, slow = [], []
+    for values, make in ((found, None), (slow, kernel_mean)):
+        own, vector = h.clone().requires_grad_(True), aux.clone().requires_grad_(True)
+        if make is None:
+            out = smoothed(own, vector, batch, sigma)
+        else:
+            out = torch.cat([make(part, a, sigma) for part, a in zip(own.split(batch.sizes), vector, strict=True)])
+        values += [out, *torch.autograd.grad((out * weight).sum(), [own, vector])]
+    torch.testing.assert_close(found, slow, rtol=1e-5, atol=1e-5)
+
+
+def test_a_wide_kernel_takes_the_clients_mean(federation: Make) -> None:
+    batch = collate(federation((13, 7, 10)).clients)
+    h = torch.randn(30, 5, generator=torch.Generator().manual_seed(3))
+    mean = torch.cat([own.mean(0).expand_as(own) for own in batch.per_client(h)])
+    torch.testing.assert_close(smoothed(h, torch.ones(3, 5), batch, 1e4), mean)
+
+
+def test_two_rounds_equal_a_slow_loop_over_clients(federation: Make, start: Callable[..., Any]) -> None:
+    """Autograd through the n x n kernel, SGD by hand, the mixture written out."""
+    world, lr = federation((13, 7, 10)), 0.2
+    plain: dict[str, Any] = {"backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "local_epochs": 3}
+    run = start(world, "fedaux", {"sigma": 0.5, "scale": 7.0}, lr=lr, **plain, **GCN)
+    first = run.simulation.server.initial_model()
+    received = [first, first, first]
+    for number in (1, 2):
+        uploads = run.round(number)["model"]
+        trained = []
+        for k, client in enumerate(world.clients):
+            graph, x, a = client.graph, client.feat.to_dense(), normal(client.graph)
+            w, train = dict(received[k]), graph.ndata["train_mask"]
+            for _ in range(3):
+                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                h = a @ torch.relu(a @ x @ w["0.weight"] + w["0.bias"]) @ w["1.weight"] + w["1.bias"]
+                both = torch.cat([h, kernel_mean(h, w["aux"], 0.5)], 1)
+                loss = F.cross_entropy((both @ w["head.weight"] + w["head.bias"])[train], graph.ndata["label"][train])
+                grads = torch.autograd.grad(loss, list(w.values()))
+                w = {n: v - lr * g for (n, v), g in zip(w.items(), grads, strict=True)}
+            trained.append({n: v.detach() for n, v in w.items()})
+            for n, value in trained[k].items():
+                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+        received = []
+        for i in range(3):
+            near = [torch.exp(7.0 * torch.cosine_similarity(trained[i]["aux"], t["aux"], dim=0)) for t in trained]
+            received.append({n: sum(a * t[n] for a, t in zip(near, trained, strict=True)) / sum(near) for n in first})
+    for k in range(3):
+        for n, value in received[k].items():
+            torch.testing.assert_close(run.simulation.server.state["personal"][n][k], value, rtol=1e-5, atol=1e-5)
+
+
+def test_clients_with_vectors_alike_get_each_others_models(federation: Make, start: Callable[..., Any]) -> None:
+    """The mixture of vectors that point far apart, as those of the first rounds do not."""
+    run = start(federation((13, 7, 10)), "fedaux", {"scale": 3.0}, **GCN)
+    source = torch.Generator().manual_seed(2)
+    first = run.simulation.server.initial_model()
+    models = {n: torch.randn(3, *v.shape, generator=source) for n, v in first.items()}
+    run.method.server(run.simulation.server, {"model": models})
+    aux = models["aux"]
+    for i in range(3):
+        near = [torch.exp(3 * torch.dot(aux[i], a) / (aux[i].norm() * a.norm())) for a in aux]
+        for n, value in models.items():
+            expected = sum(w * v for w, v in zip(near, value, strict=True)) / sum(near)
+            torch.testing.assert_close(run.simulation.server.state["personal"][n][i], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_without_scale_all_get_the_plain_mean(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "fedaux", {"scale": 0}, **GCN)
+    upload = run.round(1)
+    for name, value in run.simulation.server.state["personal"].items():
+        torch.testing.assert_close(value, upload["model"][name].mean(0).expand_as(value), rtol=1e-5, atol=1e-6)
+
+
+def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((20,)), "fedaux", **GCN)
+    for number in (1, 2):
+        upload = run.round(number)
+        for name, value in run.simulation.server.state["personal"].items():
+            assert torch.equal(value, upload["model"][name])
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "fedaux", **GCN)
+    for number in (1, 2):
+        run.round(number)
+    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * MODEL] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedaux", **GCN, **options)
+
+
+def test_other_backbones_in_any_cohort(any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedaux", kinds=["sage"])
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedaux", **GCN)
