@@ -7,6 +7,8 @@ A `Content` is a dictionary of arrays. Node datasets have
     feat          float32 (N, d), or in CSR form: feat_indptr, feat_indices (int32), feat_data (float32), feat_shape
     split_train, split_val, split_test   int64 node ids, sorted, where the dataset comes with a split
     roles         int8 (S, N), where it comes with S of them: 0 train, 1 val, 2 test, -1 none
+    client        int64 (N,), the client of each node, where it comes with clients
+    views         int64 (N,), how often each user of Twitch was watched
 
 and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the graph of each node, ascending), `label`
 (one a graph) and, where the dataset has them, `node_label` (int64) and `node_attr` (float32, (nodes, a)).

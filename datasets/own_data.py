@@ -19,14 +19,13 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from pydantic import Field
 
 from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content, node_content
 from .features import Preprocessing
-from .federation import PARTS, Data, Measure, NodeData
+from .federation import PARTS, Data, Measure, NodeData, Task
 from .own_files import ARCHIVE, EDGES, NODES, Mistakes, Raw, fractions, number, read_archive, read_tables
 from .partitioning import PARTITIONS, PartitionSpec
 from .spec import DATASETS, About, NodeSpec, preprocessing
@@ -68,9 +67,7 @@ class OwnData(NodeSpec):
         return _received[self.name] if self.folder is None else content_of(self.folder)
 
     def load(self) -> NodeData:
-        data, owner = super().load(), self._content().get("client")
-        data = replace(data, scored_by=METRICS[self.metric])
-        return data if owner is None else replace(data, owner=torch.from_numpy(owner))
+        return replace(super().load(), scored_by=METRICS[self.metric])
 
 
 def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) -> str:
@@ -323,3 +320,21 @@ class OwnPartition(PartitionSpec):
         if count != clients:
             raise UserError(f"{data.name!r} comes with {count} clients, not {clients}; give -k {count}")
         return [np.flatnonzero(owner.numpy() == client) for client in range(clients)]
+
+
+@PARTITIONS.register("source")
+class SourcePartition(OwnPartition):
+    """The clients that come with the dataset where each is a source with a graph of its own, as a country of Twitch.
+
+    What `own` does, with a promise: no edge joins two clients, so that the cut loses none. The seed changes nothing.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("node",)
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        parts = super().deal(data, clients, rng)
+        if isinstance(data, NodeData) and data.owner is not None:
+            source, target = (data.owner[ends] for ends in data.graph.edges())
+            if crossing := int((source != target).sum()) // 2:
+                raise UserError(f"{crossing} edges of {data.name!r} join two clients, so it has no sources; use own")
+        return parts

@@ -81,6 +81,7 @@ class AnyNodeSpec(DatasetSpec):
         content = self.select(content)
         label = torch.from_numpy(content["label"])
         split = {part: torch.from_numpy(content[f"split_{part}"]) for part in PARTS if f"split_{part}" in content}
+        owner = content.get("client")
         return NodeData(
             name=self.name,
             graph=bidirected(content["edges"], len(label)),
@@ -94,6 +95,7 @@ class AnyNodeSpec(DatasetSpec):
             options=self.params(),
             scored_by=self.scored_by,
             published_splits=published,
+            owner=None if owner is None else torch.from_numpy(owner),
         )
 
     def published_splits(self, content: Content) -> tuple[dict[Part, torch.Tensor], ...]:

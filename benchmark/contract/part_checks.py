@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import dgl
 import numpy as np
 import torch
 
@@ -59,14 +60,18 @@ def loads(spec: DatasetSpec) -> None:
 
 @cache
 def samples() -> tuple[Data, ...]:
-    """Data of either kind: a graph with clients, a split and nodes without a label; a set of graphs."""
+    """Data of either kind: a graph with clients, a split and nodes without a label; the same without the edges that
+    join two clients; a set of graphs."""
     data = node_federation().whole
     assert isinstance(data, NodeData)
     label = torch.where(torch.arange(len(data.label)) % 9 == 0, -1, data.label)
     labelled = (label >= 0).nonzero().flatten()
     split = dict(zip(PARTS, (labelled[::3], labelled[1::3], labelled[2::3]), strict=True))
-    whole = replace(data, label=label, fixed_split=split, owner=torch.arange(len(label)) % COUNTS[0])
-    return whole, graph_federation().whole
+    owner = torch.arange(len(label)) % COUNTS[0]
+    whole = replace(data, label=label, fixed_split=split, owner=owner)
+    source, target = data.graph.edges()
+    apart = dgl.edge_subgraph(data.graph, owner[source] == owner[target], relabel_nodes=False, store_ids=False)
+    return whole, replace(whole, graph=apart), graph_federation().whole
 
 
 def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, Any, Any]]:

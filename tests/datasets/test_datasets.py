@@ -47,7 +47,8 @@ def test_the_datasets_of_the_papers_are_there() -> None:
     expected = (
         "cora citeseer pubmed acm wiki coauthor-cs coauthor-physics amazon-photo amazon-computers ogbn-arxiv "
         "enzymes proteins dhfr nci1 mutag csbm arxiv-structure actor chameleon-filtered squirrel-filtered minesweeper "
-        "tolokers roman-empire amazon-ratings questions ogbn-arxiv-structure-features"
+        "tolokers roman-empire amazon-ratings questions ogbn-arxiv-structure-features twitch citation-sources "
+        "facebook-pages"
     )
     assert set(expected.split()) <= set(DATASETS.names())
 
@@ -111,7 +112,7 @@ def test_the_published_splits_are_the_fixed_ones(mirror: Path, monkeypatch: pyte
 
 
 def test_what_the_source_scores_otherwise_says_so() -> None:
-    binary = ("minesweeper", "tolokers", "questions")
+    binary = ("minesweeper", "tolokers", "questions", "twitch")
     assert [name for name in DATASETS.names() if DATASETS.cls(name).scored_by == "roc_auc"] == sorted(binary)
 
 

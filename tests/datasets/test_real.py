@@ -38,7 +38,15 @@ NODE_SETS = {  # nodes, undirected edges, features, classes
     "squirrel-filtered": (2223, 46998, 2089, 5),
     "minesweeper": (10000, 39402, 7, 2),
     "tolokers": (11758, 519000, 10, 2),
+    "twitch": (36890, 492575, 3170, 2),
+    "citation-sources": (23779, 38771, 6775, 5),  # of 77616 stored entries 74 are loops, the rest both directions
+    "facebook-pages": (22470, 170823, 4714, 4),  # of 171002 lines 179 are loops
 }
+SOURCES = {  # nodes and edges of each client
+    "twitch": ([9498, 7126, 4648, 6549, 1912, 4385, 2772], [153138, 35324, 59382, 112666, 31299, 37304, 63462]),
+    "citation-sources": ([9360, 8935, 5484], [15556, 15098, 8117]),
+}
+MATURE = [0.605, 0.546, 0.293, 0.369, 0.346, 0.245, 0.392]  # share of each country
 TEN_SPLITS = {  # edge homophily as the paper prints it; nodes of the parts of the first split
     "actor": (0.22, (3648, 2432, 1520)),
     "chameleon-filtered": (0.24, (409, 287, 194)),
@@ -66,6 +74,20 @@ def test_node_sets(name: str) -> None:
     again = load(name)
     assert again.source == "cache"
     assert again.fingerprint == data.fingerprint == DATASETS.cls(name).fingerprint
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_is_a_client_with_its_own_graph(name: str) -> None:
+    nodes, edges = SOURCES[name]
+    data = load(name)
+    assert isinstance(data, NodeData)
+    found = describe(data, PARTITIONS.build("source")(data, len(nodes), 0))
+    assert found.clients["nodes"].tolist() == nodes and found.clients["edges"].tolist() == edges
+    assert found.lost_edges == 0
+    if name == "twitch":
+        assert (found.labels[:, 1] / found.labels.sum(axis=1)).round(3).tolist() == MATURE
+    else:
+        assert (np.array(nodes) - found.labels.sum(axis=1)).tolist() == [581, 166, 15]  # of two fields
 
 
 @pytest.mark.parametrize("name", LARGEST_COMPONENTS)
