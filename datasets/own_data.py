@@ -33,14 +33,14 @@ from .spec import DATASETS, About, NodeSpec, preprocessing
 OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
 DIGITS = 16  # hex digits of the fingerprint that are a parameter
+_folders: dict[str, Path] = {}  # by name, of this process
+_received: dict[str, Content] = {}  # by name, from another machine
 METRICS: dict[str, Measure] = {
     "accuracy": "accuracy",
     "macro-f1": "macro_f1",
     "roc-auc": "roc_auc",
     "average-precision": "average_precision",
 }
-_folders: dict[str, Path] = {}  # by name, of this process
-_received: dict[str, Content] = {}  # by name, from another machine
 
 
 class OwnData(NodeSpec):
@@ -194,8 +194,7 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     """Return the canonical content, or None if there are mistakes."""
     label = _plain(raw.label, ("unknown",))
-    codes, mistakes.classes = _coded(label)
-    classes = len(mistakes.classes)
+    codes, classes = _coded(label)
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
     if unlabelled:
         words = ", ".join(map(repr, unlabelled[:3]))
@@ -215,10 +214,8 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     if mistakes:
         return None
     content = node_content(raw.edges, codes, raw.feat, split)
-    if client is None:
-        return content
-    owner, mistakes.sites = _coded(client)
-    return content | {"client": owner}
+    mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
+    return content if client is None else content | {"client": _coded(client)[0]}
 
 
 def _check_features(raw: Raw, mistakes: Mistakes) -> None:
@@ -270,13 +267,18 @@ def _fractional(words: np.ndarray) -> np.ndarray:
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 
 
-def _coded(words: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and the words."""
+def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and how many there are."""
+    ranked = _ranked(words)
+    place = {word: code for code, word in enumerate(ranked)} | {"": -1}
+    return np.array([place[word] for word in words.tolist()], dtype=np.int64), len(ranked)
+
+
+def _ranked(words: np.ndarray) -> list[str]:
+    """Return the words other than "", in the order of their codes."""
     known = set(words.tolist()) - {""}
     numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
-    ranked = sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
-    place = {word: code for code, word in enumerate(ranked)} | {"": -1}
-    return np.array([place[word] for word in words.tolist()], dtype=np.int64), ranked
+    return sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
 
 
 # -- registered --------------------------------------------------------------------------------------------------------

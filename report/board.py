@@ -216,11 +216,6 @@ class Board:
 
     def client_scores(self, key: str) -> NDArray[np.float64]:
         """The score of each client in the side file of a row, without clients that have none; empty if not stored."""
-        numbers = self.every_client(key)
-        return numbers[np.isfinite(numbers)]
-
-    def every_client(self, key: str) -> NDArray[np.float64]:
-        """The score of each client in the side file of a row, NaN for one that has none; empty if not stored."""
         stored = self.stored(key).get("per_client")
         for column in CLIENT_SCORES:
             values = stored.get(column) if isinstance(stored, dict) else None
@@ -229,7 +224,7 @@ class Board:
                     numbers = np.array(values, dtype=float)
                 except (TypeError, ValueError):  # a file that anyone may have written
                     numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
-                return numbers
+                return numbers[np.isfinite(numbers)]
         return np.empty(0)
 
     @cached_property
