@@ -82,7 +82,8 @@ class Characteristics:
         if len(gain) < MIN_CORRELATED:
             return {}
         varied = [str(name) for name in known if known[name].nunique() > 1]
-        return {name: tuple(map(float, stats.spearmanr(known[name], gain))) for name in varied}
+        found = {name: stats.spearmanr(known[name], gain) for name in varied}
+        return {name: (float(own[0]), float(own[1])) for name, own in found.items()}
 
     @cached_property
     def sentences(self) -> list[str]:
