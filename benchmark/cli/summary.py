@@ -23,12 +23,12 @@ def show_scores(rows: Iterable[Row]) -> None:
 
     The difference is that of paired seeds, in points, with a 95% t interval; it needs two seeds.
     """
-    from ...report.board import Board
-    from ...report.loading import frame
-
     scored = [row for row in rows if row.status == "ok" and row.score is not None]
     if not scored:
         return
+    from ...report.board import Board
+    from ...report.loading import frame
+
     boards = [
         Board.build(suite, frame(row for row in scored if row.suite == suite))
         for suite in dict.fromkeys(row.suite for row in scored)
