@@ -104,7 +104,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
-    _ask(_tell_cost(job, plan, console), yes)
+    ask(_tell_cost(job, plan, console), yes)
     with as_interrupts():
         left = job.load(plan, complain)
         console.print(job.options.told(len(left.todo)))
@@ -130,7 +130,7 @@ def _tell_cost(job: Job, plan: Plan, console: Console) -> float:
     return hours
 
 
-def _ask(hours: float, yes: bool) -> None:
+def ask(hours: float, yes: bool) -> None:
     """Ask about more than an hour of one core, on a terminal; UserError where the answer is no."""
     if yes or hours <= 1 or not sys.stdin.isatty():
         return

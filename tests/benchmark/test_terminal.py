@@ -91,13 +91,13 @@ def test_more_than_an_hour_is_asked_about_on_a_terminal_only(monkeypatch: pytest
     asked: list[str] = []
     monkeypatch.setattr(run_command.typer, "confirm", lambda text, default: asked.append(text))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    run_command._ask(5.0, yes=False)
+    run_command.ask(5.0, yes=False)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    run_command._ask(0.5, yes=False)
-    run_command._ask(5.0, yes=True)
+    run_command.ask(0.5, yes=False)
+    run_command.ask(5.0, yes=True)
     assert asked == []
     with pytest.raises(UserError, match="nothing was run"):
-        run_command._ask(5.0, yes=False)
+        run_command.ask(5.0, yes=False)
     assert len(asked) == 1
 
 
