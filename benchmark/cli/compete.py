@@ -46,9 +46,9 @@ def compete(
     """
     from ..compete import QUICK, standing
     from ..runner.gpus import resolved
-    from ..runner.interrupts import as_interrupts
     from ..runner.job import Job, Options, Store
-    from ..suites.selection import CUSTOM, at_settings
+    from ..runner.system import as_interrupts
+    from ..suites.select import CUSTOM, at_settings
     from ..suites.tuned import read_tuned
     from ..tune.session import Tuner, Wanted, studies
     from .check import check
@@ -111,7 +111,7 @@ def _source(cls: type) -> Path | None:
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
     """The board's cells of a method, at its own settings."""
-    from ..suites.selection import Request, select
+    from ..suites.select import Request, select
     from ..suites.tuned import Values
 
     found = [cell for _, cell in select(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))]
@@ -127,7 +127,7 @@ def _published() -> tuple[str, ...]:
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
     """Say what it costs, at FedAvg's seconds per round; the core-hours."""
-    from ..runner.expense import published_costs
+    from ..runner.cost_estimate import published_costs
     from ..suites.cell import Choice
 
     def as_fedavg(cell: Cell) -> Cell:

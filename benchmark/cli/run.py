@@ -87,7 +87,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
     yes: a job of more than an hour of one core is not asked about.
     """
-    from ..runner.interrupts import as_interrupts
+    from ..runner.system import as_interrupts
     from .progress import Display
 
     if json and not dry_run:
@@ -122,7 +122,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
 def _tell_cost(job: Job, plan: Plan, console: Console) -> float:
     """Say what a plan costs; the hours of one core."""
-    from ..runner.expense import told_runs
+    from ..runner.cost_estimate import told_runs
 
     line, hours = told_runs([item.cell for item in plan.todo], job.store.rows(), job.options)
     if line:

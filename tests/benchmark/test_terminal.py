@@ -12,10 +12,10 @@ import fglbench
 from fglbench.benchmark.cli import main, run as run_command
 from fglbench.benchmark.cli.app import app
 from fglbench.benchmark.cli.grouped import COMMANDS
-from fglbench.benchmark.runner.expense import told_runs
+from fglbench.benchmark.runner.cost_estimate import told_runs
 from fglbench.benchmark.runner.worker import Options
 from fglbench.benchmark.store.places import reading
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.registry import NEAREST, UserError, did_you_mean
 
 ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "training.rounds=2", "-j", "1"]
