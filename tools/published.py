@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from fglbench.benchmark.runner.expense import Costs
+from fglbench.benchmark.runner.cost_estimate import Costs
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.jsoncolumn import mapping
+from fglbench.benchmark.store.json_columns import mapping
 from fglbench.benchmark.suites.published import FILE, TRAINED
 from fglbench.benchmark.suites.tasktable import TASK, read_properties
 from fglbench.files import write_atomically

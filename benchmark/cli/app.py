@@ -11,6 +11,7 @@ from . import (
     adopt,
     catalogue,
     check,
+    compete,
     data,
     doctor,
     export,
@@ -48,8 +49,8 @@ def options(
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
     export.export,
-    tune.tune, recommend.recommend, profile.profile, check.check, submit.submit, validate.validate, verify.verify,
-    adopt.adopt, pack.pack, doctor.doctor,
+    compete.compete, tune.tune, recommend.recommend, profile.profile, check.check, submit.submit,
+    validate.validate, verify.verify, adopt.adopt, pack.pack, doctor.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 app.add_typer(new.app, name="new")

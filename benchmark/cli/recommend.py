@@ -43,8 +43,8 @@ def recommend(
     from ..recommend.facts import facts_of
     from ..recommend.session import Asked, carry_out, plan_of
     from ..runner.gpus import resolved
-    from ..runner.interrupts import as_interrupts
     from ..runner.job import Options
+    from ..runner.system import as_interrupts
     from .progress import Display
 
     if data is None:

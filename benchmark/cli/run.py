@@ -87,7 +87,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
     yes: a job of more than an hour of one core is not asked about.
     """
-    from ..runner.interrupts import as_interrupts
+    from ..runner.system import as_interrupts
     from .progress import Display
 
     if json and not dry_run:
@@ -104,7 +104,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
-    _ask(_tell_cost(job, plan, console), yes)
+    ask(_tell_cost(job, plan, console), yes)
     with as_interrupts():
         left = job.load(plan, complain)
         console.print(job.options.told(len(left.todo)))
@@ -122,7 +122,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
 def _tell_cost(job: Job, plan: Plan, console: Console) -> float:
     """Say what a plan costs; the hours of one core."""
-    from ..runner.expense import told_runs
+    from ..runner.cost_estimate import told_runs
 
     line, hours = told_runs([item.cell for item in plan.todo], job.store.rows(), job.options)
     if line:
@@ -130,7 +130,7 @@ def _tell_cost(job: Job, plan: Plan, console: Console) -> float:
     return hours
 
 
-def _ask(hours: float, yes: bool) -> None:
+def ask(hours: float, yes: bool) -> None:
     """Ask about more than an hour of one core, on a terminal; UserError where the answer is no."""
     if yes or hours <= 1 or not sys.stdin.isatty():
         return

@@ -13,12 +13,12 @@ import pandas as pd
 from ...datasets.own_data import metric_setting
 from ...files import write_atomically
 from ...registry import UserError
-from ..runner.expense import published_costs
+from ..runner.cost_estimate import published_costs
 from ..runner.job import Job, Options, Request, Store
 from ..runner.supervisor import Observer
 from ..store.schema import Row
 from ..suites.cell import Cell
-from ..suites.selection import CUSTOM, select
+from ..suites.select import CUSTOM, select
 from ..suites.suite import TUNING_SEED
 from ..suites.tuned import Values
 from ..tune.session import Tuner, own_settings

@@ -1,7 +1,7 @@
 """What the leaderboard's rows say, in one small file that comes with the package: costs, and scores by task.
 
-`tools/published.py` writes it from results/. `costs` is a fit (`runner/expense.py`). `tasks` are those of the tuned
-node board: properties of the data and, of each method, mean figures over seeds.
+`tools/published.py` writes it from results/. `costs` is a fit (`runner/cost_estimate.py`). `tasks` are those of the
+tuned node board: properties of the data and, of each method, mean figures over seeds.
 """
 
 from __future__ import annotations

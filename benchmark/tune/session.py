@@ -21,8 +21,7 @@ from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.cell import Cell
-from ..suites.selection import Request, impossible, narrow, with_own
-from ..suites.settings import apply_settings, parse_setting
+from ..suites.select import Request, apply_settings, impossible, narrow, parse_setting, with_own
 from ..suites.suite import TUNING_SEED, Suite
 from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned

@@ -12,10 +12,10 @@ import fglbench
 from fglbench.benchmark.cli import main, run as run_command
 from fglbench.benchmark.cli.app import app
 from fglbench.benchmark.cli.grouped import COMMANDS
-from fglbench.benchmark.runner.expense import told_runs
+from fglbench.benchmark.runner.cost_estimate import told_runs
 from fglbench.benchmark.runner.worker import Options
 from fglbench.benchmark.store.places import reading
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.registry import NEAREST, UserError, did_you_mean
 
 ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "training.rounds=2", "-j", "1"]
@@ -91,13 +91,13 @@ def test_more_than_an_hour_is_asked_about_on_a_terminal_only(monkeypatch: pytest
     asked: list[str] = []
     monkeypatch.setattr(run_command.typer, "confirm", lambda text, default: asked.append(text))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    run_command._ask(5.0, yes=False)
+    run_command.ask(5.0, yes=False)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    run_command._ask(0.5, yes=False)
-    run_command._ask(5.0, yes=True)
+    run_command.ask(0.5, yes=False)
+    run_command.ask(5.0, yes=True)
     assert asked == []
     with pytest.raises(UserError, match="nothing was run"):
-        run_command._ask(5.0, yes=False)
+        run_command.ask(5.0, yes=False)
     assert len(asked) == 1
 
 

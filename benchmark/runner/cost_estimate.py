@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..store.jsoncolumn import mapping
+from ..store.json_columns import mapping
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.published import published
