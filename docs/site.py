@@ -21,7 +21,7 @@ SOURCE = "https://github.com/fglbench/fglbench/blob/main/"
 BOARD, PAGE = "results/LEADERBOARD.md", "results/leaderboard.html"
 SHOWN = (
     "*.md", "docs/**/*.md", "docs/assets/*", "examples/*.md", "results/FINDINGS.md", "results/REPRODUCTION.md",
-    "results/*/REPRODUCTION.md", "results/leaderboard/figures/tiers.png",
+    "results/*/REPRODUCTION.md", "results/node/figures/tiers.png",
 )  # fmt: skip
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")
 
