@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 import psutil
 from filelock import FileLock, Timeout
 
-from ... import files
+from ... import arguments, files
 from ...registry import UserError
 from . import rowfile, verified
 from .attachments import SideFiles, clear_errors
@@ -173,7 +173,7 @@ def load_results(
     """
     import pandas as pd
 
-    rows = Store(results).existing().rows(suite, latest_only=True)
+    rows = Store(arguments.folder("results", results)).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame
 
