@@ -54,11 +54,13 @@ def federation(
     for data that cannot be had, and where the suite cuts the dataset in several ways and none is chosen.
     """
     request = Request(
-        suites=(arguments.text("suite", suite),), datasets=(arguments.text("dataset", dataset),), seeds=(arguments.whole("seed", seed),),
+        suites=(arguments.text("suite", suite),),
+        datasets=(arguments.text("dataset", dataset),),
+        seeds=(arguments.whole("seed", seed),),
         partitions=() if partition is None else (arguments.text("partition", partition),),
         clients=() if clients is None else (arguments.whole("clients", clients),),
         splits=() if split is None else (arguments.text("split", split),),
-    )  # fmt: skip
+    )
     found = {cell.federation_key: cell for _, cell in select(request)}
     if len(found) > 1:
         ways = sorted({f"{cell.partition.name} x{cell.clients} {cell.split.name}" for cell in found.values()})
