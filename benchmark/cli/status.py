@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...registry import UserError
 from .. import api
 from .options import Json, Plugins, Results, Suites, names
 from .output import command, plain_console, plain_table, print_json
@@ -30,6 +31,8 @@ def status(
     Without --suite: the suites that have rows, or all where there are no rows. Others are rows of methods, datasets or
     settings that a suite itself does not have.
     """
+    if results.exists() and not results.is_dir():
+        raise UserError(f"no results folder at {str(results)!r}: it is a file; give --results DIR")
     found = api.overview(results, names(suite))
     if json:
         print_json([{"suite": own.suite, **own.counts(), **_reasons(own)} for own in found])

@@ -148,6 +148,17 @@ def test_tuned_settings_of_a_users_suite_are_beside_it(suite, tmp_path):
     assert load_suite("quick").tuned_file == FOLDER / "quick.yaml"
 
 
+def test_a_file_for_a_folder_is_said_before_anything_runs(suite, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["status", "--results", str(tmp_path / "file")]) == 2
+    assert "no results folder at" in capsys.readouterr().err
+    command = ["tune", "-s", suite, "--trials", "1", "--results", str(tmp_path / "results")]
+    for out, why in ((tmp_path / "file" / "x.yaml", "Not a directory|File exists"), (tmp_path, "Is a directory")):
+        assert main([*command, "--out", str(out)]) == 2
+        assert re.search(rf"cannot write '.*': ({why}); use --out FILE", capsys.readouterr().err)
+    assert not list(tmp_path.rglob("*.csv"))
+
+
 def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):
     store = Store(tmp_path)
     for name, cell in select(Request(suites=(suite,))):
