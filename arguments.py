@@ -16,7 +16,7 @@ T = TypeVar("T")
 def several(name: str, given: Iterable[Any], read: Callable[[Any], T]) -> tuple[T, ...]:
     """Return the values of a list. UserError for a single text, a mapping, an empty list, or a value of another type.
 
-    read: `str`, or `operator.index` for whole numbers. The tuple () stands for an argument that is not given.
+    read: `str`, or `operator.index` for whole numbers. The tuple () is an argument that is not given.
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UserError(f"{name} is a list of values, as in {name}=[...]; got {given!r:.60}")

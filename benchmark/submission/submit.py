@@ -16,10 +16,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from ... import files, yamltext
 from ...registry import UserError, did_you_mean, first_error
-from ..store import Store, rowfile
+from ..store import Store, row_file
 from ..store.places import submission_folder
 from ..store.schema import Row
-from ..suites.selection import CUSTOM
+from ..suites.select import CUSTOM
 from .read import METADATA, SUBMISSION, Folder, Line, standing
 
 
@@ -118,8 +118,8 @@ def _add(source: Store, target: Store, row: Row) -> None:
         target.write_history(row.suite, row.key, _curves(source, row))
     path = target.file(row.suite, row.method)
     if not path.exists():
-        files.write_atomically(path, rowfile.header())
-    files.append(path, rowfile.line(row))
+        files.write_atomically(path, row_file.header())
+    files.append(path, row_file.line(row))
 
 
 def _curves(source: Store, row: Row) -> dict[str, Any]:
