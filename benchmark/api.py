@@ -21,6 +21,7 @@ from ..arguments import several
 from ..registry import UserError
 from .known import Known, completions, listed, look_up
 from .overview import overview
+from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
 
 if TYPE_CHECKING:
@@ -58,21 +59,25 @@ def run(
     clients: Iterable[int] = (),
     splits: Iterable[str] = (),
     backbones: Iterable[str] = (), seeds: Iterable[int] = (), settings: Iterable[str] = (),
-    data: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None, metric: str | None = None,
+    tuned: str | os.PathLike[str] | None = None,
     rerun: Iterable[str] = (), missing_rows: bool = False,
-    results: str | os.PathLike[str] = "results",
+    results: str | os.PathLike[str] = WRITTEN,
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
+    save_models: bool = False,
     backend: str = "processes", address: str | None = None, device: str = "cpu",
     observer: Observer | None = None, in_process: bool = False,
 ) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
     settings: "key=value" strings, as `--set` takes them. data: a folder with a graph of your own
-    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. seeds: the seeds
+    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. metric: of own data:
+    "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
     themselves. missing_rows: a cell whose data cannot be had gets a row that says so. memory_limit: GiB a worker.
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
-    those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
+    those of the best round; a finished cell without them runs again. save_models: keep the models of the best round
+    (safetensors), for `load_model`; likewise. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
     is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
     as for methods that a notebook defines; nothing then bounds time and memory. One line a cell, in the plan's order;
@@ -82,9 +87,10 @@ def run(
     if not in_process:
         _check_process()
         _check_methods(methods)
-    from ..datasets.own_data import announce
+    from ..datasets.own_data import announce, metric_setting
     from .runner.gpus import resolved
     from .runner.job import Job, Options, Request, Store
+    from .runner.models import check_safetensors
     from .runner.supervisor import check_options
     from .suites.plugins import load_plugins
 
@@ -92,13 +98,21 @@ def run(
     names |= {"backbones": backbones, "settings": settings, "rerun": rerun, "plugins": plugins}
     lists = {name: several(name, given, str) for name, given in names.items()}
     again, imported = lists.pop("rerun"), lists.pop("plugins")
-    store, own = Store(arguments.folder("results", results)), None if data is None else arguments.folder("data", data)
+    store, folder = (
+        Store(arguments.folder("results", results)),
+        None if data is None else arguments.folder("data", data),
+    )
+    own = None if folder is None else announce(folder, warnings.warn)
+    lists["settings"] += metric_setting(metric, own)
     request = Request(
         **lists, all_suites=all_suites, quick=quick, clients=several("clients", clients, operator.index),
-        seeds=several("seeds", seeds, operator.index), own=own and announce(own, warnings.warn),
+        seeds=several("seeds", seeds, operator.index),
+        own=own, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
-    options = Options(*how, resolved(arguments.text("device", str(device)), backend))
+    if save_models:
+        check_safetensors()
+    options = Options(*how, resolved(arguments.text("device", str(device)), backend), models=save_models)
     check_options(options)
     return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
 
@@ -173,7 +187,7 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
 
 
 def compare(
-    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] = "results"
+    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] | None = None
 ) -> list[Comparison]:
     """Two methods side by side on every board of a results folder where both have rows, or on one of them.
 
@@ -183,11 +197,12 @@ def compare(
     from ..report.compare import comparisons
 
     names = arguments.text("first", first), arguments.text("second", second)
-    return comparisons(*names, suite and arguments.text("suite", suite), arguments.folder("results", results))
+    folder = reading(suite) if results is None else arguments.folder("results", results)
+    return comparisons(*names, suite and arguments.text("suite", suite), folder)
 
 
 def write_report(
-    results: str | os.PathLike[str] = "results", *, readme: str | os.PathLike[str] | None = None, figures: bool = True
+    results: str | os.PathLike[str] | None = None, *, readme: str | os.PathLike[str] | None = None, figures: bool = True
 ) -> list[Path]:
     """Make leaderboard, tables and figures of a results folder anew; the files that changed.
 
@@ -196,5 +211,5 @@ def write_report(
     """
     from ..report import build
 
-    path = arguments.folder("results", results)
-    return build.write(build.make(path, None if readme is None else Path(readme), figures=figures))
+    folder = reading() if results is None else arguments.folder("results", results)
+    return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))

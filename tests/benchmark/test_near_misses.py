@@ -89,7 +89,7 @@ def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, wor
         (lambda suite: fglbench.show(None), "name is a text that is not empty, got None"),
         (lambda suite: fglbench.list_methods(plugins="x.py"), "plugins is a list of values"),
         (lambda suite: fglbench.compare(None, "fedavg"), "first is a text that is not empty, got None"),
-        (lambda suite: fglbench.write_report(None), "results is the path of a folder, got None"),
+        (lambda suite: fglbench.write_report(3), "results is the path of a folder, got 3"),
     ],
 )
 def test_other_functions_name_a_value_of_another_kind(suite, call, said):
