@@ -10,12 +10,14 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import current_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from .. import arguments
+from ..arguments import several
 from ..registry import UserError
 from .known import Known, completions, listed, look_up
 from .overview import overview
@@ -33,8 +35,6 @@ __all__ = [
     "FAMILIES", "catalogue", "compare", "completions", "list_methods", "listed", "overview", "register", "run", "show",
     "write_report",
 ]  # fmt: skip
-
-T = TypeVar("T")
 
 
 def register(name: str) -> Callable[[Any], Any]:
@@ -91,26 +91,30 @@ def run(
     from .runner.gpus import resolved
     from .runner.job import Job, Options, Request, Store
     from .runner.models import check_safetensors
+    from .runner.supervisor import check_options
     from .suites.plugins import load_plugins
 
     names = {"suites": suites, "methods": methods, "datasets": datasets, "partitions": partitions, "splits": splits}
     names |= {"backbones": backbones, "settings": settings, "rerun": rerun, "plugins": plugins}
-    lists = {name: _several(name, given, str) for name, given in names.items()}
+    lists = {name: several(name, given, str) for name, given in names.items()}
     again, imported = lists.pop("rerun"), lists.pop("plugins")
-    if data is not None and not os.fspath(data).strip():
-        raise UserError("data is empty; give a folder, or leave it out")
-    own = None if data is None else announce(Path(data), warnings.warn)
+    store, folder = (
+        Store(arguments.folder("results", results)),
+        None if data is None else arguments.folder("data", data),
+    )
+    own = None if folder is None else announce(folder, warnings.warn)
     lists["settings"] += metric_setting(metric, own)
     request = Request(
-        **lists, all_suites=all_suites, quick=quick, clients=_several("clients", clients, operator.index),
-        seeds=_several("seeds", seeds, operator.index),
+        **lists, all_suites=all_suites, quick=quick, clients=several("clients", clients, operator.index),
+        seeds=several("seeds", seeds, operator.index),
         own=own, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
     if save_models:
         check_safetensors()
-    options = Options(*how, resolved(device, backend), models=save_models)
-    return _frame(Job(request, Store(results), options, again, missing_rows, in_process), observer)
+    options = Options(*how, resolved(arguments.text("device", str(device)), backend), models=save_models)
+    check_options(options)
+    return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
 
 
 def _check_process() -> None:
@@ -137,20 +141,6 @@ def _check_methods(methods: Iterable[str]) -> None:
             f"method {asked[0]!r} is defined in this session, which workers cannot import: give in_process=True, or "
             "put it in a file and give plugins=[FILE]"
         )
-
-
-def _several(name: str, given: Iterable[Any], read: Callable[[Any], T]) -> tuple[T, ...]:
-    """The values of a list; UserError for a single text, a mapping, or a value of another type."""
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise UserError(f"{name} is a list of values, as in {name}=[...]; got {given!r:.60}")
-    found = list(given)
-    wrong = [each for each in found if (read is str and not (isinstance(each, str) and each.strip()))]
-    try:
-        if not wrong:
-            return tuple(map(read, found))
-    except TypeError:
-        wrong = found
-    raise UserError(f"{name} are {'texts' if read is str else 'whole numbers'}, got {wrong[0]!r:.60}")
 
 
 def _frame(job: Job, observer: Observer | None) -> pd.DataFrame:
@@ -181,7 +171,7 @@ def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def _load(plugins: Iterable[str]) -> None:
-    if given := tuple(plugins):
+    if given := several("plugins", plugins, str):
         from .suites.plugins import load_plugins
 
         load_plugins(given)
@@ -193,7 +183,7 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
     Raises UserError for a name that nothing has.
     """
     _load(plugins)
-    return look_up(name)
+    return look_up(arguments.text("name", name))
 
 
 def compare(
@@ -206,7 +196,9 @@ def compare(
     """
     from ..report.compare import comparisons
 
-    return comparisons(first, second, suite, reading(suite) if results is None else Path(results))
+    names = arguments.text("first", first), arguments.text("second", second)
+    folder = reading(suite) if results is None else arguments.folder("results", results)
+    return comparisons(*names, suite and arguments.text("suite", suite), folder)
 
 
 def write_report(
@@ -219,5 +211,5 @@ def write_report(
     """
     from ..report import build
 
-    folder = reading() if results is None else Path(results)
+    folder = reading() if results is None else arguments.folder("results", results)
     return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))

@@ -11,7 +11,7 @@ from typing import Any
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
 from ..registry import listed, parameters
-from .contract.crossing import kinds
+from .crossing import kinds
 from .engine.method import WHAT, Method
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell

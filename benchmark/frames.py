@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import folder, several
 from ..registry import UserError
 from .store import Store
 from .store.places import WRITTEN
@@ -36,7 +37,7 @@ def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, in
     import pandas as pd
 
     _check(rows, NAMES)
-    store, found = Store(results).existing(), []
+    store, found = Store(folder("results", results)).existing(), []
     for place in rows[NAMES].to_dict("records"):
         kept = (store.history(place["suite"], place["key"]) or {}).get(part)
         if not kept:
@@ -64,7 +65,7 @@ def to_latex(
         raise UserError(f"metric is {metric!r}; it is one of {', '.join(METRICS)}")
     _check(rows, [*NAMES, "status", metric])
     scored = rows[rows["status"] == "ok"]
-    wanted = list(dict.fromkeys(scored["method"])) if methods is None else list(methods)
+    wanted = list(dict.fromkeys(scored["method"] if methods is None else several("methods", methods, str)))
     unknown = [name for name in wanted if name not in set(scored["method"])]
     if unknown or not len(scored):
         raise UserError(f"no row with status ok of {', '.join(unknown) or 'any method'}")

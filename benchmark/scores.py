@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dgl
 import torch
 
+from .. import arguments
 from ..datasets.federation import PARTS, Federation, GraphClient, NodeClient
 from ..registry import UserError
 from .engine.evaluate import MEASURES, Evaluator, Scored, Target, own_rows
@@ -53,9 +54,13 @@ def federation(
     for data that cannot be had, and where the suite cuts the dataset in several ways and none is chosen.
     """
     request = Request(
-        suites=(suite,), datasets=(dataset,), seeds=(seed,), partitions=(partition,) if partition else (),
-        clients=(clients,) if clients else (), splits=(split,) if split else (),
-    )  # fmt: skip
+        suites=(arguments.text("suite", suite),),
+        datasets=(arguments.text("dataset", dataset),),
+        seeds=(arguments.whole("seed", seed),),
+        partitions=() if partition is None else (arguments.text("partition", partition),),
+        clients=() if clients is None else (arguments.whole("clients", clients),),
+        splits=() if split is None else (arguments.text("split", split),),
+    )
     found = {cell.federation_key: cell for _, cell in select(request)}
     if len(found) > 1:
         ways = sorted({f"{cell.partition.name} x{cell.clients} {cell.split.name}" for cell in found.values()})
@@ -135,6 +140,8 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
     Raises UserError for another shape, a class that there is not, a number that is not finite, and sets of graphs that
     are clustered or whose clients have classes of their own.
     """
+    if not isinstance(federation, Federation):
+        raise UserError(f"give the predictions, then what `federation` returned; got {type(federation).__name__}")
     clients = federation.clients
     if federation.task == "graph" or federation.domains:
         raise UserError(f"{federation.whole.name!r} is a set of graphs without common classes: nothing to score")

@@ -78,7 +78,7 @@ def node_content(
     Raises Unsound for arrays that do not fit together.
     """
     label = np.asarray(label)
-    if label.ndim != 1 or label.dtype.kind not in "iub":
+    if not label.size or label.ndim != 1 or label.dtype.kind not in "iub":
         raise Unsound(f"label is {label.dtype} {label.shape}; give whole numbers (N,), -1 for no label")
     content: Content = {"edges": undirected(edges, len(label)), "label": np.array(label, dtype=np.int64)}
     if sp.issparse(feat):
@@ -90,13 +90,32 @@ def node_content(
         content["feat_data"] = matrix.data
         content["feat_shape"] = np.array(matrix.shape, dtype=np.int64)
     elif feat is not None:
+        feat = np.asarray(feat)
+        if feat.ndim != 2:
+            raise Unsound(f"features have the shape {feat.shape}; give one row per node, (N, d)")
         content["feat"] = np.ascontiguousarray(feat, dtype=np.float32)
     rows = len(label) if feat is None else feat.shape[0]
     if rows != len(label):
         raise Unsound(f"{rows} feature rows for {len(label)} labels; give one row per node")
+    _check_split(split or {}, len(label))
     for part, ids in (split or {}).items():
         content[f"split_{part}"] = np.sort(np.asarray(ids, dtype=np.int64))
     return content
+
+
+def _check_split(split: Mapping[str, np.ndarray], rows: int) -> None:
+    """Unsound for masks in the place of ids, an id outside [0, rows), and a node in two parts or twice in one."""
+    times = np.zeros(rows, dtype=np.int64)
+    for part, given in split.items():
+        ids = np.asarray(given)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise Unsound(f"split {part!r} is {ids.dtype} {ids.shape}; give the ids of its nodes (n,)")
+        if ids.size and (ids.min() < 0 or ids.max() >= rows):
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise Unsound(f"split {part!r} has node {wrong} of {rows}; name nodes from 0 to {rows - 1}")
+        np.add.at(times, ids.astype(np.int64), 1)
+    if (times > 1).any():
+        raise Unsound(f"node {int(times.argmax())} is in the split {times.max()} times; put it into one part, once")
 
 
 def features(content: Content) -> np.ndarray | sp.csr_matrix:

@@ -46,7 +46,12 @@ class PartitionSpec(CuttingSpec):
         self.check_task(data, "cuts", PARTITIONS)
         if not 1 <= clients <= total:
             raise UserError(f"{clients} clients: {data.name!r} can be cut into 1 to {total}")
-        parts = [np.sort(part) for part in self.deal(data, clients, np.random.default_rng(seed))]
+        dealt = self.deal(data, clients, np.random.default_rng(seed))
+        try:
+            parts = [np.sort(part) for part in dealt]
+        except (TypeError, ValueError):
+            told = f"partition {self.name!r}: deal gave {type(dealt).__name__}"
+            raise UserError(f"{told}; give a list with the ids of each client") from None
         parts = [part if len(part) and part.dtype.kind not in "iu" else part.astype(np.int64) for part in parts]
         empty = [str(client) for client, part in enumerate(parts) if not len(part)]
         if empty:

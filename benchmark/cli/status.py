@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...registry import UserError
 from .. import api
 from .options import Json, Plugins, ReadResults, Suites, found_folder, names
 from .output import command, plain_console, plain_table, print_json
@@ -31,6 +32,8 @@ def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = 
     settings that a suite itself does not have.
     """
     results = found_folder(results, (names(suite) or (None,))[0])
+    if results.exists() and not results.is_dir():
+        raise UserError(f"no results folder at {str(results)!r}: it is a file; give --results DIR")
     found = api.overview(results, names(suite))
     if json:
         print_json([{"suite": own.suite, **own.counts(), **_reasons(own)} for own in found])

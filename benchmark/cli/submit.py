@@ -1,4 +1,4 @@
-"""`fglbench submit`: a method's rows, with what must be known about them, in one folder or zip file."""
+"""`fglbench submit`: a method's rows, with what must be known about them, in one folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import Plugins, ReadResults, Suites, found_folder, names
 from .validate import default_base, tell
 
 Text = str | None
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to (.zip: one file) [METHOD-submission]")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to [METHOD-submission]")]
 Packed = Annotated[
     str, typer.Argument(metavar="METHOD", help="the method whose rows are packed", autocompletion=completes("method"))
 ]

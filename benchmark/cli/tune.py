@@ -85,6 +85,7 @@ def tune(
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     from ..runner.backend import open_backend
     from ..runner.system import as_interrupts
+    from ..suites.tuned import check_writable
     from ..tune.session import studies
 
     found = studies(wanted)
@@ -92,6 +93,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     if dry_run:
         _tell_hours(tuner, wanted.suite, every)
         return 0
+    check_writable(tuner.out)
     # Before anything runs, and until all has: rungs share a cluster, and one that cannot be had is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         number = sum(_tuned(tuner, own) for own in found.values())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SHOWN = 200  # lines of problems
 
-PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder, a submission or a zip of one")]
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
 Base = Annotated[
     str | None,
     typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
@@ -42,21 +42,21 @@ def validate(
     from ..submission import read, submit
     from ..submission.validate import validate_all
 
-    with read.opened(path) as (root, archive):
-        submission = True if archive else None
-        if submission or (root / read.METADATA).is_file():
-            base = base or default_base(into)  # the results that it is to join
-        found = []
-        for each in validate_all(root, str(path).rstrip("/"), base, maintainer=maintainer, submission=submission):
-            found.append(each)
-            tell(each, base)
-        if into is not None and not found[0].folder.submission:
-            raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-        if not all(each.ok for each in found):
-            return 1
-        if into is not None:
-            place, added = submit.take_in(found[0].folder, found[0].lines, into)
-            typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}")
+    if not path.is_dir():
+        raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
+    if (path / read.METADATA).is_file():
+        base = base or default_base(into)  # the results that it is to join
+    found = []
+    for each in validate_all(path, str(path).rstrip("/"), base, maintainer=maintainer):
+        found.append(each)
+        tell(each, base)
+    if into is not None and not found[0].folder.submission:
+        raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
+    if not all(each.ok for each in found):
+        return 1
+    if into is not None:
+        place, added = submit.take_in(found[0].folder, found[0].lines, into)
+        typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}")
     return 0
 
 

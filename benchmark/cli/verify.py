@@ -56,7 +56,7 @@ def verify(
     from ..runner.gpus import resolved
     from ..runner.job import Options, Store
     from ..store import provenance, verified
-    from ..submission import read, verify as again
+    from ..submission import verify as again
 
     plugins = tuple(str(Path(each).resolve()) if each.endswith(".py") else each for each in plugin or ())
     how = Options(jobs=jobs, timeout=timeout, plugins=plugins, backend=backend, address=address)
@@ -65,9 +65,8 @@ def verify(
         again.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}
     number = secrets.randbelow(10**6) if seed is None else seed
-    with read.opened(path) as (root, _):
-        drawn = again.draw(Store(root), only, sample, number, str(path))
-        found, machines = again.run_again(root, drawn, options, complain, _display)
+    drawn = again.draw(Store(path).existing(), only, sample, number, str(path))
+    found, machines = again.run_again(path, drawn, options, complain, _display)
     _tell(found, f"drawn with --seed {number}")
     if record is not None:
         again.record(found, machines, record, by)

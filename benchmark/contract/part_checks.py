@@ -29,9 +29,6 @@ COUNTS = (3, 6)  # of clients; the first that a partition takes
 FEATURES, CLASSES = 20, 3  # of the trial's data
 
 
-# -- datasets ----------------------------------------------------------------------------------------------------------
-
-
 def loads(spec: DatasetSpec) -> None:
     """Loading gives sound data of the class's task, under its name and fingerprint, and the same a second time."""
     data, about = spec.load(), getattr(spec, "about", None)
@@ -53,9 +50,6 @@ def loads(spec: DatasetSpec) -> None:
     demand(data.fingerprint == spec.load().fingerprint, "loads different data the second time")
     registered = spec.synthetic or not spec.routes or spec.fingerprint
     demand(registered, f"registers no fingerprint; if the data are right: fingerprint = {data.fingerprint!r}")
-
-
-# -- partitions and splits ---------------------------------------------------------------------------------------------
 
 
 @cache
@@ -139,9 +133,6 @@ def splits_the_same_again(spec: SplitSpec) -> None:
         return [found.role]
 
     _again(spec, role)
-
-
-# -- backbones ---------------------------------------------------------------------------------------------------------
 
 
 @cache

@@ -105,15 +105,24 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
 
 
 def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
-    """Before anything runs: are the options sound, can rows be stored with this name on them? UserError if not."""
-    for name, least in LEAST.items():
-        value = getattr(options, name)
-        if value is not None and not (isinstance(value, int | float) and value >= least):
-            raise UserError(f"{name} is a number of at least {least}, got {value!r:.60}")
+    """Before anything runs: are the options sound, can rows be stored? UserError if not."""
+    check_options(options)
     store.prepare(item.suite for item in items)
-    formula = options.submitter.startswith(FORMULA)
-    if formula or not options.submitter.isprintable() or len(options.submitter) > RULES["submitter"].longest:
-        raise UserError(f"the submitter {options.submitter!r:.100} is no name: one short line of printable characters")
+
+
+def check_options(options: Options) -> None:
+    """UserError for a number, a backend or a submitter that cannot be."""
+    for name, least in LEAST.items():
+        value, whole = getattr(options, name), name in ("jobs", "threads")
+        sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
+        if not sound and not (value is None and name != "threads"):
+            raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
+    if options.backend not in ("processes", "ray"):
+        raise UserError(f"backend is {options.backend!r:.60}; it is one of processes, ray")
+    name = options.submitter
+    short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
+    if not short or name.startswith(FORMULA):
+        raise UserError(f"the submitter {name!r:.100} is no name: one short line of printable characters")
 
 
 def _where(item: Item) -> tuple[str, str]:

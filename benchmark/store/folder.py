@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from filelock import FileLock, Timeout
 
-from ... import files
+from ... import arguments, files
 from ...registry import UserError
 from . import row_file, verified
 from .json_columns import loaded
@@ -176,7 +176,8 @@ def load_results(
     """
     import pandas as pd
 
-    rows = Store(reading(suite) if results is None else results).existing().rows(suite, latest_only=True)
+    path = reading(suite) if results is None else arguments.folder("results", results)
+    rows = Store(path).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame
 

@@ -14,7 +14,6 @@ from .read import LARGE, Folder, Line
 
 PARTS = ("history", "per_client", "label_counts")
 CURVES = [*dict.fromkeys(rule.curve for rule in METRICS.values() if rule.curve)]  # every run has them
-KNOWN = {*CURVES, "seconds", "val_loss", "train_loss"}
 ROUNDING = 1e-6  # of float32, in a mean over clients
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 
@@ -32,11 +31,8 @@ def problems(folder: Folder, line: Line) -> Iterator[str]:
     elif found and row.in_time:
         yield from _figures(row, found["history"])
         if line.cell:
-            yield from _rounds(line, found["history"])
+            yield from _best_round(line, found["history"])
             yield from _clients(line, found.get("per_client", {}))
-        counts = found.get("label_counts", ())
-        if counts and len(counts) != row.clients:
-            yield f"label_counts of {len(counts)} clients; there are {row.clients}"
 
 
 def malformed(found: Any, row: Row) -> str:
@@ -46,12 +42,8 @@ def malformed(found: Any, row: Row) -> str:
     history, clients, counts = found["history"], found.get("per_client", {}), found.get("label_counts", [])
     if not isinstance(clients, dict) or not isinstance(counts, list):
         return "holds something else than lists of numbers"
-    if strange := sorted(set(history) - KNOWN):
-        return f"has a curve that no run has: {strange[0]!r:.40}"
     if not all(map(_numbers, (*history.values(), *clients.values(), *counts))):
         return "holds something else than lists of numbers"
-    if not all(type(value) is int and value >= 0 for own in counts for value in own):
-        return "label_counts are no counts"
     if set(CURVES) - set(history) or any(len(values) != row.rounds for values in history.values()):
         return f"has not one value of {', '.join(CURVES)} for each of {row.rounds} rounds"
     if not all(value is None or 0 <= value <= 1 for name in ("score", "val") for value in history[name]):
@@ -77,25 +69,17 @@ def _figures(row: Row, history: dict[str, list[Any]]) -> Iterator[str]:
                 yield f"{name} is {told!r} in the row and {here!r} in its curves"
 
 
-def _rounds(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
-    """A best round that the rule does not choose, a number of rounds that the training does not have."""
-    row, settings = line.row, line.settings
+def _best_round(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
+    """A best round that the rule does not choose."""
     try:
-        training = settings.effective
+        training = line.settings.effective
     except UserError:  # a method that is not here
-        training = settings.cell.training
-    count, best = row.rounds or 0, row.best_round or 0
-    chosen = best_round(history, training.select_by)
+        training = line.settings.cell.training
+    best, chosen = line.row.best_round or 0, best_round(history, training.select_by)
     if chosen is None:
         yield f"there is no curve of {training.select_by}, by which the best round is chosen"
     elif chosen != best:
         yield f"best round {best}, but by {training.select_by} it is {chosen}"
-    full = settings.rounds
-    if full is not None and count != full:
-        if training.patience is None or count > full:
-            yield f"{count} rounds; the training has {full}"
-        elif count - best != training.patience:
-            yield f"ended after {count - best} rounds without a better one; patience is {training.patience}"
 
 
 def best_round(history: dict[str, list[Any]], select_by: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Read a results folder, a submission or a zip file of one: its files by kind, its rows line by line, its problems.
+"""Read a results folder or a submission: its files by kind, its rows line by line, its problems.
 
 Files from outside are data: they are counted, measured and parsed. Nothing of them is imported, unpickled or run.
 """
@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -29,7 +25,7 @@ from ..suites.cell import NAMING, Cell, Choice, settled
 
 MIB = 2**20
 FILES, ROWS_OF_A_FILE = 50_000, 20_000  # the most that are read
-ARCHIVE_BYTES, TOTAL_BYTES = 64 * MIB, 256 * MIB  # of a zip file, packed and unpacked
+TOTAL_BYTES = 256 * MIB  # of a submission
 LARGE = 1e15  # no figure of a run is as large
 METADATA = "submission.yaml"
 SLUG = r"[a-z0-9][a-z0-9._-]*"
@@ -45,7 +41,6 @@ RESULTS: Kinds = SUBMISSION | {
     "columns": (rf"{NAME}/{COLUMNS}/{COLUMN_FILE}", 64 * MIB),
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", 32 * MIB),
     "verified": (r"verified\.csv", 16 * MIB),
-    "versions": (r"versions\.csv", 16 * MIB),
     "findings": (r"FINDINGS\.md", 64 * MIB),
     # Made by `fglbench report`.
     "report": (
@@ -64,9 +59,6 @@ RESULTS: Kinds = SUBMISSION | {
 TRIALS: Kinds = RESULTS | {"tuning": (rf"{NAME}/(README\.md|tuning\.png)", 64 * MIB)}  # pages of the studies
 RERUN = "rows are never edited: run the cell again"
 K = TypeVar("K")
-
-
-# -- problems ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -100,9 +92,6 @@ class Findings:
         return [finding for finding in self.found if finding.warning]
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 class Settings:
     """The cell of rows that differ only in their seed, and the training that its method makes of it. Computed once."""
 
@@ -129,16 +118,6 @@ class Settings:
     def effective(self) -> TrainConfig:
         """The training that the method makes of that of the cell. UserError for an unknown method."""
         return effective_training(self.cell.method.build(METHODS), self.cell.training)
-
-    @cached_property
-    def rounds(self) -> int | None:
-        """The number of scored rounds if none is cut short; None if unknown, or if it depends on the data."""
-        try:
-            phases = self.cell.method.build(METHODS).phases(self.effective)
-        except UserError:
-            return None
-        lengths = [phase.rounds for phase in phases if phase.scored]
-        return None if any(map(callable, lengths)) else sum(lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,38 +291,3 @@ def grouped(lines: Iterable[Line], by: Callable[[Line], K]) -> dict[K, list[Line
 def standing(lines: Iterable[Line]) -> dict[tuple[str, str], Line]:
     """The line that counts for each (suite, key): the last one."""
     return {(line.row.suite, line.row.key): line for line in lines}
-
-
-# -- zip files ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[Path, bool]]:
-    """(the folder of a path: itself, or what a zip file holds; whether it was a zip file). UserError for neither."""
-    if path.is_dir():
-        yield path, False
-    elif path.is_file():
-        with tempfile.TemporaryDirectory() as folder:
-            unpack(path, Path(folder))
-            yield Path(folder), True
-    else:
-        raise UserError(f"nothing at {str(path)!r}; give a results folder, a submission folder or a zip file")
-
-
-def unpack(path: Path, folder: Path) -> None:
-    """Unpack a zip file into an empty folder. UserError (one line) for a damaged, an encrypted or a large one.
-
-    Python writes plain files only, never outside the folder, and never more bytes than the archive states.
-    """
-    try:
-        if path.stat().st_size > ARCHIVE_BYTES:
-            raise UserError(f"{path}: larger than {ARCHIVE_BYTES // MIB} MiB")
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if len(members) > FILES:
-                raise UserError(f"{path}: {len(members)} files; at most {FILES} are read")
-            if sum(member.file_size for member in members) > TOTAL_BYTES:
-                raise UserError(f"{path}: more than {TOTAL_BYTES // MIB} MiB unpacked; this is no set of result rows")
-            archive.extractall(folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
-        raise UserError(f"{path}: not a sound zip file: {error}") from None

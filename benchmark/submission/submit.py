@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +21,6 @@ from ..store.places import submission_folder
 from ..store.schema import Row
 from ..suites.select import CUSTOM
 from .read import METADATA, SUBMISSION, Folder, Line, standing
-
-# -- metadata ----------------------------------------------------------------------------------------------------------
 
 
 def _must(be: str, sound: Callable[[str], object]) -> AfterValidator:
@@ -89,9 +85,6 @@ def read_fields(path: Path) -> dict[str, Any]:
     return values
 
 
-# -- packing -----------------------------------------------------------------------------------------------------------
-
-
 def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
     """The standing rows of a method, of the given suites or of all named ones. UserError if there are none."""
     rows = store.existing().rows(latest_only=True)
@@ -113,28 +106,31 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
     """Write the submission of rows into an empty folder. UserError if a side file of a row is missing."""
     target = Store(folder)
     for row in rows:
-        path = target.file(row.suite, row.method)
-        if not path.exists():
-            files.write_atomically(path, row_file.header())
-        files.append(path, row_file.line(row))
-        _copy_curves(store, target, row)
+        _add(store, target, row)
     for digest in {row.environment for row in rows}:
         _copy(store.environment_file(digest), target.environment_file(digest))
     (folder / METADATA).write_text(about.text(), encoding="utf-8")
 
 
-def _copy_curves(source: Store, target: Store, row: Row) -> None:
-    """Copy the curves of a row with status ok into a file of one row. UserError if there are none."""
+def _add(source: Store, target: Store, row: Row) -> None:
+    """Add the curves of a row with status ok, in a file of their own, and the row. UserError if there are none."""
+    if row.status == "ok":
+        target.write_history(row.suite, row.key, _curves(source, row))
+    path = target.file(row.suite, row.method)
+    if not path.exists():
+        files.write_atomically(path, row_file.header())
+    files.append(path, row_file.line(row))
+
+
+def _curves(source: Store, row: Row) -> dict[str, Any]:
     place = source.history_file(row.suite, row.key)
-    if row.status != "ok":
-        return
     try:
         found = source.history(row.suite, row.key)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{place} cannot be read ({error!s:.120}); run the cell again with --rerun all") from None
     if found is None:
         raise UserError(f"{place} is missing; run the cell again with --rerun all")
-    target.write_history(row.suite, row.key, found)
+    return found
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -145,7 +141,9 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def placed(out: Path) -> Iterator[Path]:
-    """An empty folder that becomes `out` (.zip: a zip file) once it is filled. UserError if `out` exists."""
+    """An empty folder that becomes `out` once it is filled. UserError if `out` exists."""
+    if out.suffix == ".zip":
+        raise UserError(f"--out {str(out)!r}: a submission is a folder of a pull request, not a zip file")
     if out.exists() or out.is_symlink():
         raise UserError(f"{str(out)!r} exists already; remove it, or give another --out")
     try:
@@ -154,22 +152,9 @@ def placed(out: Path) -> Iterator[Path]:
             folder = Path(temporary) / "submission"
             folder.mkdir()
             yield folder
-            made = folder if out.suffix != ".zip" else folder.with_name("packed")
-            if made != folder:
-                _pack(folder, made)
-            os.replace(made, out)
+            os.replace(folder, out)
     except OSError as error:
         raise UserError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
-
-
-def _pack(folder: Path, path: Path) -> None:
-    """All files of a folder as a zip file; the same files give the same bytes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                member = zipfile.ZipInfo(file.relative_to(folder).as_posix(), (1980, 1, 1, 0, 0, 0))
-                member.external_attr = (stat.S_IFREG | 0o644) << 16
-                archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path, int]:
@@ -182,7 +167,7 @@ def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path,
     root = submission_folder(results, about.method)
     if (kept := root / METADATA).is_file() and metadata(read_fields(kept)) != about:
         raise UserError(f"{kept} differs from the metadata of the submission; agree on one of them, then edit it there")
-    store, texts = Store(root), dict[Path, bytes]()
+    store = Store(root)
     new = [
         line.row for line in standing(lines).values()
         if line.row != store.find(line.row.suite, line.row.method, line.row.key)
@@ -190,12 +175,6 @@ def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path,
     for name in folder.files.get("environment", ()):
         _copy(folder.root / name, root / name)
     for row in new:
-        path = store.file(row.suite, row.method)
-        if path not in texts:
-            texts[path] = path.read_bytes() if path.exists() else row_file.header()
-        texts[path] += row_file.line(row)
-        _copy_curves(folder.store, store, row)
-    for path, text in texts.items():
-        files.write_atomically(path, text)
+        _add(folder.store, store, row)
     files.write_atomically(kept, about.text().encode())
     return root, len(new)

@@ -45,17 +45,12 @@ class Validation:
         return not self.findings.errors
 
 
-def validate_all(
-    root: Path, name: str, base: str | None = None, *, maintainer: bool = False, submission: bool | None = None
-) -> Iterator[Validation]:
+def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: bool = False) -> Iterator[Validation]:
     """Check a folder, and the trials and submissions in it: one `Validation` of each."""
-    whole = validate(root, name, base, maintainer=maintainer, submission=submission)
+    whole = validate(root, name, base, maintainer=maintainer)
     yield whole
-    inner = (
-        []
-        if whole.folder.submission or whole.folder.trials
-        else [root / APART, *sorted((root / SUBMISSIONS).glob("*/"))]
-    )
+    alone = whole.folder.submission or whole.folder.trials
+    inner = [] if alone else [root / APART, *sorted((root / SUBMISSIONS).glob("*/"))]
     for folder in (each for each in inner if each.is_dir() and not each.is_symlink()):
         path = folder.relative_to(root)
         before = str(Path(base) / path) if base and Path(base).is_dir() else base
@@ -105,9 +100,6 @@ def validate(
     if folder.submission:
         _metadata(folder, lines, findings)
     return Validation(folder, lines, fresh, findings)
-
-
-# -- rows and their suites, data and machines --------------------------------------------------------------------------
 
 
 def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
@@ -241,9 +233,6 @@ def _dataset(row: Row) -> str:
     return f"{row.dataset} {row.dataset_params}" if row.synthetic else row.dataset
 
 
-# -- side files --------------------------------------------------------------------------------------------------------
-
-
 def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
     """Every row with status ok has curves that agree with it; every side file belongs to a row."""
     counting, files = standing(lines), folder.curves
@@ -284,8 +273,7 @@ def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None
     """A submission has one metadata file, about the method of all its rows."""
     methods = {line.row.method for line in lines}
     if not folder.files.get("metadata"):
-        what = f"{METADATA} is missing"
-        findings.add(folder.name, what, "pack with `fglbench submit METHOD`, which asks for its content")
+        findings.add(folder.name, f"{METADATA} is missing", "pack with `fglbench submit METHOD`")
         return
     try:
         about = metadata(read_fields(folder.root / METADATA))

@@ -73,9 +73,6 @@ def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
     return Comparison(theirs, ours, bars["score"], tuple(problems))
 
 
-# -- drawing -----------------------------------------------------------------------------------------------------------
-
-
 def draw(store: Store, only: Mapping[str, Sequence[str]], number: int, seed: int, called: str) -> list[Row]:
     """All seeds of `number` cells of a store, drawn without replacement.
 
@@ -105,9 +102,6 @@ def _place(row: Row) -> tuple[str, str]:
     except ValueError as error:
         what = str(error)
     raise UserError(f"the row with key {row.key}: {what:.200}; look with `fglbench validate` first")
-
-
-# -- running -----------------------------------------------------------------------------------------------------------
 
 
 def run_again(
@@ -159,9 +153,6 @@ def _call(place: str, function: Callable[..., Any], plugins: tuple[str, ...], ar
     except UserError as error:
         found = {"error": str(error)}
     Path(place).write_text(json.dumps(found))
-
-
-# -- recording ---------------------------------------------------------------------------------------------------------
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:

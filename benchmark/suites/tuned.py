@@ -20,6 +20,9 @@ What is not named keeps the suite's value. `fglbench tune` merges what it choose
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -115,6 +118,18 @@ def read_tuned(path: Path) -> Table:
 @lru_cache(maxsize=8)  # every plan of a suite asks for it
 def _table(text: str, source: str) -> Table:
     return TypeAdapter(Table).validate_python(parse(text, source)[1] or {})
+
+
+def check_writable(path: Path) -> None:
+    """UserError where a file of settings could not be written: asked before trials are run for it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; use --out FILE") from None
 
 
 def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:

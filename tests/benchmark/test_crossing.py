@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fglbench.benchmark import crossing
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.contract import crossing
 from fglbench.benchmark.engine import ClientBatch, Tree
 from fglbench.benchmark.engine.transforms import KINDS
 from fglbench.benchmark.suites.catalogue import catalogue

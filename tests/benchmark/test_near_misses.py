@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -50,16 +51,57 @@ def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, 
         ({"seeds": [-1]}, "a seed is a whole number from 0 to 2147483647, got -1"),
         ({"seeds": 3}, "seeds is a list of values"),
         ({"data": ""}, "data is empty"),
-        ({"threads": 0}, "threads is a number of at least 1, got 0"),
+        ({"threads": 0}, "threads is a whole number of at least 1, got 0"),
         ({"timeout": -1}, "timeout is a number of at least 0, got -1"),
         ({"timeout": float("nan")}, "timeout is a number of at least 0, got nan"),
-        ({"jobs": "2"}, "jobs is a number of at least 1, got '2'"),
+        ({"jobs": "2"}, "jobs is a whole number of at least 1, got '2'"),
+        ({"jobs": 1.5}, "jobs is a whole number of at least 1, got 1.5"),
+        ({"memory_limit": float("nan")}, "memory_limit is a number of at least 0.1, got nan"),
+        ({"submitter": None}, "the submitter None is no name"),
+        ({"backend": "rayy"}, "backend is 'rayy'; it is one of processes, ray"),
+        ({"device": None}, "takes auto, cpu, cuda"),
+        ({"data": 3}, "data is the path of a folder, got 3"),
+        ({"results": ""}, "results is empty"),
+        ({"results": "~nobody-here/x"}, "the home folder in '~nobody-here/x' does not exist"),
+        ({"results": "a\0b"}, "results is the path of a folder"),
+        ({"methods": []}, "methods is empty; give at least one value, or leave it out"),
+        ({"seeds": range(0)}, "seeds is empty"),
+        ({"seeds": [True]}, "seeds are whole numbers, got True"),
     ],
 )
 def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, said):
     with pytest.raises(UserError, match=said):
         fglbench.run(**{"suites": [suite], "results": tmp_path / "results", **words})
     assert not list(tmp_path.rglob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda suite: fglbench.federation("csbm", suite=suite, seed="1"), "seed is a whole number, got '1'"),
+        (lambda suite: fglbench.federation("csbm", suite=suite, seed=1.5), "seed is a whole number, got 1.5"),
+        (lambda suite: fglbench.federation("csbm", suite=suite, clients=0), "greater than or equal to 1, got 0"),
+        (lambda suite: fglbench.federation("csbm", suite=suite, partition=""), "partition is a text that is not empty"),
+        (lambda suite: fglbench.federation("csbm", suite=None), "suite is a text that is not empty, got None"),
+        (lambda suite: fglbench.evaluate([0], None), "give the predictions, then what `federation` returned"),
+        (lambda suite: fglbench.load_results(""), "results is empty"),
+        (lambda suite: fglbench.load_results(3), "results is the path of a folder, got 3"),
+        (lambda suite: fglbench.show(None), "name is a text that is not empty, got None"),
+        (lambda suite: fglbench.list_methods(plugins="x.py"), "plugins is a list of values"),
+        (lambda suite: fglbench.compare(None, "fedavg"), "first is a text that is not empty, got None"),
+        (lambda suite: fglbench.write_report(3), "results is the path of a folder, got 3"),
+    ],
+)
+def test_other_functions_name_a_value_of_another_kind(suite, call, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        call(suite)
+
+
+def test_a_tilde_in_results_is_the_home_folder(suite, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rows = fglbench.run(suites=[suite], methods=["majority"], seeds=[0], results="~/r", in_process=True)
+    assert len(fglbench.load_results("~/r")) == len(rows) > 0
+    assert (tmp_path / "r").is_dir()
 
 
 def test_whole_numbers_of_numpy_are_whole_numbers(suite, monkeypatch, tmp_path):
@@ -104,6 +146,17 @@ def test_tuned_settings_of_a_users_suite_are_beside_it(suite, tmp_path):
     path.write_text(path.read_text() + "tuned: leaderboard\n")
     assert load_suite(str(path)).tuned_file == FOLDER / "leaderboard.yaml"
     assert load_suite("quick").tuned_file == FOLDER / "quick.yaml"
+
+
+def test_a_file_for_a_folder_is_said_before_anything_runs(suite, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["status", "--results", str(tmp_path / "file")]) == 2
+    assert "no results folder at" in capsys.readouterr().err
+    command = ["tune", "-s", suite, "--trials", "1", "--results", str(tmp_path / "results")]
+    for out, why in ((tmp_path / "file" / "x.yaml", "Not a directory|File exists"), (tmp_path, "Is a directory")):
+        assert main([*command, "--out", str(out)]) == 2
+        assert re.search(rf"cannot write '.*': ({why}); use --out FILE", capsys.readouterr().err)
+    assert not list(tmp_path.rglob("*.csv"))
 
 
 def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import scipy.sparse as sp
 import torch
 
 from fglbench.datasets import DATASETS, SPLITS, content as contents, load
+from fglbench.datasets.content import Unsound, node_content
 from fglbench.datasets.features import Rows, preprocess, to_tensor
 from fglbench.datasets.federation import GraphSetData, NodeData
 from fglbench.datasets.registry_file import dataset_class
@@ -329,3 +331,28 @@ def test_importing_the_registry_does_not_import_ogb() -> None:
     own = "import sys, fglbench, dgl; before = 'ogb' in sys.modules"  # DGL 2.1 itself imports it where it is there
     code = f"{own}; import fglbench.datasets; sys.exit(not before and 'ogb' in sys.modules)"
     assert subprocess.call([sys.executable, "-c", code]) == 0
+
+
+@pytest.mark.parametrize(
+    ("split", "said"),
+    [
+        ({"train": np.arange(6) < 3}, "split 'train' is bool (6,); give the ids of its nodes"),
+        ({"train": [0, 6]}, "split 'train' has node 6 of 6; name nodes from 0 to 5"),
+        ({"train": [0, -1]}, "split 'train' has node -1 of 6"),
+        ({"train": [0, 1], "test": [1, 2]}, "node 1 is in the split 2 times; put it into one part, once"),
+        ({"train": [0, 0], "test": [2]}, "node 0 is in the split 2 times"),
+        ({"train": [0.0, 1.0]}, "split 'train' is float64 (2,); give the ids of its nodes"),
+    ],
+)
+def test_a_split_names_each_node_once(split: dict[str, Any], said: str) -> None:
+    edges, label, feat = np.array([[0, 1]]), np.arange(6) % 2, np.eye(6)
+    with pytest.raises(Unsound, match=re.escape(said)):
+        node_content(edges, label, feat, split)
+    assert node_content(edges, label, feat, {"train": [3, 1], "test": []})["split_train"].tolist() == [1, 3]
+
+
+def test_features_have_a_row_for_each_node_and_there_are_nodes() -> None:
+    with pytest.raises(Unsound, match=r"features have the shape \(2,\); give one row per node, \(N, d\)"):
+        node_content(np.array([[0, 1]]), np.arange(2), np.ones(2))
+    with pytest.raises(Unsound, match=r"label is float64 \(0,\); give whole numbers \(N,\)"):
+        node_content(np.empty((0, 2), dtype=int), np.array([]), np.ones((0, 2)))

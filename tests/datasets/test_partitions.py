@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import dgl
 import networkx as nx
@@ -442,3 +443,15 @@ def test_each_stored_order_is_a_permutation() -> None:
         for name in orders.files:
             assert re.fullmatch(r"[0-9a-f]{16}", name)
             assert sorted(orders[name].tolist()) == list(range(len(orders[name])))
+
+
+@pytest.mark.parametrize("dealt", [None, np.zeros(6, dtype=int), {0: np.arange(6)}, 3])
+def test_what_is_no_list_of_ids_is_named(dealt: object, csbm: NodeData) -> None:
+    class Odd(PartitionSpec):
+        name = "odd"
+
+        def deal(self, data: object, clients: int, rng: object) -> Any:
+            return dealt
+
+    with pytest.raises(UserError, match=f"deal gave {type(dealt).__name__}; give a list with the ids of each client"):
+        Odd()(csbm, 3, 0)

@@ -333,7 +333,7 @@ def test_what_is_no_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture
     assert main(["validate", "absent"]) == 2
     assert main(["validate", "empty"]) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("fglbench: nothing at 'absent'; give a results folder")
+    assert said.err.startswith("fglbench: no folder at 'absent'; give a results folder")
     assert said.out.startswith("empty: no result rows; give a results folder")
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..engine import ClientBatch, Method, Step, Tree
-from ..engine.payload import leaves
-from ..engine.simulation import Simulation
-from ..engine.transforms import KINDS, kind_of
-from .recording import record
-from .verdicts import Inapplicable, fitting
+from .contract.recording import record
+from .contract.verdicts import Inapplicable, fitting
+from .engine import ClientBatch, Method, Step, Tree
+from .engine.payload import leaves
+from .engine.simulation import Simulation
+from .engine.transforms import KINDS, kind_of
 
 
 @dataclass(frozen=True)
