@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fglbench.datasets.federation import Federation
 
 Make = Callable[..., Federation]
-SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.5
+SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.42
 PARAMS: dict[str, Any] = {"width": P, "lambda_1": 2.0, "sure": SURE}
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 Model = dict[str, torch.Tensor]
