@@ -48,6 +48,7 @@ run: $(VENV)/.installed
 
 lint: typecheck
 	$(BIN)/ruff check .
+	$(BIN)/python tools/check_words.py
 	@# import-linter has no version for Python 3.10.
 	test ! -x $(BIN)/lint-imports || $(BIN)/lint-imports
 

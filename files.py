@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, whatever crashes in between.
+"""Write files completely or not at all, also if the process crashes.
 
-Unfinished files are called `.*.tmp` and lie beside the file that they were to become. Where there are such locks
-(POSIX), a writer holds one on its unfinished file, which ends with the writer: `sweep` removes what nobody holds.
+Unfinished files are called `.*.tmp` and are next to the file that they replace. Where there are such locks
+(POSIX), a writer holds one on its unfinished file, which ends with the writer: `sweep` removes files without a lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO
 
 try:
     import fcntl
-except ImportError:  # Windows, which lets nobody remove an open file
+except ImportError:  # Windows, where an open file cannot be removed
     fcntl = None  # type: ignore[assignment]
 
 LEFT = re.compile(r"\..+\.tmp|\.[0-9a-f]{16}\.json\.gz\.\w+|.+\.npz\.\d+\.part")  # the latter two by older versions

@@ -1,4 +1,4 @@
-"""The site is the repository as it lies: this hook of mkdocs hands it README.md, docs/, the reports and the page.
+"""Hook of mkdocs: the site has README.md, docs/, the reports and the page.
 
 So links between these files hold on GitHub and on the site alike. A link to a file that is not on the site leads to
 GitHub; one to LEADERBOARD.md leads to the page, which has the same tables.
@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links out of the site, told from those within."""
+    """Point links that leave the site to the repository."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def target(found: re.Match[str]) -> str:
