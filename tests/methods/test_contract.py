@@ -202,6 +202,13 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def fedspray(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Encoder and two classifiers; a proxy, the number and the share of each class present."""
+    p = world.params["width"]
+    common = FLOAT * ((D * p + p) + 2 * (p * C + C))
+    return common + world.classes[k] * (FLOAT * p + INT + FLOAT), common + FLOAT * C * p
+
+
 def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     """Up the classes that k has or predicts; down a memory of one prototype a class and round up to one a client."""
     model, entry = FLOAT * (gcn() + D * H + H * H), FLOAT * H + INT
@@ -245,6 +252,7 @@ TABLE: dict[str, Formula] = {
     "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
     "fedgta": fedgta,
     "fggp": fggp,
+    "fedspray": fedspray,
     "apple": cores(gcn()),
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name

@@ -1,0 +1,153 @@
+"""FedSpray against slow loops of its three steps, what it is without teaching, and what crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+SIZES, P, RATE, SURE = (13, 7, 10), 5, 0.05, 0.42
+PARAMS: dict[str, Any] = {"width": P, "lambda_1": 2.0, "sure": SURE}
+PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+Model = dict[str, torch.Tensor]
+
+
+def test_without_teaching_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    mine, alone = start(world, "fedspray", {"lambda_1": 0}), start(world, "local")
+    for number in (1, 2, 3):
+        mine.round(number), alone.round(number)
+    assert all(torch.equal(one, other) for one, other in zip(mine.holdings(), alone.holdings(), strict=True))
+
+
+def descended(theta: Model, loss: Callable[[Model], torch.Tensor]) -> Model:
+    leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+    grads = torch.autograd.grad(loss(leaf), list(leaf.values()))
+    return {n: v.detach() - RATE * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
+
+
+def gcn(theta: Model, x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    h = torch.relu(s @ (x @ theta["0.weight"]) + theta["0.bias"])
+    return s @ (h @ theta["1.weight"]) + theta["1.bias"]
+
+
+def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """KL of two rows of logits."""
+    a, b = p.softmax(0), q.softmax(0)
+    return sum(a[c] * (a[c].log() - b[c].log()) for c in range(len(a)))
+
+
+def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    run = start(world, "fedspray", PARAMS, **PLAIN, lr=RATE)
+    (cohort,) = run.simulation.client_batches
+    model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    own = [dict(model) for _ in SIZES]
+    common = {n: v.clone() for n, v in run.simulation._message["model"].items()}
+    table = [torch.full((P,), 0.01 * c) for c in range(3)]
+    nodes: list[dict[int, torch.Tensor]] = [{} for _ in SIZES]
+    silent, taught = 0, 0
+    for number in (1, 2, 3):
+        uploads, sent, trained = run.round(number), [], []
+        for k, client in enumerate(world.clients):
+            x, label = client.feat.to_dense(), client.graph.ndata["label"]
+            train = client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
+            a = torch.eye(len(x))
+            source, target = client.graph.edges()
+            a[target, source] = 1.0
+            root = a.sum(1).rsqrt()
+            s = root[:, None] * a * root
+            nodes[k] = nodes[k] or {i: torch.full((P,), 0.1) for i in train}
+
+            def code(p: Model, i: int, x: torch.Tensor = x) -> torch.Tensor:
+                return torch.relu(x[i] @ p["encoder.weight"] + p["encoder.bias"])
+
+            def structured(p: Model, i: int, z: torch.Tensor, code: Any = code) -> torch.Tensor:
+                return (code(p, i) + z) @ p["structured.weight"] + p["structured.bias"]
+
+            told = {}
+            for i in range(len(x)):
+                soft = (code(common, i) @ common["plain.weight"] + common["plain.bias"]).softmax(0)
+                if i in train:
+                    told[i] = structured(common, i, nodes[k][i])
+                elif float(soft.max()) > SURE:
+                    told[i] = structured(common, i, sum(soft[c] * table[c] for c in range(3)))
+            silent, taught = silent + len(x) - len(told), taught + len(told) - len(train)
+            for _ in range(2):
+
+                def first(
+                    p: Model, told: Any = told, x: Any = x, s: Any = s, train: Any = train, y: Any = label
+                ) -> Any:
+                    z = gcn(p, x, s)
+                    return F.cross_entropy(z[train], y[train]) + 2.0 * sum(
+                        divergence(row, z[i]) for i, row in told.items()
+                    ) / len(told)
+
+                own[k] = descended(own[k], first)
+            seen = gcn(own[k], x, s)
+            theta = common | {f"z{i}": z for i, z in nodes[k].items()}
+            for _ in range(2):
+
+                def second(
+                    p: Model, code: Any = code, structured: Any = structured, seen: Any = seen, train: Any = train,
+                    y: Any = label,
+                ) -> Any:  # fmt: skip
+                    plain = torch.stack([code(p, i) @ p["plain.weight"] + p["plain.bias"] for i in train])
+                    apart = sum(divergence(seen[i], structured(p, i, p[f"z{i}"])) for i in train)
+                    return F.cross_entropy(plain, y[train]) + apart / len(train)
+
+                theta = descended(theta, second)
+            nodes[k] = {i: theta[f"z{i}"] for i in train}
+            trained.append({n: theta[n] for n in common})
+            sent.append({c: [nodes[k][i] for i in train if label[i] == c] for c in range(3)})
+            for n in common:
+                torch.testing.assert_close(uploads["model"][n][k], trained[k][n], rtol=1e-4, atol=1e-5)
+            assert uploads["classes"][k].tolist() == [c for c in range(3) if sent[k][c]]
+        common = {n: sum(z / sum(SIZES) * t[n] for z, t in zip(SIZES, trained, strict=True)) for n in common}
+        for c in range(3):
+            share = [len(rows[c]) / sum(map(len, rows.values())) for rows in sent]
+            means = [sum(rows[c]) / len(rows[c]) if rows[c] else torch.zeros(P) for rows in sent]
+            table[c] = sum(w * m for w, m in zip(share, means, strict=True)) / sum(share)
+        torch.testing.assert_close(run.simulation.server.state["proxies"], torch.stack(table), rtol=1e-4, atol=1e-5)
+    for k, theta in enumerate(own):
+        for n, value in theta.items():
+            torch.testing.assert_close(cohort.params[n][k], value, rtol=1e-4, atol=1e-5)
+    assert silent > 0 < taught  # the bound told nodes apart
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10, 9), without_train=(3,))
+    run = start(world, "fedspray", {"width": P})
+    for number in (1, 2):
+        run.round(number)
+    model = 4 * (12 * P + P + 2 * (P * 3 + 3))
+    present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
+    assert present[3] == 0
+    assert run.simulation.upload_bytes == [2 * (model + c * (4 * P + 8 + 4)) for c in present]
+    assert run.simulation.download_bytes == [2 * (model + 4 * 3 * P)] * 4
+
+
+def test_a_class_that_nobody_has_keeps_its_proxy(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fedspray", PARAMS)
+    server = run.simulation.server
+    upload = {
+        "model": {"w": torch.ones(3, 1)}, "prototypes": [torch.ones(1, P)] * 3,
+        "classes": [torch.tensor([0]), torch.tensor([0]), torch.tensor([2])], "counts": [torch.ones(1)] * 3,
+    }  # fmt: skip
+    server.participants = [0, 1, 2]
+    assert run.method.server(server, upload)["proxies"][:, 0].tolist() == pytest.approx([1.0, 0.01, 1.0])
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["sage"]}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedspray", PARAMS, **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedspray", PARAMS)
