@@ -39,7 +39,7 @@ _received: dict[str, Content] = {}  # by name, from another machine
 class OwnData(NodeSpec):
     """A graph of the user's own, from a folder: edges, features, labels, perhaps clients and a split."""
 
-    about: ClassVar[About] = About("none: the user's own data", "the owner's", "", "on no board: nobody else has it")
+    about: ClassVar[About] = About("none: the user's own data", "the owner's", "", "on no board: no one else has it")
     folder: ClassVar[Path | None]  # None: received from another machine
     features: Preprocessing = preprocessing("raw")
     sha256: str = Field("", description="how the fingerprint of the content begins")

@@ -39,7 +39,7 @@ class ScaffoldMLP(Scaffold):
 class LocGCN(Local):
     """Local training of a GCN (FedOMD's LocGCN). Messages: none."""
 
-    summary = "training alone with a GCN, as FedOMD calls it"
+    summary = "local training with a GCN, as in FedOMD"
     tasks = ("node",)
     fixed_backbone = "gcn"
 

@@ -58,7 +58,7 @@ def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
         bars[name] = max(floor, min(spread, MOST))
     problems = list[str]()
     if ours is None:
-        problems.append("not run: its data cannot be had")
+        problems.append("not run: its data is unavailable")
     elif ours.status != theirs.status:
         why = ours.error or f"it has a score of {ours.score:.4f}"
         problems.append(f"{theirs.status} in the row, but {ours.status} here: {why}")

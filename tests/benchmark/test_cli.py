@@ -268,7 +268,7 @@ def test_an_unknown_home_is_one_line(variable, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path))
     monkeypatch.setenv(variable, "~nosuchuser/data")
     assert main(["data", "fetch", "acm"]) == 2
-    assert f"{variable}: '~nosuchuser/data' is in the home of nobody here" in capsys.readouterr().err
+    assert f"{variable}: '~nosuchuser/data' names no user of this machine" in capsys.readouterr().err
 
 
 def test_a_method_is_not_compared_with_itself(capsys):

@@ -170,7 +170,7 @@ def test_a_larger_resolution_makes_more_communities_as_in_networkx() -> None:
 
 
 def test_too_few_communities_to_deal_whole() -> None:
-    with pytest.raises(UserError, match="6 communities of 'toy' cannot be dealt whole to 7 clients"):
+    with pytest.raises(UserError, match="6 communities of 'toy' cannot be assigned whole to 7 clients"):
         PARTITIONS.build("louvain", {"dealing": "whole"})(cliques(6, 8), 7, 0)
 
 

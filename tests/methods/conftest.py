@@ -109,7 +109,7 @@ def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
 
 @pytest.fixture(scope="session")
 def any_batch_size(federation: Callable[..., Federation]) -> Callable[..., None]:
-    """any_batch_size(method, params, **options of start): the same uploads and models in cohorts of any size."""
+    """any_batch_size(method, params, **options of start): the same uploads and models in client batches of any size."""
 
     def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
         world = federation((13, 7, 10, 9, 8, 11), without_train=(3,))

@@ -175,7 +175,7 @@ class OwnLoop(FedAvg):
 
 def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
     record(OwnLoop(), trial())
-    with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where nobody can straggle"):
+    with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where no client can straggle"):
         record(OwnLoop(), trial(straggle=0.5))
 
 
