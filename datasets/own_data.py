@@ -31,6 +31,7 @@ from .spec import DATASETS, About, NodeSpec, preprocessing
 
 OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
+MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabelled", "?", "-")  # or names of classes
 DIGITS = 16  # hex digits of the fingerprint that are a parameter
 _folders: dict[str, Path] = {}  # by name, of this process
 _received: dict[str, Content] = {}  # by name, from another machine
@@ -145,6 +146,8 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
     """Return the canonical content of a folder, or None and its mistakes."""
     mistakes, raw = Mistakes(), None
     if (folder / ARCHIVE).is_file():
+        if (folder / NODES).is_file():
+            mistakes.notes.append(f"{NODES} not used: {ARCHIVE} goes before it; keep one of both")
         raw = read_archive(folder / ARCHIVE, mistakes)
     elif (folder / NODES).is_file() and (folder / EDGES).is_file():
         raw = read_tables(folder, mistakes)
@@ -155,7 +158,7 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
 
 def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     """Return the canonical content, or None if there are mistakes."""
-    label = _plain(raw.label, ("unknown",))
+    label = _without_missing(raw, _plain(raw.label, ("unknown",)), mistakes)
     codes, classes = _coded(label)
     unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
     if unlabelled:
@@ -213,9 +216,25 @@ def _plain(words: np.ndarray, none: Sequence[str] = ()) -> np.ndarray:
     def plain(word: str) -> str:
         if _negative(word) or word.lower() in ("nan", *none):
             return ""
-        return re.sub(r"^(\d+)\.0*$", r"\1", word)
+        return re.sub(r"^\+?(\d+)(\.0*)?$", r"\1", word)
 
     return np.array([plain(word) for word in words.tolist()], dtype=str)
+
+
+def _without_missing(raw: Raw, label: np.ndarray, mistakes: Mistakes) -> np.ndarray:
+    """Return labels with "" for words of MISSING among numbers; a note where another word may mean no label."""
+    known = sorted(set(label.tolist()) - {""})
+    words = [word for word in known if np.isnan(number(word))]
+    missing = [word for word in words if word.lower() in MISSING]
+    if len(words) < len(known):  # some are numbers
+        label = np.where(np.isin(label, missing), "", label)
+        doubtful = [word for word in words if word not in missing]
+    else:
+        doubtful = missing
+    if doubtful:
+        place = raw.at("label", int(np.flatnonzero(label == doubtful[0])[0]))
+        mistakes.notes.append(f"{place}: label {doubtful[0]!r} is a class; leave it empty where a node has no label")
+    return label
 
 
 def _negative(word: str) -> bool:

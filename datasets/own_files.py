@@ -26,7 +26,9 @@ COLUMNS = ("node", "label", "client", "split")  # of nodes.csv; all others are f
 ENDS = ("source", "target")  # of edges.csv
 CSR = tuple(f"features_{part}" for part in ("data", "indices", "indptr", "shape"))
 ARRAYS = ("edges", "features", "labels", "clients", *PARTS)  # of graph.npz
-PYG = {"edge_index": "edges", "x": "features", "y": "labels"}  # the same things under other names
+OTHER_NAMES = {  # of the same things
+    "edge_index": "edges", "x": "features", "y": "labels", "valid": "val", "validation": "val", "dev": "val",
+}  # fmt: skip
 SHOWN = 5  # mistakes of one kind that are printed; the others are counted
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -122,9 +124,10 @@ def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mi
     except csv.Error as error:
         mistakes.append(f"{path.name}:{reader.line_num}: {error}; write comma-separated lines, quotes in pairs")
         return None
-    if len(rows) < 2:
+    if len(rows) < (1 if known is ENDS else 2):  # a graph may have no edge
         one = path.stem.removesuffix("s")
-        mistakes.append(f"{path.name}:2: no line after the header; write one line per {one}")
+        what = "after" if rows else "and not even"
+        mistakes.append(f"{path.name}: no line {what} the header; write one line per {one}")
         return None
     table = Table(path.name, rows[0], rows[1:], lines[1:])
     _check_header(table, known, needed, mistakes)
@@ -155,16 +158,25 @@ def _check_header(table: Table, known: Sequence[str], needed: Sequence[str], mis
             mistakes.append(f"{place}: column {number + 1} has no name ({name!r}); {fix}")
         elif name in header[:number]:
             mistakes.append(f"{place}: two columns {name!r}; give each its own name")
-        elif fix and fix not in header:
+        elif fix and (fix not in header or name.lower() in (fix, f"{fix}s")):
             mistakes.append(f"{place}: column {name!r}: is it {fix!r}? rename it; a feature needs another name")
-        elif name in ("index", "level_0") and known is COLUMNS and _counts(table, number):
-            mistakes.append(f"{place}: column {name!r} is the row number, not a feature; remove it")
+        elif known is COLUMNS and _plain_name(name) in PARTS:
+            mistakes.append(f"{place}: column {name!r}: write the parts into one column 'split': train, val or test")
+        elif known is COLUMNS and name not in known and _counts(table, number):
+            if name in ("index", "level_0"):
+                mistakes.append(f"{place}: column {name!r} is the row number, not a feature; remove it")
+            else:
+                mistakes.notes.append(f"{place}: feature {name!r} counts the lines; remove it if it is a row number")
 
 
 def _near(name: str, known: Sequence[str]) -> str:
     """Return the known name that this one is a slip of: another case, a plural, a letter; "" for none."""
+    return next(iter(difflib.get_close_matches(_plain_name(name), known, 1, 0.8)), "")
+
+
+def _plain_name(name: str) -> str:
     plain = name.lower().removesuffix("_mask")
-    return next(iter(difflib.get_close_matches(PYG.get(plain, plain), known, 1, 0.8)), "")
+    return OTHER_NAMES.get(plain, plain)
 
 
 def _counts(table: Table, number: int) -> bool:
@@ -265,14 +277,19 @@ def _arrays(path: Path, mistakes: Mistakes) -> dict[str, Any] | None:
                     mistakes.append(f"{path.name}: array {name!r}: is it {near!r}? rename it{other}, or remove it")
                 else:
                     mistakes.notes.append(f"{path.name}: array {name!r} not used (known: {', '.join(ARRAYS)})")
+        if "features" in arrays and any(name in arrays for name in CSR):
+            mistakes.append(f"{path.name}: features as one array and as {CSR[0]}, ...; keep one of both")
         if mistakes:
             return None
         if "features" not in arrays:
             arrays["features"] = contents.csr(arrays, "features")
         _ = arrays["edges"], arrays["labels"]
+    except contents.Unsound as error:
+        mistakes.append(f"{path.name}: {error}")
+        return None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         reason = f"no array {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-        mistakes.append(f"{path.name}: {type(error).__name__}: {reason:.200}; {fix}")
+        mistakes.append(f"{path.name}: {reason:.200}; {fix}")
         return None
     return arrays
 
@@ -291,6 +308,8 @@ def _array(opened: Any, name: str) -> Any:
 def _misshapen(arrays: dict[str, Any]) -> list[str]:
     """Return a line for each array that has another shape or type than it must have."""
     n = len(arrays["labels"]) if arrays["labels"].ndim else 0
+    if not n:
+        return [f"labels have the shape {arrays['labels'].shape}; give a whole number or word for each node (N,)"]
     wanted: dict[str, tuple[tuple[int | None, ...], str, str]] = {
         "edges": ((None, 2), "iu", "whole numbers (M, 2)"),
         "features": ((n, None), "fiub", "numbers (N, d)"),
@@ -305,7 +324,7 @@ def _misshapen(arrays: dict[str, Any]) -> list[str]:
             size in (None, have) for size, have in zip(shape, given.shape, strict=True)
         )
         whole = name in ("labels", "clients") and given.dtype.kind == "f" and not fractions(given).any()
-        if not fits or not n or not (given.dtype.kind in kinds or whole):
+        if not fits or not (given.dtype.kind in kinds or whole):
             turned = name == "edges" and given.ndim == 2 and given.shape[0] == 2
             what += ": transpose it" if turned else ""
             lines.append(f"{name} is {given.dtype} {tuple(given.shape)} for N = {n}; give {what}")

@@ -131,7 +131,7 @@ class NodeSpec(AnyNodeSpec):
         return preprocess(feat, self.features)
 
 
-GraphFeatures = Literal["auto", "labels", "attributes", "degree"]
+GraphFeatures = Literal["auto", "labels", "attributes", "degree", "first"]
 MAX_DEGREE = 64  # degrees above share the last column of the one-hot code
 
 
@@ -141,7 +141,8 @@ class GraphSetSpec(DatasetSpec):
     task: ClassVar[Task] = "graph"
     features: GraphFeatures = Field(
         "auto",
-        description="node features: labels one-hot, attributes, degree one-hot; auto: labels and attributes, or degree",
+        description="node features: labels one-hot, attributes, degree one-hot; auto: labels and attributes, or "
+        "degree; first: the first of the three that the set has",
     )
 
     def load(self) -> GraphSetData:
@@ -161,11 +162,12 @@ class GraphSetSpec(DatasetSpec):
     def _features(self, content: Content) -> np.ndarray:
         """Node features of all graphs, float32 (nodes, d)."""
         blocks = []
-        if self.features in ("auto", "labels") and "node_label" in content:
+        if self.features in ("auto", "labels", "first") and "node_label" in content:
             for column in content["node_label"].reshape(len(content["graph"]), -1).T:
                 _, code = np.unique(column, return_inverse=True)
                 blocks.append(np.eye(code.max() + 1, dtype=np.float32)[code])
-        if self.features in ("auto", "attributes") and "node_attr" in content:
+        attributes = self.features in ("auto", "attributes") or (self.features == "first" and not blocks)
+        if attributes and "node_attr" in content:
             blocks.append(content["node_attr"])
         if not blocks and self.features in ("labels", "attributes"):
             raise UserError(f"dataset {self.name!r} has no node {self.features}; use features=auto or features=degree")

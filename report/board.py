@@ -27,6 +27,7 @@ from .display_names import TASK_COLUMNS, entrant_labels, task_labels
 from .sweeps import Sweep, find_sweeps, harder
 
 FEDAVG, LOCAL = "fedavg", "local"  # the baselines
+NATURAL = ("own", "source")  # partitions whose clients come with the data
 CLIENT_SCORES = ("score", "global_on_local", "personal_on_local")  # the first that has more than one client
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
 PARTS: dict[str, list[str]] = {}  # measure -> the columns of a row that it is the sum of
@@ -215,6 +216,11 @@ class Board:
 
     def client_scores(self, key: str) -> NDArray[np.float64]:
         """The score of each client in the side file of a row, without clients that have none; empty if not stored."""
+        numbers = self._per_client(key)
+        return numbers[np.isfinite(numbers)]
+
+    def _per_client(self, key: str) -> NDArray[np.float64]:
+        """As `client_scores`, nan for a client that has none."""
         stored = self.stored(key).get("per_client")
         for column in CLIENT_SCORES:
             values = stored.get(column) if isinstance(stored, dict) else None
@@ -223,8 +229,31 @@ class Board:
                     numbers = np.array(values, dtype=float)
                 except (TypeError, ValueError):  # a file that anyone may have written
                     numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
-                return numbers[np.isfinite(numbers)]
+                return numbers
         return np.empty(0)
+
+    @cached_property
+    def natural(self) -> bool:
+        """Whether the clients of every task come with the data, so that each is somebody."""
+        return bool(self.scored["partition"].isin(NATURAL).all())
+
+    @cached_property
+    def client_gains(self) -> pd.DataFrame:
+        """Indexed (task, entrant): what clients gain over local training of the same seed. `gaining`: share of clients
+        whose score is higher; `least`: the lowest gain of a client. Means over seeds; NaN of local training itself,
+        and where a seed has no scores of the same clients."""
+        rows = self.scored[["task_label", "entrant", "method", "seed", "key"]]
+        alone = rows[rows["method"] == LOCAL].drop_duplicates(["task_label", "seed"])
+        key_of = alone.set_index(["task_label", "seed"])["key"].to_dict()
+        gaining, least = [], []
+        for task, method, seed, key in rows[["task_label", "method", "seed", "key"]].itertuples(index=False, name=None):
+            base, own = self._per_client(str(key_of.get((task, seed), ""))), self._per_client(str(key))
+            gain = own - base if own.shape == base.shape and method != LOCAL else np.empty(0)
+            gain = gain[np.isfinite(gain)]
+            gaining.append(float((gain > 0).mean()) if len(gain) else np.nan)
+            least.append(float(gain.min()) if len(gain) else np.nan)
+        table = rows[["task_label", "entrant"]].assign(gaining=gaining, least=least)
+        return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
 
     @cached_property
     def client_summary(self) -> pd.DataFrame:

@@ -24,13 +24,14 @@ from .text import ABSENT, markdown_table, percent, plain
 class Comparison:
     """tasks: one line a task where both have a score for some common seed: n, first, second, difference, low, high
     (95% t interval over seeds), p. datasets: mean difference on each. mean, low, high: over the datasets of the main
-    metric, with the 95% interval of the posterior; verdict: a sentence that agrees with it."""
+    metric (main of them), with the 95% interval of the posterior; verdict: a sentence that agrees with it."""
 
     suite: str
     first: str
     second: str
     tasks: pd.DataFrame
     datasets: pd.Series
+    main: int
     mean: float
     low: float
     high: float
@@ -65,7 +66,7 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
     over = inference.difference(first, second)
     verdict = _verdict(first, second, over, inference.unit)
     mean = float(datasets[main].mean()) if inference.unit == "none" else over.mean
-    return Comparison(board.suite, first, second, tasks, datasets, mean, over.low, over.high, verdict)
+    return Comparison(board.suite, first, second, tasks, datasets, len(main), mean, over.low, over.high, verdict)
 
 
 def _verdict(first: str, second: str, found: Posterior, unit: str) -> str:

@@ -28,7 +28,8 @@ LEGENDS = {
 
 
 def clients_table(ranking: Ranking) -> Table | None:
-    """Macro-F1, its differences from the baselines, the worst client and the spread between clients; None without."""
+    """Macro-F1, its differences from the baselines, the worst client and the spread between clients; where clients come
+    with the data, also their gains over local training. None without macro-F1."""
     board, inference = ranking.board, ranking.macro_f1
     if inference is None:
         return None
@@ -45,6 +46,14 @@ def clients_table(ranking: Ranking) -> Table | None:
         columns += [
             Column("Worst client, %", _of(means["worst"], percent), falling=True, best=True),
             Column("Spread between clients, points", _of(means["spread"], percent), best=True),
+        ]
+    gains = board.client_gains
+    if board.natural and not gains["gaining"].isna().all():
+        means = {name: board.averaged(gains[name].unstack("entrant").reindex(board.tasks)) for name in gains}
+        means = {name: grid.loc[main].mean(skipna=False) for name, grid in means.items()}
+        columns += [
+            Column("Clients above local training, %", _of(means["gaining"], percent), falling=True, best=True),
+            Column("Least gain of a client, points", _of(means["least"], points), falling=True, best=True),
         ]
     return _table(ranking, "clients", "Macro-F1 and clients", columns)
 

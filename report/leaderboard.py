@@ -15,7 +15,7 @@ from .statistics import Posterior
 from .table import Table
 from .tables import ranking_table
 from .templating import document
-from .text import count, data_size, number, plain, points, slug
+from .text import data_size, number, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
 
@@ -79,8 +79,7 @@ def _cheap_methods(ranking: Ranking) -> str:
     return f"When traffic counts: {'; '.join(told)}." if told else ""
 
 
-SHOWN = 6  # names in a sentence
-README = ["Group", "Method", "Mean rank (95% interval)"]  # and those of means and differences
+README = ["Method", "Traffic"]  # and those of means and differences
 
 
 def leaderboard(
@@ -98,37 +97,24 @@ def anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 5) -> str:
-    """The body of the README block: every board of the benchmark, or what there is (`quick` last), in a sentence.
+def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 12) -> str:
+    """The body of the README block: the first lines of the first board of the benchmark, and links to the others.
 
-    Of the first, what it answers and its first lines as well.
+    Without boards of the benchmark, of what there is (`quick` last).
     """
     boards = [each for each in boards if not each.board.is_sweep]
     own = [each for each in boards if is_board(each.board.suite)]
     shown = own or [each for each in boards if each.board.suite != "quick"] or boards
     verified = any(each.board.verified for each in own[:1])
-    known = {"boards": shown, "link": leaderboard_link, "head": _head, "first": _first, "top": top}
-    return document("readme.md", **known, verified=verified, findings=key_findings(shown))
-
-
-def _first(ranking: Ranking) -> str:
-    """The method with the best mean rank, and those that share a letter with it."""
-    ranked = list(ranking.table.index) if ranking.board.ranked else []
-    if not ranked:
-        return "no method is complete on this board yet."
-    leaders = ranking.inference.leaders
-    if not leaders:
-        return f"{plain(ranked[0])} has the best mean rank of {count(len(ranked), 'method')}; none can be compared."
-    others = [plain(name) for name in leaders if name != ranked[0]]
-    names = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
-    rest = f"{names} share a letter with it" if others else "all others are worse"
-    return f"{plain(ranked[0])} has the best mean rank of {count(len(ranked), 'method')}; {rest}."
+    known = {"boards": shown, "link": leaderboard_link, "head": _head, "top": top}
+    return document("readme.md", **known, verified=verified)
 
 
 def _head(ranking: Ranking, top: int) -> Table:
     """The first lines of a ranking_table in the columns that a README has room for."""
     table = ranking_table(ranking)
-    table = table.only([title for title in table.titles if title in README or title.startswith(("Mean ", "Against"))])
+    means = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
+    table = table.only([title for title in table.titles if title in README or title in means])
     return replace(table, lines=table.lines[: min(top, len(ranking.board.ranked))])
 
 

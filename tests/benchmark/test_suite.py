@@ -172,6 +172,21 @@ def test_shipped_suites_are_sound():
             assert all(choice.build(BACKBONES).params() == choice.params for choice in cell.backbones)
 
 
+def test_clients_of_the_natural_suite_come_with_the_data():
+    suite = load_suite("natural").at_own_settings()
+    federations = {(c.dataset.name, c.partition.name, c.clients): c for c in suite.cells()}
+    assert len(federations) == 6
+    assert {name for name, partition, _ in federations if partition == "source"} == {"twitch", "citation-sources"}
+    for (name, partition, clients), cell in federations.items():
+        if partition == "own":
+            assert clients == len(name.split("+")) and cell.dataset.params["features"] == "first"
+    assert {cell.seed for cell in suite.cells()} == {0, 1, 2, 3, 4}
+    by_task = {}
+    for cell in suite.cells():
+        by_task.setdefault(cell.dataset.name, set()).add(cell.method.name)
+    assert min(map(len, by_task.values())) >= 12 and len(by_task["twitch"]) == len(by_task["citation-sources"]) >= 25
+
+
 def test_unknown_suites_are_answered():
     with pytest.raises(UserError, match=r"unknown suite 'quik'; did you mean 'quick'\?"):
         load_suite("quik")

@@ -229,7 +229,7 @@ def test_any_tu_set(tu_files: dict[str, bytes], put: Put, mirror: Path) -> None:
         [0, 0, 1, 0.5, 0.5],
         [0, 1, 0, 2.0, 2.0],
     ]  # labels {0, 2, 5}, then two
-    for features, width in (("labels", 3), ("attributes", 2), ("degree", 3)):
+    for features, width in (("labels", 3), ("attributes", 2), ("degree", 3), ("first", 3)):
         assert load("tu:TOY", features=features).graphs[0].ndata["feat"].shape == (3, width)  # type: ignore[union-attr]
     assert load("tu:TOY", features="degree").graphs[2].ndata["feat"].tolist() == [[1, 0, 0]]  # type: ignore[union-attr]
 
@@ -247,6 +247,9 @@ def test_graph_sets_without_labels_fall_back_to_degrees() -> None:
     assert feat.argmax(dim=1).tolist() == [MAX_DEGREE] + [1] * (MAX_DEGREE + 9)
     with pytest.raises(UserError, match="has no node labels"):
         Toy(features="labels").load()
+    assert torch.equal(Toy(features="first").load().graphs[0].ndata["feat"], feat)
+    content["node_attr"] = np.ones((len(content["graph"]), 2), dtype=np.float32)
+    assert Toy(features="first").load().graphs[0].ndata["feat"].shape == (MAX_DEGREE + 10, 2)
 
 
 def test_csbm_is_what_was_asked_for() -> None:

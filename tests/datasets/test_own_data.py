@@ -188,9 +188,9 @@ def test_each_mistake_is_one_line_with_place_value_and_fix(
         ("clients", [0, 0, 1, -1], "graph.npz: clients[3]: a node without a client"),
         ("test", [True, True, False, False], "graph.npz: test[0]: also in train"),
         ("test", [0, 1], "graph.npz: test is int64 (2,)"),
-        ("labels", None, "graph.npz: KeyError"),
+        ("labels", None, "graph.npz: no array 'labels'"),
         ("edges", [[0, 1, 2], [1, 2, 3]], "graph.npz: edges is int64 (2, 3) for N = 4; give whole numbers (M, 2): tr"),
-        ("clients", [{}, {}, {}, {}], "graph.npz: ValueError: array 'clients' has Python objects"),
+        ("clients", [{}, {}, {}, {}], "graph.npz: array 'clients' has Python objects"),
     ],
 )
 def test_each_mistake_of_an_archive_is_one_line(tmp_path: Path, name: str, value: object, line: str) -> None:
@@ -297,7 +297,8 @@ def test_an_array_or_column_that_is_not_used_is_named(villages: Path) -> None:
     np.savez(villages / "graph.npz", edges=[[0, 1]], features=np.eye(2), labels=[0, 1], info=np.array([{}]))
     content, mistakes = read(villages)
     assert content is not None
-    assert "'info' not used" in mistakes.notes[0]
+    assert "nodes.csv not used" in mistakes.notes[0]
+    assert "'info' not used" in mistakes.notes[1]
 
 
 def test_a_row_number_is_no_feature(villages: Path) -> None:
@@ -320,6 +321,68 @@ def test_each_word_for_no_label_makes_no_class(villages: Path, word: str) -> Non
     data = DATASETS.build(announce(villages)).load()
     assert data.num_classes == 2
     assert data.label.tolist() == [0, 1, 0, 1, -1, 0, 1, 1, 0, -1]
+
+
+@pytest.mark.parametrize("word", ["NA", "N/A", "<NA>", "none", "Null", "?", "-", "unlabeled"])
+def test_a_word_for_missing_is_no_label_among_numbers_and_a_noted_class_among_words(villages: Path, word: str) -> None:
+    text = (villages / "nodes.csv").read_text()
+    text = text.replace("ida,farmer,west,test", f"ida,{word},west,")
+    (villages / "nodes.csv").write_text(text)
+    content, mistakes = read(villages)
+    assert content is not None
+    assert set(content["label"].tolist()) == {0, 1, 2}
+    assert f"nodes.csv:10: label {word!r} is a class; leave it empty where a node has no label" in mistakes.notes
+    numbers = text.replace("farmer", "3").replace("fisher", "+7")
+    (villages / "nodes.csv").write_text(numbers)
+    content, mistakes = read(villages)
+    assert content is not None
+    assert content["label"].tolist() == [0, 1, 0, 1, 0, 0, 1, 1, -1, 1]
+    assert [note for note in mistakes.notes if "1 node without a label" in note]
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("train", "nodes.csv:1: column 'train': write the parts into one column 'split'"),
+        ("val_mask", "nodes.csv:1: column 'val_mask': write the parts into one column 'split'"),
+        ("labels", "nodes.csv:1: column 'labels': is it 'label'?"),
+        ("Label", "nodes.csv:1: column 'Label': is it 'label'?"),
+    ],
+)
+def test_a_column_that_would_give_away_split_or_label_is_no_feature(villages: Path, header: str, line: str) -> None:
+    text = (villages / "nodes.csv").read_text().splitlines()
+    lines = [f"{text[0]},{header}", *(f"{each},{i % 2}" for i, each in enumerate(text[1:]))]
+    (villages / "nodes.csv").write_text("\n".join(lines))
+    content, mistakes = read(villages)
+    assert content is None
+    assert mistakes[0].startswith(line)
+
+
+def test_a_feature_that_counts_the_lines_is_noted(villages: Path) -> None:
+    text = (villages / "nodes.csv").read_text().splitlines()
+    lines = [f"id,{text[0]}", *(f"{i},{each}" for i, each in enumerate(text[1:]))]
+    (villages / "nodes.csv").write_text("\n".join(lines))
+    content, mistakes = read(villages)
+    assert content is not None
+    assert mistakes.notes == ["nodes.csv:1: feature 'id' counts the lines; remove it if it is a row number"]
+
+
+def test_tables_may_have_no_edge(villages: Path) -> None:
+    (villages / "edges.csv").write_text("source,target\n")
+    content, mistakes = read(villages)
+    assert mistakes == []
+    assert content is not None
+    assert content["edges"].shape == (0, 2)
+    (villages / "edges.csv").write_text("")
+    assert read(villages)[1] == ["edges.csv: no line and not even the header; write one line per edge"]
+
+
+def test_features_are_given_once(tmp_path: Path) -> None:
+    parts = {
+        f"features_{part}": getattr(sp.eye(2, format="csr"), part) for part in ("data", "indices", "indptr", "shape")
+    }
+    np.savez(tmp_path / "graph.npz", edges=[[0, 1]], labels=[0, 1], features=np.eye(2), **parts)
+    assert read(tmp_path)[1] == ["graph.npz: features as one array and as features_data, ...; keep one of both"]
 
 
 def test_whole_numbers_of_an_archive_are_labels_of_any_type(tmp_path: Path) -> None:

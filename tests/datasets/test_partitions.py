@@ -61,6 +61,7 @@ CASES = [
     ("louvain", {"resolution": 5.0, "delta": 0}, 40),
     ("metis", {}, 5),
     ("metis", {}, 1),
+    ("metis-overlap", {}, 10),
     ("label-dirichlet", {"alpha": 0.3, "minimum": 3}, 6),
     ("random-overlap", {}, 6),
     ("random-overlap", {"overlap": 0.1}, 6),
@@ -243,6 +244,49 @@ def test_metis_balances_and_cuts_less_than_chance(capfd: pytest.CaptureFixture[s
     assert uniform.lost_edges is not None
     assert metis.lost_edges < uniform.lost_edges / 5
     assert capfd.readouterr() == ("", "")
+
+
+# FED-PUB's overlapping clients
+
+
+def fedpub_slowly(owner: list[int], communities: int, draw: Callable[[list[int], int], list[int]]) -> list[list[int]]:
+    """The paper's rule, told node by node: five clients a community, each with a half of it. owner: of each node."""
+    clients = []
+    for community in range(communities):
+        members = [node for node, own in enumerate(owner) if own == community]
+        for _ in range(5):
+            clients.append(sorted(draw(members, len(members) // 2)))
+    return clients
+
+
+@pytest.mark.parametrize("clients", [10, 30, 50])
+def test_metis_overlap_is_fed_pubs_rule(clients: int, csbm: NodeData) -> None:
+    rng, communities = np.random.default_rng(3), clients // 5
+    owner = np.empty(400, dtype=int)
+    for number, part in enumerate(PARTITIONS.build("metis").deal(csbm, communities, rng)):
+        owner[part] = number
+    expected = fedpub_slowly(
+        owner.tolist(), communities, lambda members, count: rng.choice(members, count, replace=False).tolist()
+    )
+    found = PARTITIONS.build("metis-overlap")(csbm, clients, 3)
+    assert [part.tolist() for part in found] == expected
+
+
+def test_metis_overlap_shares_as_chance_says() -> None:
+    """Of a part's nodes 1/2^5 are at no client and 1/2^5 at all of its five; other parts share none."""
+    data = load("csbm", nodes=4000, degree=6.0)
+    parts = [set(part.tolist()) for part in PARTITIONS.build("metis-overlap")(data, 10, 0)]
+    one, other = parts[:5], parts[5:]
+    assert not set.union(*one) & set.union(*other)
+    assert abs(sum(map(len, (set.union(*one), set.union(*other)))) / 4000 - 31 / 32) < 0.01
+    assert abs(sum(len(set.intersection(*half)) for half in (one, other)) / 4000 - 1 / 32) < 0.01
+    assert all(abs(len(part) - 1000) < 40 for part in parts)
+
+
+def test_metis_overlap_needs_a_multiple(csbm: NodeData) -> None:
+    with pytest.raises(UserError, match="12 clients are no multiple of sharing=5; give one"):
+        PARTITIONS.build("metis-overlap")(csbm, 12, 0)
+    assert len(PARTITIONS.build("metis-overlap", {"sharing": 4, "share": 1.0})(csbm, 12, 0)) == 12
 
 
 # FedGL's random overlap

@@ -61,6 +61,17 @@ GRAPH_SETS = {  # graphs of each class in ascending order, and the EMD that FCLG
     "dhfr": ([295, 461], 0.5694),
     "nci1": ([2053, 2057], 0.5995),
     "mutag": ([63, 125], None),
+    "aids": ([400, 1600], None),
+    "bzr": ([86, 319], None),
+    "cox2": ([102, 365], None),
+    "ptc_mr": ([152, 192], None),
+    "mutagenicity": ([1936, 2401], None),
+    "nci109": ([2048, 2079], None),
+    "imdb-binary": ([500, 500], None),
+    "imdb-multi": ([500] * 3, None),
+    "letter-low": ([150] * 15, None),
+    "letter-med": ([150] * 15, None),
+    "letter-high": ([150] * 15, None),
 }
 
 
@@ -105,6 +116,13 @@ def test_graph_sets(name: str) -> None:
     assert sorted(np.bincount(data.label.numpy()).tolist()) == sorted(counts)
     if emd is not None:
         assert round(describe(data, PARTITIONS.build("fclg")(data, 6, 0)).emd, 4) == emd
+
+
+def test_fedstars_group_of_sets_has_the_features_of_its_code() -> None:
+    """Node labels (of ENZYMES 3, without its 18 attributes), attributes of Letter, the degree in IMDB."""
+    data = load("domains:enzymes+letter-low+imdb-binary", features="first")
+    assert isinstance(data, GraphSetData)
+    assert data.spaces == ((3, 6), (2, 15), (65, 2))  # degrees from 64 on share a column
 
 
 @pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed"])

@@ -205,7 +205,7 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
-    **dict.fromkeys(("ditto", "fedala"), scalars(gcn())),
+    **dict.fromkeys(("ditto", "fedala", "pfedme"), scalars(gcn())),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
@@ -249,7 +249,7 @@ def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Boun
 GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("local", "majority", "count-classifier"), scalars(0)),
     **dict.fromkeys(
-        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "gcfl"), scalars(CLASSIFIER)
+        ("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme", "gcfl"), scalars(CLASSIFIER)
     ),
     "fedper": scalars(GIN_MODEL),
     "gcfl+": scalars(CLASSIFIER + 1, CLASSIFIER),

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -13,7 +14,7 @@ from fglbench import methods  # noqa: F401  registers them
 from fglbench.benchmark.engine import METHODS
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.tasktable import TASK, read_properties
-from fglbench.report.characteristics import characteristics_table, label_properties
+from fglbench.report.characteristics import characteristics_table, label_properties, training_share
 from fglbench.report.groups import kind_of_data, models
 from fglbench.report.leaderboard import key_findings
 from fglbench.report.loading import load_boards
@@ -78,20 +79,22 @@ def ranking(tmp_path: Path, made: SimpleNamespace) -> Ranking:
     return Ranking(board)
 
 
-def test_regimes_by_hand(ranking: Ranking) -> None:
-    regimes = ranking.characteristics
-    assert regimes.skew_groups == {"more alike": ["a", "b", "c"], "less alike": ["x", "y", "z"]}
-    gain = regimes.gain(["a", "b", "c"])
-    assert list(gain) == ["shared model", "prototypes"]
-    parts = np.array([0.001, 0.002, 0.003]) ** 2 / 3 / 9  # seeds of local stay, those of the others move by these
-    half = stats.t.ppf(0.975, parts.sum() ** 2 / (parts**2 / 2).sum()) * parts.sum() ** 0.5
-    assert gain["shared model"][:3] == pytest.approx((0.2, 0.2 - half, 0.2 + half))
-    assert gain["prototypes"].p > 0
-    alike, unlike = regimes.sentences
-    assert "above training alone: shared model +20.0 (+19.8 to +20.2), prototypes +19.0" in alike
-    assert "skew 0.50 to 0.50: x, y, z" in unlike
-    assert "below training alone: shared model -5.0" in unlike
-    assert "| Shared model (n=2) |" in to_markdown(characteristics_table(regimes)).replace("  ", "")
+def test_the_gain_of_fedavg_beside_properties_by_hand(ranking: Ranking) -> None:
+    found = ranking.characteristics
+    assert found.skew_groups == {"more alike": ["a", "b", "c"], "less alike": ["x", "y", "z"]}
+    gains, skew = [0.1, 0.2, 0.3, -0.05, -0.05, -0.05], [0, 0, 0, 0.5, 0.5, 0.5]
+    expected = np.corrcoef(stats.rankdata(gains), stats.rankdata(skew))[0, 1]  # Spearman's rho is that of the ranks
+    assert found.correlations["label skew"][0] == pytest.approx(expected)
+    (sentence,) = found.sentences
+    assert f"over 6 datasets: label skew {expected:+.2f} (" in sentence
+    assert "| Shared model (n=2) |" in to_markdown(characteristics_table(found)).replace("  ", "")
+
+
+def test_training_nodes_per_class_come_from_the_split(made: SimpleNamespace) -> None:
+    ratio = pd.Series({"split": "ratio", "split_params": '{"train":0.2,"val":0.4}', "dataset": "cora"})
+    assert training_share(ratio) == 0.2
+    assert training_share(pd.Series({"split": "fixed", "split_params": "{}", "dataset": "actor"})) == 0.48
+    assert np.isnan(training_share(pd.Series({"split": "fixed", "split_params": "{}", "dataset": "x"})))
 
 
 def test_the_answer_in_three_sentences(ranking: Ranking) -> None:

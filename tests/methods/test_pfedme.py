@@ -1,0 +1,111 @@
+"""pFedMe against Algorithm 1 in slow loops, and the parameters at which it is FedProx."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+
+Make = Callable[..., Federation]
+PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+RATE = 0.05
+
+
+def test_with_one_step_of_w_to_theta_it_is_fedprox(federation: Make, start: Callable[..., Any]) -> None:
+    world, lam = federation((13, 7, 10)), 0.5
+    params = {"lam": lam, "eta": 1 / lam, "inner": 3}
+    mine, prox = start(world, "pfedme", params, local_epochs=3), start(world, "fedprox", {"mu": lam}, local_epochs=3)
+    for number in (1, 2, 3):
+        one, other = mine.round(number)["model"], prox.round(number)["model"]
+        for name, value in one.items():
+            torch.testing.assert_close(value, other[name], atol=1e-6, rtol=1e-5)
+
+
+def test_without_a_rate_the_global_model_stays(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation((13, 7, 10)), "pfedme", {"eta": 0.0}, kinds=["gcn"])
+    first = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
+    for number in (1, 2):
+        run.round(number)
+    for name, value in run.simulation.server.state["model"].items():
+        torch.testing.assert_close(value, first[name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("inner", [1, 2, 5])
+def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], inner: int) -> None:
+    """Two rounds of three steps, client by client: the pull written out, SGD by hand, w after each local round."""
+    world, lam, eta, beta = federation((13, 7, 10)), 2.0, 0.3, 1.5
+    params = {"lam": lam, "eta": eta, "inner": inner, "beta": beta}
+    run = start(world, "pfedme", params, **PLAIN, lr=RATE, local_epochs=3)
+    alone = start(world, "local", clients_per_batch=1, **PLAIN)
+    w = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    nodes = [client.graph.num_nodes() for client in world.clients]
+    thetas: list[dict[str, torch.Tensor]] = []
+    for number in (1, 2):
+        uploads, followed, thetas = run.round(number)["model"], [], []
+        for k, cohort in enumerate(alone.simulation.client_batches):
+            theta, own, left = dict(w), dict(w), 3
+            while left:
+                for _ in range(min(inner, left)):
+                    leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+                    logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                    grads = torch.autograd.grad(cohort.cross_entropy(logits).sum(), list(leaf.values()))
+                    theta = {
+                        n: v - RATE * (g + lam * (v - own[n])) for (n, v), g in zip(theta.items(), grads, strict=True)
+                    }
+                left -= min(inner, left)
+                own = {n: v - eta * lam * (v - theta[n]) for n, v in own.items()}
+            followed.append(own)
+            thetas.append(theta)
+            for n, value in own.items():
+                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+        mean = {n: sum(s / sum(nodes) * one[n] for s, one in zip(nodes, followed, strict=True)) for n in w}
+        w = {n: (1 - beta) * v + beta * mean[n] for n, v in w.items()}
+    for n, value in w.items():
+        torch.testing.assert_close(run.simulation.server.state["model"][n], value, rtol=1e-5, atol=1e-5)
+    (scored,) = run.simulation.personal_models()
+    for k in range(3):
+        for n, value in thetas[k].items():
+            torch.testing.assert_close(scored[n][k], value, rtol=1e-5, atol=1e-5)
+
+
+def test_a_straggler_does_fewer_local_rounds(federation: Make, start: Callable[..., Any]) -> None:
+    """Who does one of three epochs sends what it would send in rounds of one epoch; the others what they always do."""
+    world, params = federation((13, 7, 10)), {"lam": 2.0, "eta": 0.3, "inner": 1}
+    one, full = (start(world, "pfedme", params, **PLAIN, local_epochs=epochs) for epochs in (1, 3))
+    late = start(world, "pfedme", params, **PLAIN, local_epochs=3)
+    step = late.method.client
+
+    def hurried(own: Any) -> Any:
+        own.epochs = (3, 1, 3)
+        try:
+            return step(own)
+        finally:
+            own.epochs = None
+
+    object.__setattr__(late.method, "client", hurried)
+    few, all_of_them, mixed = (run.round(1)["model"] for run in (one, full, late))
+    for name, value in mixed.items():
+        torch.testing.assert_close(value[1], few[name][1], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(value[[0, 2]], all_of_them[name][[0, 2]], rtol=1e-5, atol=1e-6)
+
+
+def test_bytes_are_those_of_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, mean = start(world, "pfedme"), start(world, "fedavg")
+    for number in (1, 2):
+        mine.round(number), mean.round(number)
+    assert mine.simulation.upload_bytes == mean.simulation.upload_bytes
+    assert mine.simulation.download_bytes == mean.simulation.download_bytes
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"straggle": 0.7, "local_epochs": 3}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("pfedme", {"inner": 1}, kinds=["gcn"], **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("pfedme", {"eta": 0.05})

@@ -1,0 +1,278 @@
+"""README and FINDINGS say what the stored runs say: each statement and number is recomputed from the rows.
+
+`phrases` holds the statements as they must read, with the numbers computed here. Each must be on its page, and no
+number may be on a page outside of them (`NAMES` aside), so that a new number needs a new line here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from fglbench.benchmark.suites.catalogue import catalogue
+from fglbench.benchmark.suites.tasktable import TASK, read_properties
+from fglbench.report.characteristics import LABELS
+from fglbench.report.loading import load_boards
+from fglbench.report.ranking import Ranking
+from fglbench.report.statistics import paired_difference, signed_rank_posterior
+from fglbench.report.text import data_size
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+WORDS = 900
+NAMES = (  # numbers that are no results
+    "IJCAI 2023", "(2021)", "BigData 2024", "ICPP-W 2024", "(2025)", "Python 3.10, 3.11 or 3.12", "macro-F1",
+    "95% interval", "95% intervals", "at least 95%", "of 95%", "(95%)", "about 30 s on two cores", "36 short runs",
+    "as in 1;", "as in 1.", "beta = 1 ", "**1.", "**2.", "**3.", "**4.", "**5.", "12 tuning trials",
+)  # fmt: skip
+STATED = {  # paper -> the reading that follows what the paper states
+    "FGSSL": "stated-split-last-round", "FedGL": "ours", "FCLG": "attributes-raw", "FedOMD": "printed",
+    "FedGKC": "together",
+}  # fmt: skip
+UNTUNED = 16  # methods of the suite that have no tuned settings yet
+
+
+def signed(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:+.1f}"
+
+
+def span(found: object) -> str:
+    return f"({signed(found.low)} to {signed(found.high)})"
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def boards() -> dict[str, Ranking]:
+    return {board.suite: Ranking(board) for board in load_boards(RESULTS)}
+
+
+def gap(boards: dict[str, Ranking], place: str, first: str = "fedavg", second: str = "local"):
+    """Paired difference on a task of the board of clients and label skew."""
+    seeds = boards["stress-cut"].board.seeds_of(place)
+    return paired_difference(seeds[first], seeds[second])
+
+
+def homophilous(boards: dict[str, Ranking]) -> list[str]:
+    """The datasets of the node board with an adjusted homophily above 0.1."""
+    known, board = read_properties(), boards["node"].board
+    rows = board.rows.drop_duplicates("dataset")
+    found = {row["dataset"]: known[tuple(str(row[name]) for name in TASK)] for _, row in rows.iterrows()}
+    return [name for name, own in found.items() if own["adjusted_homophily"] > 0.1]
+
+
+def correlation(boards: dict[str, Ranking], datasets: list[str]) -> str:
+    """Spearman's rho of FedAvg's gain in accuracy with labelled nodes per class and client, and its p."""
+    ranking = boards["node"]
+    scores = ranking.board.by_dataset.loc[datasets]
+    rho, p = stats.spearmanr(
+        ranking.characteristics.properties.loc[datasets, LABELS], scores["fedavg"] - scores["local"]
+    )
+    return f"{rho:+.2f} (p = {p:.2f})"
+
+
+def same_graphs(boards: dict[str, Ranking], method: str, tuned: bool):
+    """The method minus FedAvg on the nine graphs of the board at published defaults, in ten Louvain clients."""
+    own, node = boards["leaderboard"].board, boards["node"].board
+    if not tuned:
+        scores = own.by_dataset
+    else:
+        rows = node.rows.drop_duplicates("task_label").set_index("dataset")
+        rows = rows[(rows["partition"] == "louvain") & (rows["clients"] == 10)]
+        scores = node.scores.loc[rows.loc[list(own.by_dataset.index), "task_label"]]
+    return signed_rank_posterior(scores[method] - scores["fedavg"]), float(scores["fedavg"].mean())
+
+
+def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
+    """What README and FINDINGS say of the tuned board of node classification."""
+    ranking = boards["node"]
+    against, alone = ranking.inference.against["fedavg"], ranking.inference.against["local"]
+    gain, macro = alone["fedavg"], ranking.macro_f1.against["local"]["fedavg"]
+    assert {name: found.verdict for name, found in against.items()} == {
+        **dict.fromkeys(("feddc", "fedadam", "fedprox", "moon"), "equivalent"),
+        **dict.fromkeys(("scaffold", "fedgta"), "undecided"),
+        **dict.fromkeys(("local", "fedproto"), "worse"),
+    }
+    assert gain.verdict == macro.verdict == "better"
+    low, high = ranking.inference.new_dataset("fedavg", "local")
+    higher, lower = ranking.inference.task_counts["local"]["fedavg"]
+    datasets, tasks, scored = len(ranking.board.by_dataset), len(ranking.board.tasks), len(ranking.inference.scores)
+    scores = ranking.board.by_dataset
+    assert all(scores.loc[name, "local"] > scores.loc[name, "fedavg"] for name in ("chameleon-filtered", "tolokers"))
+    traffic, thrifty = ranking.table["traffic"], alone["fedproto"]
+    assert thrifty.verdict != "better" and traffic["local"] == 0
+    seeds = sorted({len(own) for own in ranking.board.expected.values()})
+    size = f"{datasets} datasets, {tasks} tasks, {seeds[0]} to {seeds[-1]} seeds"
+    assert len(catalogue()["method"]) > 50 and len(catalogue()["dataset"]) > 20
+    gained, feddc = f"{signed(gain.mean)[1:]} points of accuracy {span(gain)}", against["feddc"]
+    readme = [
+        f"After equal tuning on {datasets} graphs no method is better. FedDC ({signed(feddc.mean)} points of accuracy, "
+        f"95% interval {span(feddc)[1:]}, FedAdam, FedProx and MOON are equivalent to it; SCAFFOLD and FedGTA are "
+        "undecided; FedProto and local training are worse.",
+        f"by {gained} and {signed(macro.mean)[1:]} points of macro-F1 {span(macro)}",
+        f"on a new one expect {signed(low)} to {signed(high)} points",
+        "at Dirichlet alpha 0.1 it is higher on average on all three graphs tested, significantly on CiteSeer",
+        "it is higher on Chameleon and Tolokers",
+        f"FedProto sends {data_size(traffic['fedproto'])} where FedAvg sends {data_size(traffic['fedavg'])}, and is "
+        f"not shown to be better than local training ({signed(thrifty.mean)}, {span(thrifty)[1:]}",
+        f"Node classification, tuned: {size}",
+        f"; {scored} datasets scored by accuracy",
+        "It runs more than 50 methods, ablations and baselines on more than 20 datasets",
+    ]
+    ranked = len(ranking.board.ranked)
+    findings = [
+        f"FedDC {signed(feddc.mean)} {span(feddc)}, FedAdam, FedProx and MOON are equivalent to it; SCAFFOLD and "
+        "FedGTA are undecided; local training and FedProto are worse.",
+        f"over {scored} datasets scored by accuracy",
+        f"{datasets} node datasets, {tasks} tasks, {seeds[0]} to {seeds[-1]} seeds",
+        f"accuracy {signed(gain.mean)} {span(gain)}, better; macro-F1 {signed(macro.mean)} {span(macro)}, better.",
+        f"significantly higher on {higher} of {tasks} tasks and lower on {lower}",
+        f"the prediction interval is {signed(low)} to {signed(high)}",
+        f"{ranked} of {ranked + UNTUNED} methods are tuned so far",
+        f"rho is {correlation(boards, homophilous(boards))} on the nine homophilous graphs, but "
+        f"{correlation(boards, list(ranking.inference.scores.index))} on the {scored} datasets",
+    ]
+    assert len(homophilous(boards)) == 9
+    return readme, findings
+
+
+def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
+    """What FINDINGS says of the number of clients and of label skew."""
+    few, many = (gap(boards, f"citeseer (louvain, {clients} clients)") for clients in (5, 100))
+    alpha = "{} (label-dirichlet, alpha={}, 10 clients)"
+    skewed = {name: gap(boards, alpha.format(name, 0.1)) for name in ("cora", "citeseer", "amazon-photo")}
+    alike = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
+    assert all(found.mean < 0 for found in skewed.values())
+    assert [name for name, found in skewed.items() if found.high < 0] == ["citeseer"]
+    assert all(found.low > 0 for found in alike.values())
+    one, gains = skewed["citeseer"], [signed(own.mean) for own in alike.values()]
+    return [
+        f"CiteSeer: {signed(few.mean)} with 5 clients, {signed(many.mean)} with 100",
+        "at Dirichlet alpha 0.1 local training is higher on Cora, CiteSeer and Photo (CiteSeer by "
+        f"{signed(-one.mean)[1:]}, {signed(-one.high)} to {signed(-one.low)}; the other two not significantly), at "
+        f"alpha 10 FedAvg is, by {gains[0]}, {gains[1]} and {gains[2]}",
+        "clients and skew: 3 graphs, 3 seeds, 40 rounds",
+        "Stress leaderboards stop after 40 rounds with settings chosen for 400",
+    ]
+
+
+def default_phrases(boards: dict[str, Ranking]) -> list[str]:
+    before, plain = same_graphs(boards, "feddc", tuned=False)
+    after, tuned = same_graphs(boards, "feddc", tuned=True)
+    slow, fast = (same_graphs(boards, "scaffold", tuned=own)[0] for own in (False, True))
+    assert (len(boards["leaderboard"].board.by_dataset), after.verdict) == (9, "equivalent")
+    return [
+        f"FedDC is {signed(before.mean)} {span(before)} above FedAvg at defaults and 100 rounds, and "
+        f"{signed(after.mean)} {span(after)}, equivalent, after tuning and up to 400.",
+        f"SCAFFOLD comes from {signed(slow.mean)} {span(slow)} to {signed(fast.mean)} {span(fast)}.",
+        f"FedAvg itself rises from {100 * plain:.1f} to {100 * tuned:.1f}.",
+    ]
+
+
+def privacy_phrases(boards: dict[str, Ranking]) -> list[str]:
+    board = boards["privacy"].board
+    own = board.scored[(board.scored["clients"] == 10) & board.scored["method"].isin(["fedavg", "local"])]
+    epsilon = own["dp_epsilon"].astype(float).round()
+    free = own["entrant"].eq("fedavg") | own["training"].map(lambda text: "dp_clip" not in text)
+    avg = own["method"].eq("fedavg")
+    found = [own.loc[chosen, "score"] for chosen in (avg & free, epsilon.eq(355) & avg, epsilon.eq(12) & avg, ~avg)]
+    assert [len(scores) for scores in found] == [3, 3, 3, 3]
+    without, weak, strong, alone = (f"{100 * scores.mean():.1f}" for scores in found)
+    private = set(board.scored.loc[board.scored["dp_epsilon"].notna(), "entrant"])
+    assert len(private) > 30
+    for clients in (10, 50, 100):  # no private model is significantly above local training
+        seeds = board.seeds_of(f"cora ({clients} clients)")
+        assert all(paired_difference(seeds[name], seeds["local"]).low <= 0 for name in private)
+    return [
+        f"FedAvg on Cora with 10 clients: {without} without privacy, {weak} at epsilon 355, {strong} at epsilon 12; "
+        f"local training, which sends nothing, has {alone}.",
+        "With 50 and 100 clients no private model is significantly above local training either.",
+        "paired t over 3 seeds. *Scope:* one graph, 20 rounds",
+    ]
+
+
+def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
+    clusters, graphs = boards["clustering"].board, boards["graph"].board
+    trivial = [name for name in clusters.scores if clusters.method_of[name] in ("one-cluster", "label-counts")]
+    above = clusters.scores[clusters.ranked].max(axis=1) > clusters.scores[trivial].max(axis=1)
+    assert not above.any()
+    lead = graphs.scores[graphs.ranked].max(axis=1) - graphs.scores["count-classifier"]
+    assert sorted(lead[lead > 0].index) == ["dhfr", "nci1"]
+    alone = boards["graph"].inference.against["local"]["fedavg"]
+    assert (boards["graph"].inference.unit, alone.verdict) == ("seed", "worse")
+    rows = graphs.scored.pivot(index=["task_label", "seed"], columns="entrant", values="score")
+    same = int((rows["gcfl"] == rows["gcfl+"]).sum())
+    verified = pd.read_csv(RESULTS / "verified.csv")
+    assert not set(verified["suite"]) & {"graph", "graph-tuned"}
+    return [
+        f"on any of {len(above)} datasets",
+        f"on {int((lead > 0).sum())} of {len(lead)} datasets (DHFR by {100 * lead['dhfr']:.1f}, NCI1 by "
+        f"{100 * lead['nci1']:.1f})",
+        f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
+        "3 seeds (NCI1 clustering: one), untuned, 12 to 137 test graphs per client",
+        f"GCFL and GCFL+ have equal scores in {same} of {len(rows)} runs",
+    ]
+
+
+def claim_phrases() -> list[str]:
+    """The lines of the scoreboard, from the index of the papers' tables, which the report makes from the rows."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for line in (RESULTS / "REPRODUCTION.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if reading := re.match(r".*; ([\w-]+)$", cells[0]):
+            suite = re.match(r"\[([\w-]+)\]", cells[1])[1]
+            found.setdefault(suite, {})[reading[1]] = tuple(map(int, cells[5:8]))
+    lines = []
+    for paper, stated in STATED.items():
+        own = [readings for suite, readings in found.items() if suite.startswith(f"{paper.lower()}-")]
+        others = [[counts for name, counts in readings.items() if name != stated] for readings in own]
+        best = [max(each, key=lambda counts: (counts[0], -counts[1])) for each in others]
+        sums = [" / ".join(map(str, np.sum(counts, axis=0))) for counts in ([each[stated] for each in own], best)]
+        lines.append(f"| {paper} | {sums[0]} | {sums[1]} |")
+    return lines
+
+
+@pytest.fixture(scope="module")
+def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
+    readme, findings = node_phrases(boards)
+    for own in (cut_phrases, default_phrases, privacy_phrases, graph_phrases):
+        findings += own(boards)
+    return {"README.md": readme, "results/FINDINGS.md": [*findings, *claim_phrases()]}
+
+
+PAGES = ("README.md", "results/FINDINGS.md")
+
+
+def prose(page: str) -> str:
+    """A page without the block that the report writes, code, and the targets of links."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(r"<!-- leaderboard:begin -->.*<!-- leaderboard:end -->", "", text, flags=re.S)
+    text = re.sub(r"(?m)^ {4}.*$|```.*?```|`[^`]*`", "", text, flags=re.S if "```" in text else 0)
+    return squeezed(re.sub(r"\]\([^)]*\)", "]", text))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_statement_is_as_the_rows_have_it(page: str, phrases: dict[str, list[str]]) -> None:
+    text = prose(page)
+    assert [own for own in phrases[page] if squeezed(own) not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_number_stands_outside_of_a_statement(page: str, phrases: dict[str, list[str]]) -> None:
+    text = prose(page)
+    for own in sorted([*phrases[page], *NAMES], key=len, reverse=True):
+        text = text.replace(squeezed(own), " ")
+    names = r"\b(?:NCI1|docs/\S+)\b"
+    assert re.findall(r".{0,30}\d[\d.,]*.{0,15}", re.sub(names, "", text)) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_short(page: str) -> None:
+    assert len((ROOT / page).read_text(encoding="utf-8").split()) <= WORDS
