@@ -26,14 +26,14 @@ KINDS = {  # what the names of uploads stand for
     "control": "control variates",
     **dict.fromkeys(("mean", "moments"), "moments"),
     **dict.fromkeys(("prototypes", "centroids"), "prototypes"),
-    **dict.fromkeys(("function", "encoding"), "embeddings"),
+    **dict.fromkeys(("function", "encoding", "consensus"), "embeddings"),
     **dict.fromkeys(("prediction", "output"), "predictions"),
     **dict.fromkeys(("features", "feat"), "features"),
     "missing": "neighbour counts",
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     "id": "node ids",
     **dict.fromkeys(("classes", "votes"), "classes held"),
-    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence"), "statistics"),
+    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence", "links"), "statistics"),
 }
 
 

@@ -202,6 +202,13 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Up the classes that k has or predicts; down a memory of one prototype a class and round up to one a client."""
+    model, entry = FLOAT * (gcn() + D * H + H * H), FLOAT * H + INT
+    held = world.classes[k]
+    return (model + held * entry, model + C * entry), (model + held * entry, model + 3 * C * world.clients * entry)
+
+
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
@@ -232,6 +239,7 @@ TABLE: dict[str, Formula] = {
     "fed-pub": scalars(HEADED + H, HEADED),
     "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
     "fedgta": fedgta,
+    "fggp": fggp,
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
 
@@ -240,6 +248,15 @@ GIN_MODEL = (GRAPH_D * H + H) + 2 * 2 * (H * H + H) + (H * H + H)  # input, two 
 GRAPH_HEAD = H * 2 + 2
 CLASSIFIER = GIN_MODEL + GRAPH_HEAD
 CODE = 16 + 16  # FedStar's: walks and degrees
+HEADS = 4  # FedSSP's filters
+
+
+def fedvn(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Two layers of maps h -> 2 h -> h, between them that of the virtual nodes, normalised entry by entry."""
+    m = world.params["virtual"]
+    maps = (GRAPH_D * H + H) + 3 * ((2 * H * H + 2 * H) + (2 * H * H + H)) + (H * H + H) + GRAPH_HEAD
+    norms = 2 * 4 * (2 * H + H) + 4 * m * (2 * H + H)
+    return FLOAT * (maps + norms + m * H), FLOAT * (maps + norms + m * H)
 
 
 def graph_prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
@@ -257,6 +274,8 @@ GRAPHS: dict[str, Formula] = {
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
+    "fedvn": fedvn,
+    "fedssp": scalars((H + 1) * H + H + (HEADS + 1) * H + (H + 1) * H + 4 * H + H),
 }
 TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS}
 WORLDS = {"node": node_federation, "graph": graph_federation, "graph-classification": labelled_graphs}

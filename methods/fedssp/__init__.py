@@ -1,0 +1,5 @@
+"""FedSSP."""
+
+from .fedssp import FedSSP
+
+__all__ = ["FedSSP"]

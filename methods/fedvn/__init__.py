@@ -1,0 +1,5 @@
+"""FedVN."""
+
+from .fedvn import FedVN
+
+__all__ = ["FedVN"]

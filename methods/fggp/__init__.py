@@ -1,0 +1,5 @@
+"""FGGP."""
+
+from .fggp import FGGP
+
+__all__ = ["FGGP"]

@@ -1,0 +1,231 @@
+"""FGGP: one feature extractor of all clients, and a memory of class prototypes in the place of its classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from ...benchmark.engine import (
+    GCN,
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Facts,
+    Forward,
+    Network,
+    Params,
+    Server,
+    Tree,
+    segment_sum,
+)
+from ...registry import tunable
+from ..fedavg import FedAvg
+from ..parts.contrast import unit_rows
+from .clusters import cluster_means
+from .views import Candidates, ViewModel, alike, edge_codes, sampled, through
+
+LIMIT = 8 << 30  # bytes of matrices of pairs of nodes
+FAR = -1e9
+FLOOR = 1e-5  # of a class nobody near has (released code)
+
+
+@METHODS.register("fggp")
+class FGGP(FedAvg):
+    """Wan, Huang, Ye, AAAI 2024 (pages 15429-15437): generalizable prototypes, for clients of many domains.
+
+    Client k, with A_k its edges, itself, and the `neighbours` nodes that look most alike to the received model (again
+    every `refresh` rounds): codes E = relu(A~ A~ X V_0 V_1), and each step a graph S drawn from them: pair i < j with
+    probability share E_i.E_j / max E.E + (1 - share) A_ij, straight-through. It descends
+        CE(G) + view_weight [CE(S) + BCE(E E^T, A_k)] + align_weight InfoNCE(P_S, P_G),
+    BCE with both kinds of pairs of equal weight; P the unit prototypes of the classes in either graph, the mean
+    embedding of all nodes, each under its label or, beyond the training nodes, its predicted class with that
+    probability as its weight; InfoNCE over classes, a class's two prototypes against those of the others in both.
+    Server: theta <- sum_k w_k theta_k, with V; for each class the clients' prototypes are clustered (FINCH), and the
+    means of the clusters enter a memory of the last `memory` prototypes a class. Prediction: the classes of the
+    `nearest` entries of the memory, weighted by the softmax of cosine / `temperature`.
+
+    Messages: theta and V up and down, V with d h + h^2 scalars; up C_k prototypes and their int64 classes, C_k the
+    classes k has or predicts; down the memory, M (h + one int64), M <= memory C. With both weights 0 and the classifier
+    it is FedAvg.
+
+    From the released code, the paper's text was not to be had. Its model is a GCN, and so is this. Departures: the code
+    numbers the prototypes of a client without some class wrongly; begins with a memory of random entries of class 0;
+    links i to the nodes alike to it but not back, and ignores half of these links in the drawn graph; has the undrawn
+    graph in the last layer of the second pass, BatchNorm in the first ones; and takes prototypes from the last training
+    pass, with dropout.
+    """
+
+    family = "prototypes"
+    summary = "FedAvg with learnt views, and clustered class means in the place of the classifier"
+    tasks = ("node",)
+    heterogeneous_features = False
+    fixed_backbone = "gcn"
+
+    view_weight: float = Field(
+        1.0, ge=0, description="weight of the drawn graph's losses (code: 1)", json_schema_extra=tunable(0.1, 1.0)
+    )
+    align_weight: float = Field(
+        1.0, ge=0, description="weight of InfoNCE (code: 1)", json_schema_extra=tunable(0.1, 1.0, 10.0)
+    )
+    align_temperature: float = Field(0.5, gt=0, description="temperature of InfoNCE (code: 0.5)")
+    neighbours: int = Field(3, ge=0, description="nodes that look alike, linked to a node (code: 3, one set 1)")
+    refresh: int = Field(10, ge=1, description="rounds after which they are chosen anew (code: 10, one set 50)")
+    share: float = Field(0.5, ge=0, le=1, description="alpha, weight of the learnt probabilities (code: 0.5)")
+    relaxation: float = Field(1.0, gt=0, description="temperature of the relaxed draw (code: 1)")
+    inference: Literal["prototypes", "classifier"] = Field(
+        "prototypes", description="predict by the memory (paper, code's default), or by the model's own last layer"
+    )
+    memory: int = Field(20, ge=1, description="entries of the memory a class (code: 10, logged run 20)")
+    nearest: int = Field(
+        30, ge=1, description="entries that a prediction looks at (code: 30, logged run 40)",
+        json_schema_extra=tunable(5, 10, 30),
+    )  # fmt: skip
+    temperature: float = Field(0.1, gt=0, description="temperature of a prediction's weights (code: 0.1)")
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        return [ViewModel(**own.params()) for own in super().architecture(backbones)]
+
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        reason = super().skip(facts, backbones)
+        if reason or not self._viewed:
+            return reason
+        if any(backbone.linear_head or backbone.residual or backbone.layers < 2 for backbone in backbones):
+            return f"{self.name} draws graphs for a plain GCN of two layers or more, without linear_head and residual"
+        sizes = [client.size for client in facts.clients]
+        need = 13 * sum(n * n for n in sizes) + 60 * max(sizes) ** 2
+        if need > LIMIT:
+            return f"{self.name} would need about {need / 2**30:.1f} GiB for pairs of nodes of each client, limit 8 GiB"
+        return None
+
+    @property
+    def _viewed(self) -> bool:
+        return bool(self.view_weight or self.align_weight)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        super().prepare(cohort)
+        cohort.state["alike"] = [torch.zeros(n, 0, dtype=torch.long) for n in cohort.batch.sizes]
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        if self._viewed:
+            self._look_around(cohort)
+            candidates = Candidates(cohort.batch, cohort.state["alike"])
+            cohort.fit(lambda cohort: self.viewed_loss(cohort, candidates))
+        else:
+            cohort.fit(self.local_loss)
+        with torch.no_grad():
+            out = cohort.forward(training=False)
+            means, held = self._prototypes(cohort, out.embedding, *self._guessed(cohort, out.logits))
+        return {
+            "model": cohort.params,
+            "prototypes": [mean[own] for mean, own in zip(means, held, strict=True)],
+            "classes": [own.nonzero().squeeze(1) for own in held],
+        }
+
+    def _look_around(self, cohort: ClientBatch) -> None:
+        """Which nodes look alike to the received model, every `refresh` rounds or where a client has none yet."""
+        due = (cohort.round - 1) % self.refresh == 0
+        with torch.no_grad():
+            embedding = cohort.batch.per_client(cohort.forward(training=False).embedding)
+        cohort.state["alike"] = [
+            alike(own, self.neighbours) if due or not old.numel() else old
+            for own, old in zip(embedding, cohort.state["alike"], strict=True)
+        ]
+
+    def viewed_loss(self, cohort: ClientBatch, candidates: Candidates) -> torch.Tensor:
+        """(K,) the objective."""
+        batch, params = cohort.batch, cohort.params
+        out = cohort.forward()
+        codes = batch.per_client(edge_codes(params, batch, candidates.matrix))
+        pairs = zip(codes, candidates.linked, candidates.drawn(cohort.streams), strict=True)
+        graphs, apart = zip(*(sampled(*own, self.share, self.relaxation) for own in pairs), strict=True)
+        model = cohort.network.groups[0].backbone
+        assert isinstance(model, GCN)
+        seen = through(model, params, batch, graphs, cohort.streams)
+        loss = cohort.cross_entropy(out.logits)
+        loss = loss + self.view_weight * (cohort.cross_entropy(seen.logits) + torch.stack(apart))
+        return loss + self.align_weight * self._alignment(cohort, out, seen)
+
+    def _alignment(self, cohort: ClientBatch, out: Forward, seen: Forward) -> torch.Tensor:
+        """(K,) InfoNCE between the classes' prototypes in the drawn graph and in the client's own."""
+        guess, weight = self._guessed(cohort, out.logits)
+        own, held = self._prototypes(cohort, out.embedding, guess, weight)
+        drawn, _ = self._prototypes(cohort, seen.embedding, guess, weight)
+        a, b = (unit_rows(means.flatten(0, 1)).view_as(means) / self.align_temperature**0.5 for means in (drawn, own))
+        within, across = a @ a.mT, a @ b.mT
+        absent = ~held.unsqueeze(1)
+        rivals = within.masked_fill(absent | torch.eye(cohort.classes, dtype=torch.bool), FAR)
+        every = torch.cat([across.masked_fill(absent, FAR), rivals], 2).logsumexp(2)
+        apart = (every - across.diagonal(dim1=1, dim2=2)).masked_fill(~held, 0)
+        return apart.sum(1) / held.sum(1).clamp(min=1)
+
+    @staticmethod
+    def _guessed(cohort: ClientBatch, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(N,) the class of every node, of training nodes the label, and (N,) its probability, of these 1."""
+        train = cohort.batch.masks["train"]
+        weight, guess = logits.softmax(1).max(1)
+        return torch.where(train, cohort.batch.label, guess), weight.masked_fill(train, 1)
+
+    @staticmethod
+    def _prototypes(
+        cohort: ClientBatch, embedding: torch.Tensor, guess: torch.Tensor, weight: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(K, C, h) each client's weighted mean embedding of every class, 0 without nodes; (K, C) has it any?"""
+        many, classes = len(cohort), cohort.classes
+        cell = cohort.batch.owner * classes + guess
+        total = segment_sum(embedding * weight.unsqueeze(1), cell, many * classes)
+        mass = segment_sum(weight, cell, many * classes).view(many, classes)
+        held = mass > 0
+        return total.view(many, classes, -1) / mass.masked_fill(~held, 1).unsqueeze(2), held
+
+    # -- server -------------------------------------------------------------------------------------------------------
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        download = super().server(server, uploads)
+        assert isinstance(download, dict)
+        sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])
+        fresh = {j: unit_rows(cluster_means(sent[classes == j])) for j in classes.unique().tolist()}
+        old: Tree = server.state.get("memory", {"rows": sent[:0], "classes": classes[:0]})
+        rows = torch.cat([old["rows"], *fresh.values()])
+        label = torch.cat([old["classes"], *(torch.full((len(own),), j) for j, own in fresh.items())])
+        most = self.memory * server.classes
+        server.state["memory"] = {"rows": rows[-most:], "classes": label[-most:]}
+        return download | {"memory": server.state["memory"]}
+
+    def global_model(self, server: Server) -> Params | None:
+        return self._with_memory(server.state["model"], server.state.get("memory"))
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return self._with_memory(cohort.params, cohort.received.get("memory"))
+
+    def _with_memory(self, model: Params, memory: Tree | None) -> Params:
+        if memory is None or self.inference == "classifier":
+            return model
+        return model | {"memory.rows": memory["rows"], "memory.classes": memory["classes"]}
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        if "memory.rows" not in params:
+            return super().predict(params, network, data)
+        embedding = unit_rows(network.forward(params, data).embedding)
+        found = []
+        sizes = list(network.sizes(data))
+        of_clients = zip(embedding.split(sizes), params["memory.rows"], params["memory.classes"], strict=True)
+        for own, rows, classes in of_clients:
+            cosine, place = (own @ rows.T).topk(min(self.nearest, len(rows)), dim=1)
+            weight = (cosine / self.temperature).softmax(1)
+            vote = weight.new_zeros(len(own), self._classes(params)).scatter_add_(1, classes[place], weight)
+            found.append((vote + FLOOR).log())
+        return torch.cat(found)
+
+    @staticmethod
+    def _classes(params: Params) -> int:
+        """How many classes the model's own last layer has."""
+        return next(reversed([value for name, value in params.items() if name.endswith(".bias")])).shape[1]

@@ -1,0 +1,136 @@
+"""FGGP's second view of a client's graph: nodes that look alike are linked, and edges drawn by learnt probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from ...benchmark.engine import (
+    GCN,
+    Batch,
+    Forward,
+    Params,
+    SparseMatrix,
+    Streams,
+    dropout,
+    glorot,
+    placed,
+    segment_add,
+    segment_product,
+)
+from ..parts.contrast import unit_rows
+
+LARGE = 1000  # nodes of a client from which its pairs of nodes are made again for the gradient
+EPS = 1e-6
+
+
+class ViewModel(GCN):
+    """A GCN, and beside it the two layers without biases (d, h) and (h, h) that generate edges: "view.0", "view.1"."""
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        params = super().init(generator, features, classes)
+        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        return params | {
+            "view.0.weight": glorot(features, self.hidden, source),
+            "view.1.weight": glorot(self.hidden, self.hidden, source),
+        }
+
+
+def alike(embedding: torch.Tensor, neighbours: int) -> torch.Tensor:
+    """(n, m) the m = min(neighbours, n - 1) other rows with the largest cosine, for each row of (n, h); of equal ones
+    the first."""
+    unit = unit_rows(embedding)
+    similar = (unit @ unit.T).fill_diagonal_(-torch.inf)
+    return similar.argsort(dim=1, descending=True, stable=True)[:, : min(neighbours, len(embedding) - 1)]
+
+
+class Candidates:
+    """Which pairs of each client's nodes are linked in its graph, or because they look alike, or are the same node.
+
+    linked: a bool matrix (n, n) a client, symmetric. matrix: all of them as D^-1/2 A D^-1/2.
+    """
+
+    def __init__(self, batch: Batch, near: Sequence[torch.Tensor]) -> None:
+        """near: of each client, what `alike` gives."""
+        edges = batch.sum.scipy()
+        self.linked: list[torch.Tensor] = []
+        blocks = []
+        for first, own in zip(batch.offsets, near, strict=False):
+            n, m = own.shape
+            target = own.cpu().numpy().ravel()
+            knn = sp.csr_matrix((np.ones(n * m), (np.repeat(np.arange(n), m), target)), shape=(n, n))
+            block = edges[first : first + n, first : first + n] + knn + knn.T + sp.identity(n)
+            block.data[:] = 1
+            scale = sp.diags(np.asarray(block.sum(1)).ravel() ** -0.5)
+            blocks.append(scale @ block @ scale)
+            self.linked.append(placed(torch.from_numpy(block.toarray() > 0)))
+        self.matrix = SparseMatrix(sp.csr_matrix(sp.block_diag(blocks, format="csr")), symmetric=True)
+
+    def drawn(self, streams: Streams) -> list[torch.Tensor]:
+        """Logistic noise (n, n) for each client."""
+        found = []
+        for source, own in zip(streams("view edges"), self.linked, strict=True):
+            found.append(torch.logit(torch.from_numpy(source.random(own.shape, dtype=np.float32)), EPS))
+        return found
+
+
+def edge_codes(params: Params, batch: Batch, matrix: SparseMatrix) -> torch.Tensor:
+    """(N, h) relu(A (A X W_0) W_1), whose products are the logits of edges."""
+    first = matrix @ (batch.x @ params["view.0.weight"])
+    return torch.relu(matrix @ segment_product(first, params["view.1.weight"], batch.sizes))
+
+
+def sampled(
+    codes: torch.Tensor, linked: torch.Tensor, noise: torch.Tensor, share: float, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A drawn graph of one client (n, n), symmetric, with self-loops and as D^-1/2 S D^-1/2; and how far the logits
+    l = codes codes^T are from the linked pairs A, by weighted cross-entropy.
+
+    Pair i < j is in S with probability share l_ij / max l + (1 - share) A_ij; forward 0 or 1, backward the gradient of
+    the relaxed draw (straight-through, Concrete at `temperature`). A large client's pairs are made again for the
+    gradient.
+    """
+    if codes.requires_grad and len(codes) >= LARGE:
+        found: tuple[torch.Tensor, torch.Tensor] = checkpoint(
+            _sampled, codes, linked, noise, share, temperature, use_reentrant=False
+        )
+        return found
+    return _sampled(codes, linked, noise, share, temperature)
+
+
+def _sampled(
+    codes: torch.Tensor, linked: torch.Tensor, noise: torch.Tensor, share: float, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = codes @ codes.T
+    yes = linked.sum()
+    no = (linked.numel() - yes).clamp(min=1)
+    over = F.softplus(logits)
+    apart = torch.where(linked, (over - logits) * (no / yes), over).sum() / (2 * no)
+    p = share * logits / (logits.max() + EPS) + (1 - share) * linked
+    soft = torch.sigmoid((torch.logit(p, EPS) + noise) / temperature)
+    upper = (soft + (soft.detach().round() - soft.detach())).triu(1)
+    graph = upper + upper.T + torch.eye(len(codes))
+    scale = graph.sum(1).rsqrt()
+    return graph * scale * scale.unsqueeze(1), apart
+
+
+def through(
+    model: GCN, params: Params, batch: Batch, graphs: Sequence[torch.Tensor], streams: Streams | None
+) -> Forward:
+    """A GCN's training pass on other graphs than the batch's. graphs: a dense propagation matrix a client."""
+    pre: list[torch.Tensor] = []
+    x = batch.x if streams is None else batch.x.dropout(model.input_dropout, streams)
+    rows = x @ params["0.weight"]
+    for i in range(model.layers):
+        moved = torch.cat([graph @ own for graph, own in zip(graphs, batch.per_client(rows), strict=True)])
+        z = segment_add(moved, params[f"{i}.bias"], batch.sizes)
+        if i < model.layers - 1:
+            pre.append(z)
+            h = torch.relu(z) if streams is None else dropout(z, model.dropout, streams, batch.sizes, relu=True)
+            rows = segment_product(h, params[f"{i + 1}.weight"], batch.sizes)
+    return Forward(z, pre)

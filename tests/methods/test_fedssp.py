@@ -1,0 +1,201 @@
+"""FedSSP against its model graph by graph and pair by pair, its rounds by hand, and what crosses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation, GraphClient
+
+Make = Callable[..., Federation]
+H, L, HEADS = 4, 2, 2
+PARAMS: dict[str, Any] = {"heads": HEADS, "rate": 0.0, "tau": 3.0}
+TRAINING: dict[str, Any] = {
+    "kinds": ["gin"], "backbone": {"hidden": H, "layers": L, "dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0,
+}  # fmt: skip
+Model = dict[str, torch.Tensor]
+
+
+def linear(p: Model, name: str, x: torch.Tensor) -> torch.Tensor:
+    return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+class Slow:
+    """The model on some graphs of one client; BatchNorm over all their rows, or by given statistics."""
+
+    def __init__(self, p: Model, graphs: list[dgl.DGLGraph], training: bool) -> None:
+        self.p, self.graphs, self.training = p, graphs, training
+        self.seen: Model = {}
+
+    def norm(self, name: str, parts: list[torch.Tensor]) -> list[torch.Tensor]:
+        every = torch.cat(parts)
+        mean, var = self.p[f"{name}.running_mean"], self.p[f"{name}.running_var"]
+        if self.training:
+            mean, var = every.mean(0), every.var(0, unbiased=False)
+            self.seen[f"{name}.running_mean"] = mean.detach()
+            self.seen[f"{name}.running_var"] = every.detach().var(0)
+        return [(x - mean) / (var + 1e-5).sqrt() * self.p[f"{name}.weight"] + self.p[f"{name}.bias"] for x in parts]
+
+    def mapped(self, part: str, parts: list[torch.Tensor], act: Any) -> list[torch.Tensor]:
+        for name in (f"{part}.inner", f"{part}.outer"):
+            parts = [act(x) for x in self.norm(f"{name}.norm", [linear(self.p, name, x) for x in parts])]
+        return parts
+
+    def filters(self, graph: dgl.DGLGraph) -> dict[tuple[int, int], torch.Tensor]:
+        """For each edge (target, source) the entries of U diag(g) U^T, eigenvalue by eigenvalue."""
+        p, n = self.p, graph.num_nodes()
+        a = torch.zeros(n, n, dtype=torch.float64)
+        source, target = graph.edges()
+        a[target, source] = 1.0
+        values, vectors = np.linalg.eigh((torch.diag(a.sum(1)) - a).numpy())
+        u = torch.from_numpy(vectors).float()
+        code = torch.zeros(n, H + 1)
+        for m, value in enumerate(values.astype(np.float32)):
+            angle = [float(np.float32(value)) * 100 * math.exp(-2 * i * math.log(10000) / H) for i in range(H // 2)]
+            code[m] = torch.tensor([float(value), *map(math.sin, angle), *map(math.cos, angle)])
+        z = linear(p, "eigen", code)
+        rows = F.layer_norm(z, (H,), p["attention.norm.weight"], p["attention.norm.bias"])
+        q, k, v = (linear(p, f"attention.{name}", rows) for name in ("query", "key", "value"))
+        width, mixed = H // HEADS, []
+        for head in range(HEADS):
+            own = slice(head * width, (head + 1) * width)
+            weight = (q[:, own] @ k[:, own].T / math.sqrt(width)).softmax(1)
+            mixed.append(weight @ v[:, own])
+        z = z + linear(p, "attention.out", torch.cat(mixed, 1))
+        rows = F.layer_norm(z, (H,), p["map.norm.weight"], p["map.norm.bias"])
+        z = z + linear(p, "map.outer", F.gelu(linear(p, "map.inner", rows)))
+        g = linear(p, "decoder", z)
+        return {
+            (i, j): sum(u[i, m] * u[j, m] * g[m] for m in range(n))
+            for i in range(n) for j in range(n) if a[i, j]
+        }  # fmt: skip
+
+    def means(self) -> torch.Tensor:
+        p = self.p
+        entries = [self.filters(graph) for graph in self.graphs]
+        scores = self.mapped("filter", [torch.stack(list(own.values())) for own in entries], F.gelu)
+        x = [torch.relu(linear(p, "input", graph.ndata["feat"])) for graph in self.graphs]
+        for layer in range(L):
+            moved = []
+            for own, score, rows in zip(entries, scores, x, strict=True):
+                sent, out = F.gelu(linear(p, f"{layer}.pre", rows)), []
+                for i in range(len(rows)):
+                    place = [e for e, (target, _) in enumerate(own) if target == i]
+                    source = [j for target, j in own if target == i]
+                    out.append(rows[i] + (sent[source] * score[place].softmax(0)).sum(0) if place else rows[i])
+                moved.append(torch.stack(out))
+            x = [old + new for old, new in zip(moved, self.mapped(str(layer), moved, torch.relu), strict=True)]
+        return torch.stack([rows.mean(0) for rows in x])
+
+
+def trained_graphs(client: Any) -> list[int]:
+    found: list[int] = client.masks["train"].nonzero().squeeze(1).tolist()
+    return found
+
+
+def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    """Three rounds, full batches: SGD by hand, encoders and consensus averaged, all else at home."""
+    world, rate = labelled_sets((9, 6, 8)), 0.02
+    run = start(world, "fedssp", PARAMS, **TRAINING, lr=rate)
+    model = run.simulation.server.initial_model()
+    own: list[Model] = [dict(model) for _ in range(3)]
+    consensus: torch.Tensor | None = None
+    for number in (1, 2, 3):
+        uploads, told = run.round(number), []
+        for k, client in enumerate(world.clients):
+            assert isinstance(client, GraphClient)
+            train = trained_graphs(client)
+            graphs, label = [client.graphs[i] for i in train], client.label[train]
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_("running" not in n) for n, v in own[k].items()}
+                slow = Slow(leaf, graphs, True)
+                r = slow.means()
+                shift = leaf["preference"] if consensus is not None else 0 * leaf["preference"].detach()
+                loss = F.cross_entropy(linear(leaf, "head", r + shift), label)
+                if consensus is not None:
+                    loss = loss + 3.0 / 2 * (r.mean(0) - consensus).square().mean()
+                names = [n for n, v in leaf.items() if v.requires_grad]
+                grads = torch.autograd.grad(loss, [leaf[n] for n in names], allow_unused=True)
+                step = {n: own[k][n] - rate * g for n, g in zip(names, grads, strict=True) if g is not None}
+                own[k] = own[k] | step | {n: 0.9 * own[k][n] + 0.1 * v for n, v in slow.seen.items()}
+            told.append(Slow(own[k], graphs, False).means().mean(0))
+            torch.testing.assert_close(uploads["consensus"][k], told[k], rtol=1e-3, atol=1e-5)
+        consensus = sum(size / 23 * m for size, m in zip((9, 6, 8), told, strict=True))
+        for name in model:
+            if name.startswith(("eigen.", "filter.")) and "running" not in name:
+                mean = sum(size / 23 * theta[name] for size, theta in zip((9, 6, 8), own, strict=True))
+                for theta in own:
+                    theta[name] = mean
+    (found,) = run.simulation.personal_models()
+    for k in range(3):
+        for name, value in own[k].items():
+            torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
+    assert all(float(theta["preference"].abs().max()) > 0 for theta in own)
+    (cohort,) = run.simulation.client_batches
+    scores = run.method.predict(found, cohort.network, cohort.data)
+    expected = [
+        linear(own[k], "head", Slow(own[k], client.graphs, False).means())  # type: ignore[union-attr]
+        for k, client in enumerate(world.clients)
+    ]
+    torch.testing.assert_close(scores, torch.cat(expected), rtol=1e-3, atol=1e-4)
+
+
+def test_a_preference_may_be_added_in_predictions(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    run = start(labelled_sets((9, 6, 8)), "fedssp", PARAMS | {"preference": "always"}, **TRAINING, lr=0.05)
+    for number in (1, 2, 3):
+        run.round(number)
+    (cohort,), (found,) = run.simulation.client_batches, run.simulation.personal_models()
+    scores = run.method.predict(found, cohort.network, cohort.data)
+    plain = cohort.network.forward(found, cohort.data).logits
+    added = torch.stack([own @ head for own, head in zip(found["preference"], found["head.weight"], strict=True)])
+    torch.testing.assert_close(scores - plain, added[cohort.batch.owner], rtol=1e-3, atol=1e-5)
+
+
+def test_names_of_nodes_and_bases_of_eigenspaces_mean_nothing(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    """Cycles, stars and cliques have equal eigenvalues: renaming nodes changes eigenvectors, and no answer."""
+    world = labelled_sets((9, 6, 8))
+
+    def renamed(graph: dgl.DGLGraph) -> dgl.DGLGraph:
+        order = torch.from_numpy(np.random.default_rng(1).permutation(graph.num_nodes()))
+        return dgl.reorder_graph(graph, "custom", permute_config={"nodes_perm": order}, store_ids=False)
+
+    clients = [replace(own, graphs=[renamed(graph) for graph in own.graphs]) for own in world.clients]  # type: ignore[union-attr]
+    found = []
+    for federation in (world, replace(world, clients=clients)):
+        run = start(federation, "fedssp", PARAMS, **TRAINING)
+        (cohort,) = run.simulation.client_batches
+        found.append(cohort.forward(training=False).logits)
+    assert float(found[0].std(0).max()) > 1e-3
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+
+
+def test_bytes(labelled_sets: Make, start: Callable[..., Any]) -> None:
+    run = start(labelled_sets(), "fedssp", PARAMS, **TRAINING)
+    uploads = run.round(1)
+    assert {name.split(".")[0] for name in uploads["model"]} == {"eigen", "filter"}
+    run.round(2)
+    encoders = (H + 1) * H + H + HEADS * H + H + (H * H + H) + 4 * H
+    assert run.simulation.upload_bytes == [2 * 4 * (encoders + H)] * 3
+    assert run.simulation.download_bytes == [4 * (2 * encoders + H)] * 3  # no consensus at first
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_who_waits_is_scored_under_the_new_encoders(
+    participation: float, labelled_sets: Make, start: Callable[..., Any]
+) -> None:
+    run = start(labelled_sets((9, 6, 8, 7)), "fedssp", PARAMS, **TRAINING, participation=participation)
+    for number in (1, 2, 3):
+        run.round(number)
+    (found,) = run.simulation.personal_models()
+    alike = {name for name, value in found.items() if all(torch.equal(value[0], other) for other in value[1:])}
+    encoders = {n for n in found if n.startswith(("eigen.", "filter.")) and "running" not in n}
+    assert encoders <= alike
+    assert not alike & {"input.weight", "head.weight", "0.pre.weight", "filter.inner.norm.running_mean"}

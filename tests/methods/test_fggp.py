@@ -1,0 +1,244 @@
+"""FGGP against slow loops of its views, losses, clusters and memory, and what it is without them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.rng import stream
+from fglbench.datasets.federation import Federation
+from fglbench.methods.fggp.clusters import cluster_means
+
+Make = Callable[..., Federation]
+SIZES = (13, 7, 10)
+SEED = 1
+PLAIN: dict[str, Any] = {
+    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
+}  # fmt: skip
+OFF = {"view_weight": 0, "align_weight": 0, "inference": "classifier"}
+NEIGHBOURS, REFRESH, SHARE, RELAX, ALIGN = 2, 2, 0.4, 0.7, 0.5
+PARAMS: dict[str, Any] = {
+    "neighbours": NEIGHBOURS, "refresh": REFRESH, "share": SHARE, "relaxation": RELAX, "view_weight": 0.8,
+    "align_weight": 1.5, "memory": 2, "nearest": 3,
+}  # fmt: skip
+Model = dict[str, torch.Tensor]
+
+
+def test_without_views_and_memory_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    mine, mean = start(world, "fggp", OFF), start(world, "fedavg", kinds=["gcn"])
+    for number in (1, 2, 3):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        assert all(torch.equal(one[name], value) for name, value in other.items())
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(a @ b / max(float(a.norm() * b.norm()), 1e-30))
+
+
+def laplacian(a: torch.Tensor) -> torch.Tensor:
+    root = a.sum(1).rsqrt()
+    return root[:, None] * a * root
+
+
+def gcn(theta: Model, x: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden values after activation, and logits."""
+    h = torch.relu(s @ (x @ theta["0.weight"]) + theta["0.bias"])
+    return h, s @ (h @ theta["1.weight"]) + theta["1.bias"]
+
+
+class Slow:
+    """One client of FGGP, pair by pair."""
+
+    def __init__(self, client: Any, number: int, seed: int) -> None:
+        n = client.graph.num_nodes()
+        self.x, self.label = client.feat.to_dense(), client.graph.ndata["label"]
+        self.train = client.graph.ndata["train_mask"].bool()
+        self.edges = torch.zeros(n, n)
+        source, target = client.graph.edges()
+        self.edges[target, source] = 1.0
+        self.noise = stream(seed, "view edges", number)
+        self.linked = self.edges
+
+    @property
+    def plain(self) -> torch.Tensor:
+        return laplacian(self.edges + torch.eye(len(self.x)))
+
+    def look_around(self, theta: Model) -> None:
+        h, _ = gcn(theta, self.x, self.plain)
+        self.linked = self.edges + torch.eye(len(h))
+        for i in range(len(h)):
+            others = sorted((j for j in range(len(h)) if j != i), key=lambda j: -cosine(h[i], h[j]))
+            for j in others[:NEIGHBOURS]:
+                self.linked[i, j] = self.linked[j, i] = 1.0
+        self.linked = (self.linked > 0).float()
+
+    def prototypes(self, h: torch.Tensor, logits: torch.Tensor) -> dict[int, torch.Tensor]:
+        p, found = logits.softmax(1), {}
+        kept: dict[int, list[tuple[Any, torch.Tensor]]] = {}
+        for i in range(len(h)):
+            j = int(self.label[i]) if self.train[i] else int(p[i].argmax())
+            kept.setdefault(j, []).append((1.0 if self.train[i] else p[i, j], h[i]))
+        for j, own in kept.items():
+            found[j] = sum(w * row for w, row in own) / sum(w for w, _ in own)
+        return dict(sorted(found.items()))
+
+    def loss(self, theta: Model) -> torch.Tensor:
+        h, logits = gcn(theta, self.x, self.plain)
+        spread, n = laplacian(self.linked), len(h)
+        codes = torch.relu(spread @ (spread @ (self.x @ theta["view.0.weight"])) @ theta["view.1.weight"])
+        score = codes @ codes.T
+        yes = float(self.linked.sum())
+        no = max(n * n - yes, 1.0)
+        apart = torch.zeros(())
+        for i in range(n):
+            for j in range(n):
+                own = F.binary_cross_entropy_with_logits(score[i, j], self.linked[i, j])
+                apart = apart + own * (no / yes if self.linked[i, j] else 1.0) / (2 * no)
+        u, graph = self.noise.random((n, n), dtype=np.float32), torch.eye(n)
+        for i in range(n):
+            for j in range(i + 1, n):
+                p = SHARE * score[i, j] / (score.max() + 1e-6) + (1 - SHARE) * self.linked[i, j]
+                p, chance = p.clamp(1e-6, 1 - 1e-6), min(max(float(u[i, j]), 1e-6), 1 - 1e-6)
+                soft = torch.sigmoid((torch.log(p / (1 - p)) + math.log(chance / (1 - chance))) / RELAX)
+                drawn = soft + (soft.round() - soft).detach()
+                at, back = torch.zeros(n, n), torch.zeros(n, n)
+                at[i, j], back[j, i] = 1, 1
+                graph = graph + drawn * (at + back)
+        seen, other = gcn(theta, self.x, laplacian(graph))
+        own, far = self.prototypes(h, logits), {}
+        p = logits.softmax(1)
+        for j in own:  # the same classes and weights, other embeddings
+            rows = [i for i in range(n) if (int(self.label[i]) if self.train[i] else int(p[i].argmax())) == j]
+            weight = [1.0 if self.train[i] else p[i, j] for i in rows]
+            far[j] = sum(w * seen[i] for w, i in zip(weight, rows, strict=True)) / sum(weight)
+        align = torch.zeros(())
+        for j in own:
+            near = torch.cosine_similarity(far[j], own[j], 0) / ALIGN
+            rivals = [torch.cosine_similarity(far[j], far[c], 0) / ALIGN for c in own if c != j]
+            rivals += [torch.cosine_similarity(far[j], own[c], 0) / ALIGN for c in own if c != j]
+            align = align + torch.log(sum((r.exp() for r in rivals), near.exp())) - near
+        t, y = self.train, self.label[self.train]
+        total = F.cross_entropy(logits[t], y) + 0.8 * (F.cross_entropy(other[t], y) + apart)
+        return total + 1.5 * align / len(own)
+
+
+def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+    """Three rounds of models, prototypes and memory, and predictions by it."""
+    world = federation(SIZES, seed=SEED)  # at others two nodes look alike to a third up to rounding
+    run = start(world, "fggp", PARAMS, **PLAIN)
+    model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    clients = [Slow(client, k, 5) for k, client in enumerate(world.clients)]
+    memory: list[tuple[int, torch.Tensor]] = []
+    for number in (1, 2, 3):
+        uploads, sent, trained = run.round(number), dict[int, list[torch.Tensor]](), []
+        for k, slow in enumerate(clients):
+            if (number - 1) % REFRESH == 0:
+                slow.look_around(model)
+            theta = dict(model)
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+                grads = torch.autograd.grad(slow.loss(leaf), list(leaf.values()))
+                theta = {n: v.detach() - 0.05 * g for (n, v), g in zip(leaf.items(), grads, strict=True)}
+            trained.append(theta)
+            for n, value in theta.items():
+                torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-4, atol=1e-5)
+            own = slow.prototypes(*gcn(theta, slow.x, slow.plain))
+            assert uploads["classes"][k].tolist() == list(own)
+            torch.testing.assert_close(uploads["prototypes"][k], torch.stack(list(own.values())), rtol=1e-4, atol=1e-5)
+            for j, row in own.items():
+                sent.setdefault(j, []).append(row)
+        model = {n: sum(s / sum(SIZES) * m[n] for s, m in zip(SIZES, trained, strict=True)) for n in model}
+        for j in sorted(sent):
+            memory += [(j, row / row.norm()) for row in cluster_means(torch.stack(sent[j]))]
+        memory = memory[-2 * 3 :]
+    held = run.simulation.server.state["memory"]
+    assert held["classes"].tolist() == [j for j, _ in memory]
+    torch.testing.assert_close(held["rows"], torch.stack([row for _, row in memory]), rtol=1e-4, atol=1e-5)
+    (cohort,) = run.simulation.client_batches
+    shown = run.simulation.models().expanded(3)
+    scores = run.method.predict(shown, cohort.network, cohort.data)
+    h = torch.cat([gcn(model, slow.x, slow.plain)[0] for slow in clients])
+    for i in range(len(h)):
+        near = sorted(memory, key=lambda own: -cosine(h[i], own[1]))[:3]
+        vote, mass = [1e-5] * 3, sum(math.exp(cosine(h[i], row) / 0.1) for _, row in near)
+        for j, row in near:
+            vote[j] += math.exp(cosine(h[i], row) / 0.1) / mass
+        torch.testing.assert_close(scores[i].exp(), torch.tensor(vote), rtol=1e-3, atol=1e-5)
+
+
+def test_clusters_by_hand() -> None:
+    """Four pairs of neighbours, two and two close: four clusters, then two, then one, so two remain."""
+    angle = torch.tensor([0.00, 0.02, 0.30, 0.33, 2.00, 2.05, 2.30, 2.33])
+    rows = torch.stack([angle.cos(), angle.sin()], 1) * torch.arange(1.0, 9.0).unsqueeze(1)
+    torch.testing.assert_close(cluster_means(rows), torch.stack([rows[:4].mean(0), rows[4:].mean(0)]))
+    torch.testing.assert_close(cluster_means(rows[:4]), torch.stack([rows[:2].mean(0), rows[2:4].mean(0)]))
+    torch.testing.assert_close(cluster_means(rows[:2]), rows[:2].mean(0, keepdim=True))
+    torch.testing.assert_close(cluster_means(rows[:1]), rows[:1])
+
+
+def test_clusters_are_those_of_a_search() -> None:
+    """On random vectors, by following first neighbours one by one."""
+    rows = torch.from_numpy(np.random.default_rng(3).normal(size=(23, 4)).astype(np.float32))
+
+    def grouped(points: torch.Tensor) -> list[set[int]]:
+        groups = [{i} for i in range(len(points))]
+        for i in range(len(points)):
+            j = max((j for j in range(len(points)) if j != i), key=lambda j: cosine(points[i], points[j]))
+            one, other = (next(g for g in groups if v in g) for v in (i, j))
+            if one is not other:
+                groups.remove(other)
+                one |= other
+        return groups
+
+    parts = grouped(rows)
+    while len(parts) > 1:
+        means = torch.stack([rows[sorted(own)].mean(0) for own in parts])
+        merged = grouped(means)
+        if len(merged) in (1, len(parts)):
+            break
+        parts = [set().union(*(parts[i] for i in own)) for own in merged]
+    expected = sorted(rows[sorted(own)].mean(0).tolist() for own in parts)
+    assert len(expected) > 1
+    np.testing.assert_allclose(sorted(cluster_means(rows).tolist()), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_large_clients_pairs_are_made_again(
+    federation: Make, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = federation(SIZES)
+    kept, made = start(world, "fggp", PARAMS), start(world, "fggp", PARAMS)
+    for number in (1, 2):
+        expected = kept.round(number)["model"]
+        monkeypatch.setattr("fglbench.methods.fggp.views.LARGE", 1)
+        found = made.round(number)["model"]
+        monkeypatch.undo()
+        torch.testing.assert_close(found, expected)
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "fggp", {"memory": 1})
+    up = run.round(1)
+    run.round(2)
+    held = len(run.simulation.server.state["memory"]["classes"])
+    assert held == 3  # one a class
+    model = 4 * (12 * 8 + 8 + 8 * 3 + 3 + 12 * 8 + 8 * 8)
+    assert sum(v[0].numel() for v in up["model"].values()) * 4 == model
+    entries = held * (4 * 8 + 8)
+    assert run.simulation.download_bytes == [2 * model + entries] * 3
+    assert run.simulation.upload_bytes[0] <= 2 * (model + entries)
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fggp", kinds=["gcn"], **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fggp", kinds=["gcn"])
