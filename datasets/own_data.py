@@ -147,7 +147,7 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
     mistakes, raw = Mistakes(), None
     if (folder / ARCHIVE).is_file():
         if (folder / NODES).is_file():
-            mistakes.notes.append(f"{NODES} not used: {ARCHIVE} goes before it; keep one of both")
+            mistakes.notes.append(f"{NODES} not used: {ARCHIVE} takes precedence; keep one of both")
         raw = read_archive(folder / ARCHIVE, mistakes)
     elif (folder / NODES).is_file() and (folder / EDGES).is_file():
         raw = read_tables(folder, mistakes)

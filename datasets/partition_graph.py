@@ -154,7 +154,7 @@ class MetisOverlap(Metis):
     """FED-PUB's overlapping clients (Baek et al., ICML 2023): `sharing` draw from each of K / sharing METIS parts.
 
     Each holds floor(share n) of its part's n nodes, drawn without replacement and by itself; the clients of a part have
-    consecutive numbers. Nodes that nobody of a part draws, 1 of 32 by default, are at no client. The paper's 10, 30 and
+    consecutive numbers. Nodes that no client of a part draws, 1 of 32 by default, are unused. The paper's 10, 30 and
     50 clients are of 2, 6 and 10 parts; its 5, 10 and 20 disjoint ones are `metis`. Its split is `ratio` with
     scope=global and strategy=random.
     """

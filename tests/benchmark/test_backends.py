@@ -164,7 +164,7 @@ def test_interrupted_runs_go_on_and_two_at_once_share_the_work(tiny, backend, wo
         _, errors = run.communicate(timeout=60)
         if sign == signal.SIGINT:
             assert run.returncode == 130
-            assert errors == "fglbench: stopped; the same command goes on from here\n"
+            assert errors == "fglbench: stopped; the same command continues from here\n"
         left = 1 if sign == signal.SIGINT else 0
         wait_until(lambda: len(workers()) <= left, "end of the workers that outlive their run")  # noqa: B023
     finished = {row.key: row for row in Store(results).rows("tiny")}

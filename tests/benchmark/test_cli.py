@@ -95,7 +95,7 @@ def test_status_names_the_methods_that_were_cut_off(capsys, tmp_path):
         values = {"best_round": best, "rounds": 30, "val": 0.5, "started": "2026", "environment": "e"}
         store.append(cell.row(suite, status="ok", **values))
     assert main(["status", "-s", "quick", "--results", str(tmp_path)]) == 0
-    assert "quick: still rising in the last 5% of the rounds: fedavg (2)" in capsys.readouterr().out
+    assert "quick: not converged: best in the last 5% of the rounds: fedavg (2)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits", "backbones", "suites"])

@@ -228,10 +228,10 @@ def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
     store.write_history("overlap", fedavg.key, {"history": {"round": [1]}})
     arguments = ["reproduce", "fedgl-table2", "--only", "cora,fedavg,fedgl", "--seeds", "1", "--results", str(tmp_path)]
     assert main([*arguments, "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("1 of these would be taken over from overlap\n8 cells: 8 to run")
+    assert capsys.readouterr().out.startswith("1 of these would be reused from overlap\n8 cells: 8 to run")
     assert store.rows("fedgl-table2") == []
     assert main([*arguments[:3], "cora,fedavg", *arguments[4:]]) == 0  # nothing is left to run
-    assert capsys.readouterr().out.startswith("1 taken over from overlap\n1 cell: 0 to run, 1 done")
+    assert capsys.readouterr().out.startswith("1 reused from overlap\n1 cell: 0 to run, 1 done")
     (row,) = store.rows("fedgl-table2")
     assert row == done.model_copy(update={"suite": "fedgl-table2", "notes": "a note; run for suite overlap"})
     assert store.history("fedgl-table2", fedavg.key) == {"history": {"round": [1]}}

@@ -23,7 +23,7 @@ CODE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from fglbench.benchmark.cli import main; sys.exit(main())"
 )
-STOPPED = "fglbench: stopped; the same command goes on from here\n"
+STOPPED = "fglbench: stopped; the same command continues from here\n"
 CELLS = 20
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 

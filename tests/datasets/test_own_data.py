@@ -84,7 +84,7 @@ def test_other_commands_find_the_folder_by_the_variable(
     assignment, _, *command = blocks()[-1].split()
     monkeypatch.setenv(*assignment.split("=", 1))
     assert main(command) == 0
-    assert "own:villages holds to the contract" in capsys.readouterr().out
+    assert "own:villages passes the contract" in capsys.readouterr().out
 
 
 def test_the_page_names_mistakes_as_they_are_told(villages: Path) -> None:

@@ -185,7 +185,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "another machine": (
         lambda f, t: write(next((f / "environments").iterdir()), '{\n  "cpu": "faster"\n}\n'),
-        [r"environments/[0-9a-f]{12}\.json: not the environment that its name stands for"],
+        [r"environments/[0-9a-f]{12}\.json: not the environment that its name gives"],
     ),
     "no machine": (
         lambda f, t: next((f / "environments").iterdir()).unlink(),
