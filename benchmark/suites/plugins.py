@@ -108,7 +108,7 @@ for _registry in REGISTRIES.values():
 
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
-    """Around an import: whatever it raises is one line, and a built-in name that it replaced is restored."""
+    """Around an import: any error is one line, and a built-in name that it replaced is restored."""
     before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names() if _built_in(one, name)]
     try:
         yield
