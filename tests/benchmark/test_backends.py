@@ -1,4 +1,4 @@
-"""The contract of whatever runs cells: every way a cell can end is a row, and the rest go on, with the same numbers.
+"""The contract of backends: every way a cell can end is a row, and the rest continue, with the same numbers.
 
 The Ray part runs on two Ray nodes of this machine.
 """
@@ -95,7 +95,7 @@ def test_a_failed_row_tells_where_and_a_log_tells_all(troubled):
 
 
 class Witness(Observer):
-    """Writes down what it is told, and looks for side files when a row is new."""
+    """Writes down what is reported to it, and looks for side files when a row is new."""
 
     def __init__(self, store):
         self.store, self.told, self.complete = store, [], []
@@ -346,7 +346,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
         )
 
         def answer():
-            stream, _ = mute.accept()  # the one of before
+            stream, _ = mute.accept()  # the earlier one
             stream.close()
             stream, _ = mute.accept()
             with stream:

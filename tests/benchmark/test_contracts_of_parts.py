@@ -178,7 +178,7 @@ class Idle(GCN):
 
 
 class Mixed(MLP):
-    """Rows centred over the whole cohort."""
+    """Rows centred over the whole client batch."""
 
     def layer(self, params: Any, i: int, h: Any, batch: Any) -> torch.Tensor:
         z = super().layer(params, i, h, batch)

@@ -30,7 +30,7 @@ def suite_rows(name: str) -> SuiteRows:
 
 @cache
 def found(name: str, reading: str) -> dict[str, list[tuple[int, str]]]:
-    """(seed, key) of the suite's cells that each filter of a reading admits, for the figures and what stands beside."""
+    """(seed, key) of the suite's cells that each filter of a reading admits, for the figures and those beside them."""
     paper, table = tables()[name]
     (own,) = (each for each in paper.readings_of(table) if each.id == reading)
     words = [paper.where(table, part) for f in paper.rows(table, printed()) for part in paper.components(table, f)]
@@ -47,7 +47,7 @@ def test_every_figure_has_its_cells_and_every_cell_its_figure(name):
     for reading in (base, *others):
         counts = set()
         for where, own in found(name, reading.id).items():
-            assert sorted(seed for seed, _ in own) == list(range(len(own))), (where, reading.id)  # one cell a seed
+            assert sorted(seed for seed, _ in own) == list(range(len(own))), (where, reading.id)  # one cell per seed
             counts.add(len(own))
             used |= {key for _, key in own}
         assert min(counts if reading == base else counts - {0}, default=3) >= 3, reading.id
@@ -143,7 +143,7 @@ def test_without_a_name_the_tables_are_listed(capsys):
 
 
 def test_without_a_name_a_dry_run_tells_what_each_table_still_costs(capsys, tmp_path):
-    """One cell of FedAvg has run: its figure stands, and half an hour each is what others of FedAvg on Cora take.
+    """One cell of FedAvg has run: its figure is there, and half an hour each is what others of FedAvg on Cora take.
 
     One of these has run for another suite, and costs nothing.
     """

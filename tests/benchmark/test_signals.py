@@ -1,4 +1,4 @@
-"""A run that is asked to end, by any signal, at any moment: no row is lost, no process stays, the next run goes on."""
+"""A run that is asked to end, by any signal, at any moment: no row is lost, no process stays, a new run continues."""
 
 from __future__ import annotations
 

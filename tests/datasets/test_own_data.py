@@ -1,4 +1,4 @@
-"""A user's own graph: the worked example of docs/own-data.md as it stands there, one line a mistake, no board."""
+"""A user's own graph: the worked example of docs/own-data.md as written there, one line per mistake, no board."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_worked_example_runs_as_it_is_printed(villages: Path, capsys: pytest
         ("own", "2", "fixed", "own")
     }
     assert all(row["dataset_fingerprint"][:16] in row["dataset_params"] for row in found)
-    assert str(villages) not in str(found)  # where it lies is nobody's business
+    assert str(villages) not in str(found)  # the path is private
     assert main(registered) == 0
     assert [row["suite"] for row in rows(results)] == [CUSTOM] * 5
     capsys.readouterr()

@@ -91,7 +91,7 @@ def _trained(model: dict[str, torch.Tensor], client: Any, mask: torch.Tensor, ep
 
 
 def prepared(place: int, name: str, **training: Any) -> ClientBatch:
-    """A cohort of all clients with their first models."""
+    """A client batch of all clients with their first models."""
     own = trial(place, **training)
     simulation, _ = set_up(
         own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients)
