@@ -105,7 +105,7 @@ def run(
 
 def _check_process() -> None:
     """End a worker that imports the calling script; UserError in a process that may not start others."""
-    from .runner.ending import UNGUARDED
+    from .runner.system import UNGUARDED
 
     process = current_process()
     if getattr(process, "_inheriting", False):

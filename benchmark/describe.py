@@ -16,7 +16,7 @@ from .engine.method import WHAT, Method
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.selection import untuned_of
+from .suites.select import untuned_of
 from .suites.suite import Suite
 from .suites.suitefile import load_suite, suite_names
 
@@ -73,7 +73,7 @@ def _of_dataset(cls: type[DatasetSpec]) -> dict[str, str]:
     facts = {"task": cls.task, "citation": "", "licence": "", "home": "", "note": "", "sources": sources}
     if about := getattr(cls, "about", None):
         facts |= vars(about)
-    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" else {}
+    facts |= {"scored by": cls.scored_by.replace("_", " ")} if cls.task == "node" or cls.scored_by != "accuracy" else {}
     facts |= {"fingerprint": cls.fingerprint or "none registered"} if cls.routes else {}
     facts |= {"synthetic": "yes: not a real dataset"} if cls.synthetic else {}
     return {key: value for key, value in facts.items() if value}

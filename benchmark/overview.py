@@ -68,7 +68,7 @@ def _progress(store: Store, suite: str) -> Progress:
     if suite in catalogue()["suite"]:
         name, keys, untuned = suite, cell_keys(suite), catalogue()["suite"][suite]["untuned"]
     else:
-        from .suites.selection import untuned_of
+        from .suites.select import untuned_of
         from .suites.suitefile import load_suite
 
         own = load_suite(suite)

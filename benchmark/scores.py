@@ -14,7 +14,7 @@ from ..registry import UserError
 from .engine.evaluate import Evaluator, Scored, Target, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
 from .runner.execute import FederationCache
-from .suites.selection import Request, select
+from .suites.select import Request, select
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,8 @@ class Domains(DatasetSpec):
     graph classification as in GCFL (Xie et al., NeurIPS 2021).
 
     Classes and features of a set are its own: class 0 of one has nothing to do with class 0 of another. In memory the
-    rows of all features are as wide as the widest set's, zeros behind those that a set has not.
+    rows of all features are as wide as the widest set's, zeros behind those that a set has not. Scored by ROC AUC where
+    all sets are, as the assays of Tox21, and else by accuracy.
     """
 
     about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is a client of its own")
@@ -55,6 +56,7 @@ class Domains(DatasetSpec):
             options=self.params(),
             owner=torch.repeat_interleave(torch.arange(len(found)), sizes),
             spaces=spaces,
+            scored_by="roc_auc" if all(own.scored_by == "roc_auc" for own in found) else "accuracy",
         )
 
 

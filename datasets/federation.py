@@ -59,6 +59,7 @@ class GraphSetData:
 
     owner: the client of each graph, int64 (graphs,), where the dataset comes with clients. spaces: for each of these
     (features, classes) of its own, where they are not everybody's; `num_classes` and d are then the largest.
+    scored_by: as of `NodeData`.
     """
 
     name: str
@@ -72,6 +73,7 @@ class GraphSetData:
 
     owner: torch.Tensor | None = None
     spaces: tuple[tuple[int, int], ...] = ()
+    scored_by: Measure = "accuracy"
 
     task: Literal["graph"] = "graph"
 
@@ -135,7 +137,7 @@ class Federation:
 
     @property
     def scored_by(self) -> Measure:
-        return self.whole.scored_by if isinstance(self.whole, NodeData) else "accuracy"
+        return self.whole.scored_by
 
     @property
     def num_classes(self) -> int:

@@ -34,7 +34,7 @@ class DatasetSpec(Spec):
 
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content but the
     arrays in `unverified`; None where none can be registered. synthetic: results are no accuracies on real data.
-    scored_by: what its source scores it by, for node datasets. kind: of data, as citations or products.
+    scored_by: what its source scores it by. kind: of data, as citations or products.
     """
 
     about: ClassVar[About]
@@ -157,6 +157,7 @@ class GraphSetSpec(DatasetSpec):
             source=source,
             synthetic=self.synthetic,
             options=self.params(),
+            scored_by=self.scored_by,
         )
 
     def _features(self, content: Content) -> np.ndarray:

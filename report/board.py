@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..benchmark.store.conditions import conditions
+from ..benchmark.store.corruptions import conditions
 from ..benchmark.store.schema import RULES
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
@@ -38,7 +38,7 @@ MEASURES = list(PARTS)
 
 # key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
 Histories = Callable[[str], dict[str, Any] | None]
-Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (see benchmark/runner/snapshot.py) or None
+Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (runner/embedding_sample.py) or None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ..benchmark.store.jsoncolumn import mapping
+from ..benchmark.store.json_columns import mapping
 from ..benchmark.suites.tasktable import TASK, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
@@ -82,7 +82,8 @@ class Characteristics:
         if len(gain) < MIN_CORRELATED:
             return {}
         varied = [str(name) for name in known if known[name].nunique() > 1]
-        return {name: tuple(map(float, stats.spearmanr(known[name], gain))) for name in varied}
+        tests = {name: stats.spearmanr(known[name], gain) for name in varied}
+        return {name: (float(test.statistic), float(test.pvalue)) for name, test in tests.items()}
 
     @cached_property
     def sentences(self) -> list[str]:

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ..benchmark.store.conditions import strength
-from ..benchmark.store.jsoncolumn import mapping
+from ..benchmark.store.corruptions import strength
+from ..benchmark.store.json_columns import mapping
 from .board import Board
 from .display_names import task_labels
 from .sweeps import AXES, along, axis

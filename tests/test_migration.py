@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fglbench.benchmark.store import Store, rowfile
+from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.schema import COLUMNS
 
 from .benchmark.test_store import make_row
@@ -32,9 +32,9 @@ CURVES = {
 
 def old_line(key: str, version: str, method: str) -> bytes:
     row = make_row(key, method=method, score=0.5, error='a "quoted", text')
-    fields = rowfile.fields_of(rowfile.line(row)) or []
+    fields = row_file.fields_of(row_file.line(row)) or []
     width = tool.WIDTHS.get(version, len(COLUMNS))
-    return rowfile.record([version, *fields[1:width]])
+    return row_file.record([version, *fields[1:width]])
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def old(tmp_path: Path) -> Path:
     store.prepare(["s"])
     for method in ("global", "local"):
         lines = [old_line(key, version, method) for key, version in zip(KEYS, ("1", "3", "5"), strict=True)]
-        store.file("s", method).write_bytes(rowfile.header() + b"".join(lines))
+        store.file("s", method).write_bytes(row_file.header() + b"".join(lines))
     arrays: dict[str, Any] = {
         "keys": np.array(KEYS[:2]),
         "columns": np.array(["history.round", "history.score", "history.val", "history.upload_bytes",
@@ -87,10 +87,10 @@ def check(root: Path) -> None:
 
 
 def test_rows_and_curves_are_converted_once(old: Path) -> None:
-    before = [rowfile.fields_of(line) or [] for line in (old / "s" / "local.csv").read_bytes().splitlines(True)]
+    before = [row_file.fields_of(line) or [] for line in (old / "s" / "local.csv").read_bytes().splitlines(True)]
     assert tool.migrate(old) == (4, 3)
     check(old)
-    after = [rowfile.fields_of(line) or [] for line in (old / "s" / "local.csv").read_bytes().splitlines(True)]
+    after = [row_file.fields_of(line) or [] for line in (old / "s" / "local.csv").read_bytes().splitlines(True)]
     assert all(new[: len(fields)] == fields for fields, new in zip(before, after, strict=True))
     done = content(old)
     assert tool.migrate(old) == (0, 0) and content(old) == done

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from fglbench import files
-from fglbench.benchmark.store import Store, rowfile
-from fglbench.benchmark.store.attachments import unpacked
+from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.packing import add_runs
 from fglbench.benchmark.store.places import APART, rows_stem
 from fglbench.benchmark.store.schema import COLUMNS
+from fglbench.benchmark.store.side_files import unpacked
 
 TIMES = "seconds"  # the curve that is dropped
 WIDTHS = {"1": 49, "2": 52, "3": 59, "4": 61}  # columns of a line, by the result schema in its first field
@@ -50,26 +50,26 @@ def migrate(root: Path) -> tuple[int, int]:
 def _rows(path: Path) -> int:
     """Rewrite a file of rows in which a line has fewer columns than there are now."""
     first, *lines = path.read_bytes().splitlines(keepends=True)
-    fields = rowfile.fields_of(first) or []
+    fields = row_file.fields_of(first) or []
     if fields != COLUMNS[: len(fields)] or len(fields) not in {*WIDTHS.values(), len(COLUMNS)}:
         raise ValueError(f"{path}: the header is not that of a result schema")
     converted = [_converted(path, number, line) for number, line in enumerate(lines, start=2)]
     changed = sum(old != new for old, new in zip(lines, converted, strict=True))
     if changed or len(fields) < len(COLUMNS):
-        files.write_atomically(path, rowfile.header() + b"".join(converted))
+        files.write_atomically(path, row_file.header() + b"".join(converted))
     return changed
 
 
 def _converted(path: Path, number: int, line: bytes) -> bytes:
     """A line in the newest schema; itself if it is damaged or complete."""
-    fields = rowfile.fields_of(line)
+    fields = row_file.fields_of(line)
     if not fields or WIDTHS.get(fields[0]) != len(fields):
         return line
     values = dict(zip(COLUMNS, fields, strict=False))
     if fields[0] == "1":  # it had no column for this, and one such method
         values["reference"] = str(values["method"] == "global")
-    new = rowfile.line(rowfile.parse(path, number, [values.get(name, "") for name in COLUMNS]))
-    if (rowfile.fields_of(new) or [])[: len(fields)] != fields:
+    new = row_file.line(row_file.parse(path, number, [values.get(name, "") for name in COLUMNS]))
+    if (row_file.fields_of(new) or [])[: len(fields)] != fields:
         raise ValueError(f"{path}:{number}: the row does not come back as it was")
     return new
 
@@ -132,10 +132,10 @@ def merge(source: Path, target: Path) -> int:
     for path in old.files():
         known = new.root / path.parent.name / path.name
         lines = set(known.read_bytes().splitlines()) if known.exists() else set()
-        for number, line, fields in rowfile.split(path):
+        for number, line, fields in row_file.split(path):
             if fields is None or line.rstrip(b"\r\n") in lines:
                 continue
-            row = rowfile.parse(path, number, fields)
+            row = row_file.parse(path, number, fields)
             if (curves := old.history(row.suite, row.key)) is not None:
                 new.write_history(row.suite, row.key, curves)
             for mine, theirs in (

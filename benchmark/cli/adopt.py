@@ -28,7 +28,7 @@ def adopt(
     """
     from ...methods import METHODS
     from ...registry import UserError, did_you_mean
-    from ..runner.expense import Costs, told
+    from ..runner.cost_estimate import Costs, told
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
     from ..store.places import submission_folder

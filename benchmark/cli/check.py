@@ -47,7 +47,7 @@ def check(
     from ...registry import did_you_mean
     from ..contract import part_checks
     from ..suites.plugins import REGISTRIES, installed
-    from ..suites.settings import parse_setting
+    from ..suites.select import parse_setting
 
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
     known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}

@@ -84,7 +84,9 @@ def info(
     rows: dict[str, Any] = {"dataset": name, "what": _what(type(spec)), **statistics(data)}
     rows["options"] = ", ".join(f"{key}={value}" for key, value in spec.params().items())
     rows |= {**asdict(spec.about), "synthetic": "yes: not a real dataset" if spec.synthetic else ""}
-    rows |= {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" else {}
+    rows |= (
+        {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" or spec.scored_by != "accuracy" else {}
+    )
     rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
     for key, value in rows.items():
         if value != "":
@@ -156,7 +158,7 @@ def register(results: Results = Path("results")) -> None:
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Sort `--set` values by owner: `owner.key=value`, or `key=value` for the first owner that has the key."""
     from ...registry import did_you_mean
-    from ..suites.settings import parse_setting
+    from ..suites.select import parse_setting
 
     params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}
     having = {key: owner for owner, cls in reversed(owners.items()) for key in cls.model_fields}

@@ -79,7 +79,7 @@ def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | 
     if not readings:
         return request
     from ...report.reproduction.match import keys_of_readings
-    from ..suites.selection import select
+    from ..suites.select import select
 
     cells = select(request)
     keys = keys_of_readings(
@@ -108,9 +108,9 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     announce()
     from ...report.papers import tables
     from ...report.reproduction import coverage
-    from ..runner.expense import Costs
+    from ..runner.cost_estimate import Costs
     from ..runner.job import Job, Options, Request, Store
-    from ..runner.reuse import elsewhere
+    from ..runner.plan import elsewhere
 
     store = Store(results)
     rows = store.rows()
@@ -162,7 +162,7 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
 
 def _reuse(job: Job, table: str, dry_run: bool) -> None:
     """Take finished cells over from other suites, so that the plan finds them done."""
-    from ..runner.reuse import elsewhere, take_over
+    from ..runner.plan import elsewhere, take_over
 
     found = elsewhere([item for item in job.plan().todo if item.suite == table], job.store)
     if not found:

@@ -77,7 +77,7 @@ def _as_data(plan: Plan) -> dict[str, Any]:
 
 def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code."""
-    from ..runner.interrupts import as_interrupts
+    from ..runner.system import as_interrupts
     from .progress import Display
 
     if json and not dry_run:
@@ -109,7 +109,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
 
 
 def _tell_cost(job: Job, plan: Plan, console: Console) -> None:
-    from ..runner.expense import Costs, told
+    from ..runner.cost_estimate import Costs, told
 
     if plan.todo and (rows := job.store.rows()):
         console.print(told(Costs(rows).of((item.cell, 1) for item in plan.todo)), soft_wrap=True)

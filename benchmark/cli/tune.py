@@ -73,7 +73,7 @@ def tune(
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     from ..runner.backend import open_backend
-    from ..runner.interrupts import as_interrupts
+    from ..runner.system import as_interrupts
     from ..tune.session import studies
 
     found = studies(wanted)
@@ -134,7 +134,7 @@ def _tell_cost(found: list[Study]) -> None:
 
 def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
     """What they cost, what is left of it and the suite at what they choose, by the rows here and of earlier studies."""
-    from ..runner.expense import Costs, told
+    from ..runner.cost_estimate import Costs, told
     from ..runner.job import Store
     from ..suites.suitefile import load_suite
 

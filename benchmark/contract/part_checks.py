@@ -48,7 +48,7 @@ def loads(spec: DatasetSpec) -> None:
         demand(False, str(error).partition(": ")[2])
     most = int(data.label.max()) + 1
     demand(most == data.num_classes, f"labels go to {most - 1} with {data.num_classes} classes")
-    binary = not isinstance(data, NodeData) or data.scored_by != "roc_auc" or data.num_classes == 2
+    binary = data.scored_by != "roc_auc" or data.num_classes == 2
     demand(binary, f"is scored by ROC AUC and has {data.num_classes} classes")
     demand(data.fingerprint == spec.load().fingerprint, "loads different data the second time")
     registered = spec.synthetic or not spec.routes or spec.fingerprint

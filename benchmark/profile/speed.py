@@ -24,7 +24,7 @@ from ..engine.timing import measure
 from ..engine.train import set_up
 from ..engine.views import whole_client
 from ..runner.gpus import opened
-from ..runner.memory import peak_memory, reset_peak_memory
+from ..runner.system import peak_memory, reset_peak_memory
 
 Line = dict[str, Any]  # of a table: heading -> value
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 from ...registry import UserError, did_you_mean
 from ..store import Store
 from ..suites.cell import Cell
-from .ending import Ending
 from .process import Processes
+from .system import Ending
 from .worker import Options
 
 
@@ -55,7 +55,7 @@ def open_backend(options: Options, store: Store) -> Backend[Any]:
     """The backend that the options name. UserError (one line) where it cannot be had."""
     if options.backend == "ray":
         try:
-            from .cluster import Cluster
+            from .ray_backend import Cluster
         except ModuleNotFoundError as error:
             if error.name != "ray":
                 raise

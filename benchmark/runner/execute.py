@@ -23,15 +23,14 @@ from ..engine.backbones import BACKBONES
 from ..engine.device import HOST
 from ..engine.evaluate import Evaluator, Models
 from ..engine.train import OnRound
-from ..store.attachments import SideFiles
 from ..store.provenance import now
 from ..store.schema import Row
+from ..store.side_files import SideFiles
 from ..suites.cell import Cell
 from ..suites.registered import check_clients
+from .embedding_sample import collect
 from .gpus import peak, reset_peak
-from .memory import peak_memory, reset_peak_memory
-from .offspring import cpu_seconds, ended_with
-from .snapshot import collect
+from .system import cpu_seconds, ended_with, peak_memory, reset_peak_memory
 
 T = TypeVar("T")
 KEPT = 2  # datasets and federations
@@ -76,7 +75,7 @@ def execute(
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
     stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings: keep those
-    of the best round (see `snapshot.collect`). device: where it trains. A skip, an error and a lack of memory are rows
+    of the best round (`embedding_sample`). device: where it trains. A skip, an error and a lack of memory are rows
     and not raised; KeyboardInterrupt and the error of a full results folder are raised.
     """
     begun = {**stamp, "started": now()}

@@ -10,13 +10,13 @@ from functools import partial
 
 from ...registry import UserError
 from ..store import Store
-from ..store.parcel import Parcel
+from ..store.side_files import Parcel
 from .execute import FederationCache, execute
 from .gpus import opened
-from .interrupts import afterwards
 from .plan import Plan
 from .stamp import stamped
 from .supervisor import Observer, Summary, prepare
+from .system import afterwards
 from .worker import Options
 
 

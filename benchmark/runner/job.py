@@ -9,7 +9,7 @@ from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row
 from ..suites.cell import Cell
-from ..suites.selection import Request, select
+from ..suites.select import Request, select
 from .in_process import run_in_process
 from .plan import Plan, make_plan, with_data
 from .supervisor import Observer, Summary, record_missing, run_plan

@@ -17,7 +17,7 @@ from ...methods import METHODS
 from ...registry import UserError, did_you_mean
 from ..store import Store
 from ..store.revisions import method_version, outdated
-from ..store.schema import Row
+from ..store.schema import TAKEN_OVER, Row
 from ..suites.cell import Cell
 
 State = Literal["todo", "done", "failed", "skipped"]
@@ -120,3 +120,29 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
             missing[dataset.name] = Missing(str(error), own)
     kept = tuple(i for i in plan.items if i.state != "todo" or i.cell.dataset.name not in missing)
     return Plan(kept), list(missing.values())
+
+
+def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
+    """(item, row) for items that another suite has run with today's revision of the method; the newest row of each."""
+    wanted = {item.cell.key: item for item in items}
+    found = dict[str, Row]()
+    for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
+        item = wanted.get(row.key)
+        if item is None or row.suite == item.suite or row.status != "ok":
+            continue
+        if not outdated(row, method_version(METHODS.cls(row.method))):
+            found[row.key] = row
+    return [(item, found[key]) for key, item in wanted.items() if key in found]
+
+
+def take_over(found: Iterable[tuple[Item, Row]], store: Store) -> None:
+    """File the rows of other suites, with their curves, under the items' own suite too. found: as `elsewhere` says it.
+
+    The copy says where it comes from; start, commit, machine and figures are those of the run.
+    """
+    for item, row in found:
+        history = store.history(row.suite, row.key)
+        if history is not None:
+            store.write_history(item.suite, row.key, history)
+        notes = "; ".join(filter(None, [row.notes, f"{TAKEN_OVER}{row.suite}"]))
+        store.append(row.model_copy(update={"suite": item.suite, "notes": notes}))

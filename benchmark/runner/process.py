@@ -20,11 +20,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from . import worker
-from .ending import UNGUARDED, Ending
 from .gpus import devices, emptiest
-from .interrupts import ENDING, deaf_children
-from .memory import oom_kills
-from .offspring import MARK, end_descendants, end_marked
+from .system import ENDING, MARK, UNGUARDED, Ending, deaf_children, end_descendants, end_marked, oom_kills
 
 if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not import what a cell is
     from ..store import Store

@@ -20,17 +20,15 @@ from filelock import FileLock
 from ...datasets.own_data import known_folders
 from ...registry import UserError
 from ..store import Store
-from ..store.parcel import Parcel
 from ..store.provenance import now
 from ..store.schema import FORMULA, RULES, Row
-from .apart import Needs, needs
+from ..store.side_files import Parcel
 from .backend import open_backend
-from .ending import Ending
-from .interrupts import afterwards
 from .plan import Item, Missing, Plan
-from .seat import Assignment, Seat
 from .stamp import stamped
+from .system import Ending, afterwards
 from .worker import DONE, READY, ROUND, Options
+from .worker_slot import Assignment, Needs, Seat, needs
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up

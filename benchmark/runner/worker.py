@@ -16,8 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from .interrupts import ignore
-from .offspring import adopt, end_descendants
+from .system import adopt, end_descendants, ignore
 
 READY, ROUND, DONE = "ready", "round", "done"  # what a worker says
 RUN, KEEP = "run", "keep"  # what it is told
@@ -61,7 +60,7 @@ class Options:
 def main(pipe: Connection, log: str, options: Options) -> None:
     """Do what comes through `pipe`, and answer each cell with its row and the side files that belong beside it.
 
-    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `shipping.keep`. Messages from it:
+    Messages to it: (RUN, suite, cell), and (KEEP, ...) with the arguments of `dataset_transfer.keep`. Messages from it:
     (READY, columns, description, cached), of `stamped` and `held`; then (ROUND, n, figures), and at last
     (DONE, values of the row by column, side files by path, spent). They come as JSON and are never unpickled: a worker
     runs code from outside. spent: a thread of the cell is still running. Printed output and the stack of a crash
@@ -76,11 +75,11 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     import torch
 
     from ...datasets.own_data import add_folders
-    from ..store.parcel import Parcel
+    from ..store.side_files import Parcel
     from ..suites.plugins import load_plugins
+    from .dataset_transfer import held, keep
     from .execute import FederationCache, execute
     from .gpus import opened
-    from .shipping import held, keep
     from .stamp import stamped
 
     torch.set_num_threads(options.threads)

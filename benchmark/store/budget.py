@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .jsoncolumn import mapping
+from .json_columns import mapping
 
 MODELS = 2  # trained side by side, each for every epoch, as in mutual distillation: the most of the field's papers
 

@@ -24,18 +24,18 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import FileLock, Timeout
 
 from ... import files
 from ...registry import UserError
-from . import rowfile, verified
-from .attachments import SideFiles, clear_errors
+from . import row_file, verified
+from .json_columns import loaded
 from .places import LOCKS, LOGS, is_rows, place, safe_name
-from .schema import COLUMNS, Row
-from .tidy import expanded
+from .schema import COLUMNS, RULES, Row
+from .side_files import SideFiles, clear_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ class Store(SideFiles):
                     if not os.access(path, os.W_OK):
                         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
                     with self.locked(path):
-                        rowfile.repair(path)
+                        row_file.repair(path)
 
     def append(self, row: Row) -> None:
         """Add one row and force it to disk. Safe with other processes appending to the same file."""
@@ -107,7 +107,7 @@ class Store(SideFiles):
         with clear_errors(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
             with self.locked(path):
-                rowfile.append(path, row)
+                row_file.append(path, row)
 
     def check_there(self, rows: Iterable[Row] = ()) -> None:
         """LostFolder unless the folder is the one that was prepared, and these rows are in it."""
@@ -145,14 +145,14 @@ class Store(SideFiles):
         """All rows of one suite, or of all, file by file. Damaged and misplaced ones are left out with a warning."""
         found: list[Row] = []
         for path in self.files(suite):
-            rows = _of_file(path, rowfile.read(path))
+            rows = _of_file(path, row_file.read(path))
             found += latest(rows).values() if latest_only else rows
         return found
 
     def find(self, suite: str, method: str, key: str) -> Row | None:
         """The row that now stands for a cell, read afresh from disk; None when there is none."""
         path = self.file(suite, method)
-        return latest(_of_file(path, rowfile.read(path, only=key))).get(key) if path.exists() else None
+        return latest(_of_file(path, row_file.read(path, only=key))).get(key) if path.exists() else None
 
     def verdicts(self) -> list[verified.Verified]:
         """On rows that the maintainers ran again, oldest first."""
@@ -203,3 +203,31 @@ def _sweep_logs(folder: Path) -> None:
         run = path.name.split("-")[1]
         if run.isdecimal() and not psutil.pid_exists(int(run)):
             path.unlink(missing_ok=True)
+
+
+def expanded(frame: pd.DataFrame) -> pd.DataFrame:
+    """With `training.lr` and the like, at the end, in the place of the columns that hold JSON.
+
+    A setting is named after the column without "_params": `method.mu`, `dataset.features`. It is missing where a row
+    has none. Of clients with different backbones a setting is the list of theirs. A text that is no mapping stays, in
+    a column of its old name.
+    """
+    import pandas as pd
+
+    json_columns = [name for name, rule in RULES.items() if rule.json]
+    parts = [frame.drop(columns=json_columns)]
+    for name in json_columns:
+        known = {text: _settings(name, text) for text in frame[name].unique()}
+        settings = pd.DataFrame([known[text] for text in frame[name]], index=frame.index)
+        parts.append(settings)
+    found: pd.DataFrame = pd.concat(parts, axis=1)
+    return found
+
+
+def _settings(name: str, text: str) -> dict[str, Any]:
+    found = loaded(text or "{}")
+    if isinstance(found, list) and all(isinstance(own, dict) for own in found):
+        found = {key: [own.get(key) for own in found] for key in dict.fromkeys(key for own in found for key in own)}
+    if not isinstance(found, dict):
+        return {name: text}
+    return {f"{name.removesuffix('_params')}.{key}": value for key, value in found.items()}

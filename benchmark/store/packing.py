@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from ... import files
 from ...registry import UserError
-from . import curves, rowfile
-from .attachments import clear_errors, unpacked
+from . import curves, row_file
 from .curves import PARTS, PLAIN, CurveTable, Stored
 from .folder import Store, latest
 from .places import rows_stem
 from .provenance import canonical
+from .side_files import clear_errors, unpacked
 
 PART_BYTES = 12 * 2**20  # of the runs in a file to which others are added, in memory; below 2 MB on disk
 HEADS = 2**16  # bytes of a file of columns besides its runs
@@ -41,7 +41,7 @@ def pack(store: Store, suite: str) -> Packed:
     """
     moved = left = 0
     for rows in store.files(suite):
-        standing = latest(rowfile.read(rows)).values()
+        standing = latest(row_file.read(rows)).values()
         loose = [row.key for row in standing if store.history_file(suite, row.key).is_file()]
         claims = {key: lock for key in loose if (lock := store.claim(suite, key))}
         try:

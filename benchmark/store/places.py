@@ -56,3 +56,19 @@ def rows_stem(name: str) -> str:
 def is_rows(path: str) -> bool:
     """Whether a path below the results folder is that of a file of rows."""
     return re.fullmatch(ROWS, path) is not None
+
+
+FIGURES = (
+    "cka",
+    "convergence",
+    "cost",
+    "label_distribution",
+    "per_client",
+    "privacy",
+    "rank_heatmap",
+    "robustness",
+    "sensitivity",
+    "tiers",
+    "tsne",
+)
+FORMER = ("critical_difference", "score_vs_bytes", "score_vs_seconds", "win_rate")  # until the report removes them

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...metrics import Column, Metrics, columns
 from .budget import excess
-from .jsoncolumn import mapping
+from .json_columns import mapping
 
 Json = Annotated[str, Column(json=True, longest=4000)]
 Version = Annotated[str, Column(pattern=r"[0-9a-f]{12}|[0-9]{1,4}(\+[0-9a-f]{12})?")]

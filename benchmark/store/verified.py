@@ -5,6 +5,7 @@ Only maintainers write it (`fglbench verify --record`); a submission that touche
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -13,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...files import write_atomically
 from ...registry import UserError
-from . import csvtext
-from .rowfile import record
+from .row_file import record
 
 FILE = "verified.csv"
 
@@ -50,7 +50,12 @@ def read(results: Path) -> list[Verified]:
     path = results / FILE
     if not path.is_file():
         return []
-    lines = csvtext.read(path)
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            lines = list(csv.reader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read: {reason}; take the file from version control") from None
     if not lines or lines[0] != COLUMNS:
         raise UserError(f"{path}:1: the columns are not {', '.join(COLUMNS)}; take the file from version control")
     found = []

@@ -22,7 +22,7 @@ from ...methods import METHODS
 from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
-from ..store import Store, made, rowfile
+from ..store import Store, places, row_file
 from ..store.places import APART, COLUMN_FILE, COLUMNS, LOCKS, LOGS, NAME, PART, ROWS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import NAMING, Cell, Choice, settled
@@ -50,7 +50,7 @@ RESULTS: Kinds = SUBMISSION | {
     # Made by `fglbench report`.
     "report": (
         rf"(LEADERBOARD|REPRODUCTION)\.md|{NAME}/REPRODUCTION\.md|{NAME}/tables/{SLUG}\.(md|csv)"
-        rf"|{NAME}/figures/(({'|'.join(made.FIGURES + made.FORMER)})\.png|manifest\.json)",
+        rf"|{NAME}/figures/(({'|'.join(places.FIGURES + places.FORMER)})\.png|manifest\.json)",
         64 * MIB,
     ),
     # Of a folder in use; not for version control.
@@ -264,7 +264,7 @@ def _lines(folder: Folder, findings: Findings) -> list[Line]:
     for file in folder.files.get("rows", ()):
         path = folder.root / file
         try:
-            lines = list(rowfile.split(path))
+            lines = list(row_file.split(path))
         except UserError as error:
             number, what = _located(error, path)
             findings.add(folder.place(file, number), what.split("; ")[0], "write it anew")
@@ -280,11 +280,11 @@ def _lines(folder: Folder, findings: Findings) -> list[Line]:
                 findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
                 continue
             try:
-                row = rowfile.parse(path, number, fields)
+                row = row_file.parse(path, number, fields)
             except UserError as error:
                 findings.add(place, _located(error, path)[1], RERUN)
                 continue
-            if rowfile.line(row) != text:
+            if row_file.line(row) != text:
                 findings.add(place, "the line is not as fglbench writes it", RERUN)
             elif file != place_of(row):
                 what = f"a row of suite {row.suite!r} and method {row.method!r}"

@@ -18,10 +18,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from ... import files, yamltext
 from ...registry import UserError, did_you_mean, first_error
-from ..store import Store, rowfile
+from ..store import Store, row_file
 from ..store.places import submission_folder
 from ..store.schema import Row
-from ..suites.selection import CUSTOM
+from ..suites.select import CUSTOM
 from .read import METADATA, SUBMISSION, Folder, Line, standing
 
 # -- metadata ----------------------------------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> N
     for row in rows:
         path = target.file(row.suite, row.method)
         if not path.exists():
-            files.write_atomically(path, rowfile.header())
-        files.append(path, rowfile.line(row))
+            files.write_atomically(path, row_file.header())
+        files.append(path, row_file.line(row))
         _copy_curves(store, target, row)
     for digest in {row.environment for row in rows}:
         _copy(store.environment_file(digest), target.environment_file(digest))
@@ -192,8 +192,8 @@ def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path,
     for row in new:
         path = store.file(row.suite, row.method)
         if path not in texts:
-            texts[path] = path.read_bytes() if path.exists() else rowfile.header()
-        texts[path] += rowfile.line(row)
+            texts[path] = path.read_bytes() if path.exists() else row_file.header()
+        texts[path] += row_file.line(row)
         _copy_curves(folder.store, store, row)
     for path, text in texts.items():
         files.write_atomically(path, text)

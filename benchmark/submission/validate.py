@@ -19,7 +19,7 @@ from ..store.provenance import canonical
 from ..store.schema import TRIAL, Row
 from ..suites.cell import Cell
 from ..suites.registered import registered_hash
-from ..suites.selection import CUSTOM, Request, parted
+from ..suites.select import CUSTOM, Request, parted
 from ..suites.suitefile import load_suite, suite_names
 from . import base as bases, curves
 from .read import METADATA, RERUN, Findings, Folder, Line, grouped, holds_trials, read, standing

@@ -21,7 +21,7 @@ from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.cell import Cell
-from ..suites.selection import Request, impossible, narrow
+from ..suites.select import Request, impossible, narrow
 from ..suites.suite import TUNING_SEED, Suite
 from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned

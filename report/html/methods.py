@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...benchmark.store.jsoncolumn import mapping
+from ...benchmark.store.json_columns import mapping
 from ...registry import Parameter
 from .. import tables
 from ..board import FEDAVG, Board

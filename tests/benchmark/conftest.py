@@ -8,7 +8,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from fglbench.benchmark.runner.offspring import MARK
+from fglbench.benchmark.runner.system import MARK
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fglbench.benchmark.runner.offspring import MARK
+from fglbench.benchmark.runner.system import MARK
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 

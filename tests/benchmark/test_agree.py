@@ -12,7 +12,7 @@ import pytest
 from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.submission import validate as checks
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.registry import UserError
 from fglbench.report.loading import load_boards
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import fglbench
-from fglbench.benchmark.runner.apart import needs
+from fglbench.benchmark.runner.worker_slot import needs
 from fglbench.benchmark.suites.cell import Choice
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 
 POISON = str(Path(__file__).with_name("poison.py"))
 ON_IMPORT = str(Path(__file__).with_name("poison_on_import.py"))

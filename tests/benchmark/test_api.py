@@ -12,7 +12,7 @@ import torch
 import fglbench
 from fglbench import UserError
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 
 SUITE = """

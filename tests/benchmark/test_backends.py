@@ -19,11 +19,11 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner import shipping
-from fglbench.benchmark.runner.node import shipped_plugin
+from fglbench.benchmark.runner import dataset_transfer
+from fglbench.benchmark.runner.ray_node import shipped_plugin
 from fglbench.benchmark.runner.supervisor import Observer
 from fglbench.benchmark.store import Store, load_results, verified
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.datasets.sources import cache_file
 from fglbench.registry import UserError
 
@@ -192,18 +192,18 @@ def test_datasets_and_plugins_reach_nodes_that_have_none(cluster, mark, tmp_path
 
 def test_a_dataset_that_was_damaged_on_its_way_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "here"))
-    assert shipping.packed("mine") is None
+    assert dataset_transfer.packed("mine") is None
     cache_file("mine").parent.mkdir(parents=True)
     cache_file("mine").write_bytes(b"the file")
-    name, digest, data = shipping.packed("mine")
+    name, digest, data = dataset_transfer.packed("mine")
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "there"))
     with pytest.raises(UserError, match="damaged on its way"):
-        shipping.keep(name, digest, b"the fine")
-    assert shipping.held() == []
-    shipping.keep(name, digest, data)
-    assert (shipping.held(), cache_file("mine").read_bytes()) == (["mine.npz"], b"the file")
+        dataset_transfer.keep(name, digest, b"the fine")
+    assert dataset_transfer.held() == []
+    dataset_transfer.keep(name, digest, data)
+    assert (dataset_transfer.held(), cache_file("mine").read_bytes()) == (["mine.npz"], b"the file")
     cache_file("mine").write_bytes(b"their own")
-    shipping.keep(name, digest, data)
+    dataset_transfer.keep(name, digest, data)
     assert cache_file("mine").read_bytes() == b"their own"
 
 
@@ -237,7 +237,8 @@ def test_a_killed_node_costs_no_row(tiny, cluster, lose_node, figures, tmp_path)
 
 def test_a_host_on_a_node_does_not_import_what_its_worker_does():
     code = (
-        "import sys, fglbench.benchmark.runner.node; print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
+        "import sys, fglbench.benchmark.runner.ray_node; "
+        "print({'torch', 'dgl', 'pandas', 'pydantic'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
@@ -263,7 +264,7 @@ def test_backends_that_cannot_be_had_are_one_line(suite, tmp_path, monkeypatch):
     assert "did you mean 'ray'" in refused(suite, tmp_path, backend="rey")
     assert "add --backend ray" in refused(suite, tmp_path, address="localhost:1")
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "fglbench.benchmark.runner.cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "fglbench.benchmark.runner.ray_backend", raising=False)
     assert refused(suite, tmp_path, backend="ray") == "--backend ray needs Ray: pip install 'fglbench[ray]'"
 
 
@@ -336,9 +337,9 @@ def test_a_recorded_verdict_names_the_machine_that_computed(finished, backend, t
 
 def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
-    from fglbench.benchmark.runner import cluster
+    from fglbench.benchmark.runner import ray_backend
 
-    monkeypatch.setattr(cluster, "ANSWER", 0.5)
+    monkeypatch.setattr(ray_backend, "ANSWER", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         assert f"the Ray cluster at {address} does not answer" in refused(
@@ -364,12 +365,12 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
 
 def test_a_cluster_without_any_worker_is_given_up_after_ten_minutes(monkeypatch):
     pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
-    from fglbench.benchmark.runner import cluster
+    from fglbench.benchmark.runner import ray_backend
 
     clock = iter([0.5, 0.5, 600.0, 601.0, 601.0, 1201.0, 1201.5])
-    monkeypatch.setattr(cluster, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    monkeypatch.setattr(cluster.ray, "wait", lambda *_, **__: None)
-    alone, backend = SimpleNamespace(turn=None, up=False), object.__new__(cluster.Cluster)
+    monkeypatch.setattr(ray_backend, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(ray_backend.ray, "wait", lambda *_, **__: None)
+    alone, backend = SimpleNamespace(turn=None, up=False), object.__new__(ray_backend.Cluster)
     backend.alone_since = None
     backend.wait([alone], 0)  # from 0.5
     backend.wait([alone], 0)  # 600
@@ -394,7 +395,7 @@ class Strange:
 def test_nodes_of_other_versions_are_one_line(suite, cluster, mark, tmp_path, monkeypatch):
     import ray
 
-    from fglbench.benchmark.runner import cluster as module
+    from fglbench.benchmark.runner import ray_backend as module
 
     chosen = {"backend": "ray", "address": cluster.address, "jobs": 1}
     with monkeypatch.context() as patch:

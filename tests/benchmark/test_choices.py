@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite
 from fglbench.registry import UserError
 

@@ -13,7 +13,7 @@ import pytest
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store, provenance
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.registry import UserError
 
 

@@ -11,11 +11,11 @@ from fglbench.benchmark.contract.trial import trials
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models
-from fglbench.benchmark.runner import snapshot
+from fglbench.benchmark.runner import embedding_sample
+from fglbench.benchmark.runner.embedding_sample import collect
 from fglbench.benchmark.runner.execute import FederationCache, execute
-from fglbench.benchmark.runner.snapshot import collect
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 
 TRIALS = {trial.name: trial for trial in trials()}
@@ -80,9 +80,9 @@ def test_the_global_and_the_clients_models_on_the_whole_graph():
 
 
 def test_bounds_and_the_seed_decide_the_nodes(monkeypatch):
-    monkeypatch.setattr(snapshot, "NODES", 20)
-    monkeypatch.setattr(snapshot, "SHARED", 12)
-    monkeypatch.setattr(snapshot, "CLIENTS", 3)
+    monkeypatch.setattr(embedding_sample, "NODES", 20)
+    monkeypatch.setattr(embedding_sample, "SHARED", 12)
+    monkeypatch.setattr(embedding_sample, "CLIENTS", 3)
     found, _, _ = kept("fedavg")
     assert len(found["node"]) == len(found["global"]) == len(set(found["node"])) == 20
     assert [name for name in found if name.startswith("client")] == ["client_000", "client_001", "client_002"]

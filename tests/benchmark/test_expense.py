@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from fglbench.benchmark.engine.config import TrainConfig
-from fglbench.benchmark.runner.expense import HOUR, Costs, told
+from fglbench.benchmark.runner.cost_estimate import HOUR, Costs, told
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.suites.cell import Cell, Choice

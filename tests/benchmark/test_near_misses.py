@@ -15,7 +15,7 @@ import fglbench
 from fglbench import UserError
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.benchmark.suites.tuned import FOLDER
 

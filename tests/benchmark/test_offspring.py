@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fglbench.benchmark.runner.offspring import cpu_seconds, ended_with
+from fglbench.benchmark.runner.system import cpu_seconds, ended_with
 from fglbench.benchmark.store import load_results
 
 LITTER = Path(__file__).with_name("litter.py")

@@ -39,7 +39,7 @@ def cluster(seen: Path) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("device", "gpus", "workers"), [("cpu", False, 4), ("auto", True, 2), ("cuda", True, 2)])
 def test_a_worker_for_each_gpu(cluster: Any, device: str, gpus: bool, workers: int) -> None:
-    from fglbench.benchmark.runner.cluster import Cluster
+    from fglbench.benchmark.runner.ray_backend import Cluster
 
     options = Options(backend="ray", address=cluster.address, device=resolved(device, "ray"))
     backend = Cluster(options)
@@ -50,7 +50,7 @@ def test_a_worker_for_each_gpu(cluster: Any, device: str, gpus: bool, workers: i
 
 
 def test_more_gpus_than_there_are_is_one_line(cluster: Any) -> None:
-    from fglbench.benchmark.runner.cluster import Cluster
+    from fglbench.benchmark.runner.ray_backend import Cluster
 
     backend = Cluster(Options(backend="ray", address=cluster.address, device="cuda", threads=5))
     try:

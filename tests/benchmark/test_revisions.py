@@ -15,7 +15,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.provenance import origin
 from fglbench.benchmark.store.revisions import TABLE, current_version, method_version, outdated
 from fglbench.benchmark.store.schema import RULES, Row
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"

@@ -20,7 +20,7 @@ from fglbench.benchmark.runner.plan import make_plan, with_data
 from fglbench.benchmark.runner.supervisor import Observer, record_missing
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.folder import LostFolder
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.datasets import DATASETS
 from fglbench.datasets.csbm import CSBM
 from fglbench.datasets.spec import GraphSetSpec

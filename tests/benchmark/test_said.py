@@ -15,7 +15,7 @@ from fglbench.benchmark.cli.output import command
 from fglbench.benchmark.cli.status import why
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS
 from fglbench.report.groups import families
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.engine import Outcome
-from fglbench.benchmark.store import Store, rowfile
+from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.schema import COLUMNS, RULES, SCHEMA_VERSION, Row
 from fglbench.metrics import METRICS
 from fglbench.registry import UserError
@@ -32,17 +32,17 @@ def store(tmp_path: Path) -> Store:
     """With two rows, the second with a line break of Windows."""
     store = Store(tmp_path / "results")
     store.prepare(["s"])
-    lines = rowfile.line(row("a", score=0.5)), rowfile.line(row("b", score=0.25)).replace(b"\n", b"\r\n")
-    store.file("s", "fedavg").write_bytes(rowfile.header() + b"".join(lines))
+    lines = row_file.line(row("a", score=0.5)), row_file.line(row("b", score=0.25)).replace(b"\n", b"\r\n")
+    store.file("s", "fedavg").write_bytes(row_file.header() + b"".join(lines))
     return store
 
 
 def test_every_stored_row_can_be_read_and_would_be_written_as_it_stands() -> None:
     number = 0
     for path in sorted(RESULTS.glob("*/*.csv")):
-        for at, line, fields in rowfile.split(path):
+        for at, line, fields in row_file.split(path):
             assert fields is not None
-            assert rowfile.line(rowfile.parse(path, at, fields)) == line, f"{path}:{at}"
+            assert row_file.line(row_file.parse(path, at, fields)) == line, f"{path}:{at}"
             number += 1
     assert number > 2900
 
@@ -50,7 +50,7 @@ def test_every_stored_row_can_be_read_and_would_be_written_as_it_stands() -> Non
 def test_all_stored_rows_have_one_header_and_the_columns_of_each_other_schema_in_front() -> None:
     paths = [*RESULTS.glob("*/*.csv"), *RESULTS.glob("tuning/*/*.csv")]
     assert {path.read_bytes().partition(b"\n")[0] + b"\n" for path in paths if path.parent.name != "tables"} == {
-        rowfile.header()
+        row_file.header()
     }
     first = COLUMNS.index("submitter") + 1
     assert COLUMNS[first : first + 4] == ["reference", "code", "origin", "roc_auc"]
@@ -74,27 +74,27 @@ def test_a_line_that_lacks_columns_is_damaged(store: Store, columns: int) -> Non
     path = store.file("s", "fedavg")
     store.append(row("c"))
     before = path.read_bytes()
-    torn = b",".join(rowfile.line(row("d")).split(b",")[:-columns]) + b"\n"
+    torn = b",".join(row_file.line(row("d")).split(b",")[:-columns]) + b"\n"
     path.write_bytes(before + torn)
     with pytest.warns(UserWarning, match="line 5 is damaged"):
         assert [each.key for each in store.rows("s")] == ["a", "b", "c"]
     with pytest.warns(UserWarning, match="moved"):
         store.append(row("e"))
-    assert path.read_bytes() == before + rowfile.line(row("e"))
+    assert path.read_bytes() == before + row_file.line(row("e"))
     assert path.with_name("fedavg.csv.damaged").read_bytes() == torn
 
 
 def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: Store) -> None:
     path = store.file("s", "fedavg")
     before = path.read_bytes()
-    older = b",".join(rowfile.line(row("c", schema_version=2)).split(b",")[:-10]) + b"\n"
+    older = b",".join(row_file.line(row("c", schema_version=2)).split(b",")[:-10]) + b"\n"
     path.write_bytes(before + older)
     for act in (lambda: store.rows("s"), lambda: store.append(row("d")), lambda: store.prepare(["s"])):
         with pytest.raises(
             UserError, match=r"fedavg.csv:4: written in result schema 2; convert the folder once: python"
         ):
             act()
-    newer = rowfile.line(row("c", schema_version=SCHEMA_VERSION + 1)).replace(b"\n", b",new\n")
+    newer = row_file.line(row("c", schema_version=SCHEMA_VERSION + 1)).replace(b"\n", b",new\n")
     path.write_bytes(before + newer)
     with pytest.raises(UserError, match=f"schema {SCHEMA_VERSION + 1}; this fglbench reads up to {SCHEMA_VERSION}"):
         store.append(row("d"))
@@ -144,11 +144,11 @@ NEW_METRIC = """
     metrics.CURVES = [*metrics.CURVES, "auc"]
 
     from fglbench.benchmark.engine import Outcome
-    from fglbench.benchmark.store import rowfile, schema
+    from fglbench.benchmark.store import row_file, schema
     from fglbench.benchmark.submission import curves, rows
     from fglbench.report import board, tables
 
-    assert "auc" in schema.COLUMNS and b",auc," in rowfile.header()
+    assert "auc" in schema.COLUMNS and b",auc," in row_file.header()
     assert Outcome(auc=0.5).columns()["auc"] == 0.5
     assert "auc" in board.MEASURES and "auc" in tables.MEASURES
     old = dict(key="k", suite="s", task="node", dataset="d", dataset_params="{}", partition="p", partition_params="{}",

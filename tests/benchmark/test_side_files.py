@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fglbench.benchmark.store import Store, attachments, curves, packing
+from fglbench.benchmark.store import Store, curves, packing, side_files
 from fglbench.benchmark.store.curves import CurveTable
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.registry import UserError
@@ -244,7 +244,7 @@ def test_nothing_is_added_beside_a_damaged_file(store: Store, monkeypatch: pytes
 def test_the_files_of_a_suite_are_bounded_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     packing.pack(store, "s")
     assert not Store(store.root).columns("s").damaged
-    monkeypatch.setattr(attachments, "SUITE_BYTES", 100)
+    monkeypatch.setattr(side_files, "SUITE_BYTES", 100)
     assert set(Store(store.root).columns("s").damaged.values()) == {
         "the files of a suite hold more than 0 MiB unpacked"
     }

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import fglbench
-from fglbench.benchmark.runner.interrupts import afterwards, as_interrupts
+from fglbench.benchmark.runner.system import afterwards, as_interrupts
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.submission.read import Findings, read
 
@@ -179,7 +179,7 @@ def test_a_signal_waits_until_what_must_be_whole_is_done() -> None:
 @POSIX
 def test_who_leaves_signals_to_the_driver_does_not_keep_them_waiting() -> None:
     code = (
-        "import signal; from fglbench.benchmark.runner.interrupts import OF_TERMINALS, ignore; "
+        "import signal; from fglbench.benchmark.runner.system import OF_TERMINALS, ignore; "
         "signal.pthread_sigmask(signal.SIG_BLOCK, OF_TERMINALS); ignore(); "
         "print(signal.pthread_sigmask(signal.SIG_BLOCK, []) & set(OF_TERMINALS), "
         "{signal.getsignal(number) for number in OF_TERMINALS})"

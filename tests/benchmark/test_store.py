@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fglbench import files
-from fglbench.benchmark.store import attachments as stores
+from fglbench.benchmark.store import side_files as stores
 from fglbench.benchmark.store.folder import Store, latest, load_results
 from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row
 from fglbench.registry import UserError

@@ -12,7 +12,7 @@ from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.store.places import RESERVED
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite, parse_suite, suite_names
 from fglbench.benchmark.tune.session import Wanted, studies
 from fglbench.registry import UserError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import dgl
 import pytest
@@ -49,6 +50,21 @@ def test_each_set_keeps_its_own(sets: str) -> None:
     assert federation.domains and federation.task == "graph-classification" and federation.num_features == 5
     assert [own.classes for own in federation.clients] == [2, 4]  # type: ignore[union-attr]
     assert [len(own.graphs) for own in federation.clients] == [8, 12]  # type: ignore[union-attr]
+
+
+def test_a_federation_of_sets_is_scored_by_roc_auc_where_all_are(sets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measures() -> set[str]:
+        data = DATASETS.build(sets).load()
+        return {
+            data.scored_by,
+            build_federation(data, PARTITIONS.build("own"), SPLITS.build("ratio", RATIO), 2, 0).scored_by,
+        }
+
+    for scored, expected in ((("toy-a",), "accuracy"), (("toy-a", "toy-b"), "roc_auc")):
+        for cls in map(DATASETS.cls, scored):
+            plain = cls.load
+            monkeypatch.setattr(cls, "load", lambda self, plain=plain: replace(plain(self), scored_by="roc_auc"))
+        assert measures() == {expected}
 
 
 def test_a_class_of_the_name_can_be_sent_to_another_process(sets: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.suites.selection import CUSTOM, Request, select
+from fglbench.benchmark.suites.select import CUSTOM, Request, select
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation, own_data
 from fglbench.datasets.own_data import VARIABLE, announce, content_of, read
 from fglbench.datasets.own_files import SHOWN

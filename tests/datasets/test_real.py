@@ -118,6 +118,14 @@ def test_graph_sets(name: str) -> None:
         assert round(describe(data, PARTITIONS.build("fclg")(data, 6, 0)).emd, 4) == emd
 
 
+def test_the_assays_of_tox21_are_clients_scored_by_roc_auc() -> None:
+    data = load("domains:tox21_ppar-gamma+tox21_are")
+    assert isinstance(data, GraphSetData)
+    assert data.scored_by == "roc_auc" and [classes for _, classes in data.spaces] == [2, 2]
+    active = [data.label[data.owner == client].bincount().tolist() for client in (0, 1)]
+    assert active == [[7962, 222], [6069, 1098]]
+
+
 def test_fedstars_group_of_sets_has_the_features_of_its_code() -> None:
     """Node labels (of ENZYMES 3, without its 18 attributes), attributes of Letter, the degree in IMDB."""
     data = load("domains:enzymes+letter-low+imdb-binary", features="first")

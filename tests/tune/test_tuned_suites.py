@@ -16,7 +16,7 @@ from fglbench.benchmark.store import Store
 from fglbench.benchmark.submission import validate as claims
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
 from fglbench.methods import METHODS

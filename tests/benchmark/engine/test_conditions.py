@@ -14,7 +14,7 @@ from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, ClientBatch, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.selection import CUSTOM, Request, select
+from fglbench.benchmark.suites.select import CUSTOM, Request, select
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.corruptions import Stress
 from fglbench.methods.fedavg import FedAvg

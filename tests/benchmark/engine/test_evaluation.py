@@ -11,10 +11,12 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, roc_auc_score
 
+from fglbench.benchmark.contract.trial import labelled_graphs
 from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.views import union_client
+from fglbench.datasets import PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
 from fglbench.methods import METHODS
 
@@ -87,6 +89,21 @@ def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
     sizes = [int((c.graph.ndata["test_mask"]).sum()) for c in plain.clients]
     pairs = [(n, v) for n, v in zip(sizes, by_area.per_client["score"], strict=True) if v == v]
     assert by_area.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one set", "a set a client"])
+def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
+    plain = labelled_graphs()
+    if apart:  # as the assays of Tox21: each client has two classes of its own
+        whole, split = plain.whole, SPLITS.build("ratio", {"train": 0.5, "val": 0.2, "test": 0.3})
+        owner = torch.arange(140) // 35
+        whole = replace(whole, owner=owner, spaces=((6, 2),) * 4)  # type: ignore[type-var]
+        plain = build_federation(whole, PARTITIONS.build("own"), split, 4, 0)
+    scored = replace(plain, whole=replace(plain.whole, scored_by="roc_auc"))
+    by_accuracy, by_area = run(plain, rounds=3, select="last"), run(scored, rounds=3, select="last")
+    assert by_area.score_metric == "ROC AUC of graphs, global model, local test, mean over clients"
+    assert by_area.score == by_area.roc_auc == by_accuracy.roc_auc != by_accuracy.score
+    assert by_area.val != by_accuracy.val and by_area.macro_f1 == by_accuracy.macro_f1
 
 
 def test_many_classes_have_no_roc_auc(federation: Make) -> None:

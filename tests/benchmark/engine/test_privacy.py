@@ -21,7 +21,7 @@ from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, privacy as mod
 from fglbench.benchmark.engine.privacy import Privacy
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods.fedavg import FedAvg
 from fglbench.registry import UserError
 

@@ -15,13 +15,13 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.execute import FederationCache, execute
-from fglbench.benchmark.store import Store, rowfile
+from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.provenance import environment
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import validate as checks
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
-from fglbench.benchmark.suites.selection import Request, select
+from fglbench.benchmark.suites.select import Request, select
 
 SUITE = """
 description: a tiny synthetic board
@@ -119,10 +119,10 @@ def edit(path: Path, line: int | None = None, /, rekey: bool = False, **changes:
     for number, fields in enumerate(rows[1:], start=2):
         if line in (None, number):
             for column, value in changes.items():
-                fields[rowfile.COLUMNS.index(column)] = value
+                fields[row_file.COLUMNS.index(column)] = value
             if rekey:
-                values = {c: v for c, v in zip(rowfile.COLUMNS, fields, strict=False) if v != ""}
-                fields[rowfile.COLUMNS.index("key")] = Cell.of(Row.model_validate(values)).key
+                values = {c: v for c, v in zip(row_file.COLUMNS, fields, strict=False) if v != ""}
+                fields[row_file.COLUMNS.index("key")] = Cell.of(Row.model_validate(values)).key
     with path.open("w", newline="") as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)
 

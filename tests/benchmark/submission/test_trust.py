@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store, rowfile
+from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.store.self_reported import self_reported
 from fglbench.report import build
@@ -45,7 +45,7 @@ def better(gain: float) -> Callable[[Path], None]:
 
 def replace(folder: Path, row: Row, **values: Any) -> None:
     path = Store(folder).file(row.suite, row.method)
-    path.write_bytes(path.read_bytes().replace(rowfile.line(row), rowfile.line(row.model_copy(update=values))))
+    path.write_bytes(path.read_bytes().replace(row_file.line(row), row_file.line(row.model_copy(update=values))))
 
 
 def says(**values: Any) -> Callable[[Path], None]:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store, attachments as stores
+from fglbench.benchmark.store import Store, side_files as stores
 
 ROWS = "tiny/fedprox.csv"
 Tamper = Callable[[Path, SimpleNamespace], object]

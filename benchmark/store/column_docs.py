@@ -1,6 +1,6 @@
 """docs/columns.md: every column of a row, from the model that rows are read by.
 
-python -c "from fglbench.benchmark.store.glossary import glossary; print(glossary(), end='')" > docs/columns.md
+python -c "from fglbench.benchmark.store.column_docs import glossary; print(glossary(), end='')" > docs/columns.md
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .ending import Ending
 from .process import WorkerProcess
+from .system import Ending
 from .worker import KEEP, ROUND, Options
 
 LOOK = 0.2  # seconds between looks at the process's memory

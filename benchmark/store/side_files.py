@@ -1,4 +1,4 @@
-"""What lies beside the rows of a results folder: curves, embeddings, machines, logs. Each file is written whole."""
+"""Side files of a results folder: curves, embeddings, machines, logs. Each file is written whole."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from pydantic_core import from_json, to_json
 
 from ... import files
 from ...registry import UserError
-from .jsoncolumn import parse
+from .json_columns import parse
 from .places import COLUMNS, LOGS, SUFFIX, column_file
 
 if TYPE_CHECKING:
     import numpy as np
 
     from .curves import CurveTable
+    from .folder import Store
 
 HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # unpacked; a side file may come from anyone
 SUITE_BYTES = 512 * 2**20  # of all files of columns of a suite
@@ -252,3 +253,20 @@ def clear_errors(root: Path) -> Iterator[None]:
             raise UserError(f"{told}: free some space and run the same command again") from None
         place, reason = error.filename or root, error.strerror or error
         raise UserError(f"cannot write results to {str(place)!r}: {reason}; use --results DIR") from None
+
+
+class Parcel(SideFiles):
+    """Side files that are kept in memory: `contents`, bytes by their place in a results folder."""
+
+    def __init__(self, contents: dict[str, bytes] | None = None) -> None:
+        super().__init__("")
+        self.contents = contents or {}
+
+    def deliver(self, store: Store) -> None:
+        """Write all of it to where it belongs in a results folder that is still the one that was prepared."""
+        store.check_there()
+        for place, data in self.contents.items():
+            store.put(store.root / place, data)
+
+    def put(self, path: Path, data: bytes) -> None:
+        self.contents[path.as_posix()] = data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .jsoncolumn import mapping
+from .json_columns import mapping
 
 NEUTRAL: Mapping[str, float] = {  # a condition -> the value at which it is none; a test holds it against the engine's
     "feature_noise": 0.0,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..store.jsoncolumn import mapping
+from ..store.json_columns import mapping
 from ..store.schema import Row
 from ..suites.cell import Cell
 

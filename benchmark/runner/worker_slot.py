@@ -1,16 +1,41 @@
-"""Places for workers, as the supervisor keeps them: who sits there, and what it has in hand."""
+"""Worker slots of the supervisor: the worker, its task, and which runs it may get.
+
+A run that names code from outside the package needs a worker with the plug-ins. A method from outside needs a worker
+that no other run uses, because it may change anything in its process."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 
-from .apart import Needs
+from ...methods import METHODS
+from ...registry import UserError
+from ..suites.cell import Cell
+from ..suites.plugins import built_in
 from .backend import Worker
 from .plan import Item
+
+
+class Needs(NamedTuple):
+    """Which worker a cell is given. plugins: one that has imported the plug-ins, as no other has. alone: one that has
+    run nothing before and runs nothing after, for a method may leave anything behind in its process."""
+
+    plugins: bool
+    alone: bool
+
+
+def needs(cell: Cell) -> Needs:
+    """What a cell needs; a name that nobody knows is its row's matter, and counts as one from outside."""
+    try:
+        return Needs(
+            not all(built_in(kind, choice.name) for kind, choice in cell.choices()),
+            not METHODS.is_own(METHODS.cls(cell.method.name)),
+        )
+    except UserError:
+        return Needs(True, True)
 
 
 @dataclass

@@ -30,9 +30,9 @@ from ...datasets.sources import cache_file
 from ...registry import UserError
 from ..store.provenance import code_version
 from ..suites.cell import Cell
-from .ending import Ending
-from .node import Host, News
-from .shipping import packed
+from .dataset_transfer import packed
+from .ray_node import Host, News
+from .system import Ending
 from .worker import READY, RUN, Options
 
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty settings frame of HTTP/2
