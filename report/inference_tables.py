@@ -49,7 +49,7 @@ def clients_table(ranking: Ranking) -> Table | None:
         ]
     gains = board.client_gains
     if board.natural and not gains["gaining"].isna().all():
-        means = {name: board.averaged(gains[name].unstack("entrant").reindex(board.tasks)) for name in gains}
+        means = {name: board.averaged(gains[name].unstack("entrant").reindex(board.tasks)) for name in map(str, gains)}
         means = {name: grid.loc[main].mean(skipna=False) for name, grid in means.items()}
         columns += [
             Column("Clients above local training, %", _of(means["gaining"], percent), falling=True, best=True),
