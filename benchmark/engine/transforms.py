@@ -33,7 +33,9 @@ KINDS = {  # what the names of uploads stand for
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     "id": "node ids",
     **dict.fromkeys(("classes", "votes"), "classes held"),
-    **dict.fromkeys(("count", "counts", "nodes", "norm", "strength", "confidence", "links"), "statistics"),
+    **dict.fromkeys(
+        ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability"), "statistics"
+    ),
 }
 
 

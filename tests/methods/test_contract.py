@@ -209,12 +209,17 @@ def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return (model + held * entry, model + C * entry), (model + held * entry, model + 3 * C * world.clients * entry)
 
 
+def cores(model: int) -> Formula:
+    """One's own core model up; all clients' and their shares down."""
+    return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
+
+
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
     **dict.fromkeys(("ditto", "fedala", "pfedme"), scalars(gcn())),
     "fedper": scalars(D * H + H),
-    **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd"), scalars(gcn())),
+    **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
     "scaffold": scalars(2 * gcn()),
     "scaffold-mlp": scalars(2 * MLP),
@@ -240,6 +245,7 @@ TABLE: dict[str, Formula] = {
     "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
     "fedgta": fedgta,
     "fggp": fggp,
+    "apple": cores(gcn()),
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
 
@@ -273,6 +279,7 @@ GRAPHS: dict[str, Formula] = {
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * CLASSIFIER)),
     "lg-fedavg": scalars(GRAPH_HEAD),
     **dict.fromkeys(("fedproto", "fedtgp"), graph_prototypes),
+    "apple": cores(CLASSIFIER),
     "fedstar": scalars(CODE * H + H + 2 * (H * H + H)),
     "fedvn": fedvn,
     "fedssp": scalars((H + 1) * H + H + (HEADS + 1) * H + (H + 1) * H + 4 * H + H),

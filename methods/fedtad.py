@@ -1,0 +1,252 @@
+"""FedTAD: the server distils the clients' models into the average, on a graph that it generates."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Params,
+    Phase,
+    Server,
+    Step,
+    TrainConfig,
+    Tree,
+    affine,
+    linear_map,
+    placed,
+    segment_sum,
+)
+from ..registry import tunable
+from .fedavg import FedAvg
+from .fedpub import tiled
+
+NOISE, WIDTHS = 32, (64, 128, 256)  # the generator of the released code
+CHUNK = 512  # nodes whose walks are followed at once
+
+
+@METHODS.register("fedtad")
+class FedTAD(FedAvg):
+    """Zhu et al., IJCAI 2024 (arXiv 2404.14061): topology-aware data-free knowledge distillation.
+
+    Once, client k: its reliability on class c, Phi_kc = sum over its training nodes i of class c of
+        (1 + sum_{j in N(i)} cos(h_i, h_j)) / (|N(i)| + 1),  h = [features, topology].
+    Rounds: FedAvg; then at the server, `server_epochs` times, with p_kc = Phi_kc / sum_k Phi_kc over the participants:
+        a generator makes `generated` nodes from noise z (32) and classes in equal numbers, x = G(z, c), and joins each
+        to the `neighbours` nodes nearest by cosine (itself among them), both ways;
+        G takes a step on  lam_semantic sum_kc p_kc CE_c(theta_k)
+                           + lam_diversity K exp(-mean_ij |z_i - z_j|^2 |x_i - x_j|)  - sum_kc p_kc D_c(theta, theta_k),
+        CE_c and D_c means on nodes of class c, D_c of |difference of logits| with the logits of theta_k fixed;
+        the global theta takes `steps` steps on sum_kc p_kc D_c(theta, theta_k).
+    Messages: C scalars Phi_k up once; theta up and down. The generator stays at the server and has no data.
+    Scored: theta after distillation. Without server epochs it is FedAvg.
+
+    Departures and readings. The topology of a node is its return probabilities after 1 to `walks` steps of a random
+    walk with self-loops; the released code has the numbers of the nodes that one walk visits, which hang on how nodes
+    are numbered and drown the features. The server's passes are without dropout; the released ones have it always, by a
+    slip, in teachers too. |z_i - z_j|^2 and |x_i - x_j| are means over coordinates, as released.
+    """
+
+    family = "distillation"
+    summary = "FedAvg whose average learns, on a generated graph, from each client what it knows reliably"
+    tasks = ("node",)
+    heterogeneous_features = False
+
+    server_epochs: int = Field(
+        5,
+        ge=0,
+        description="rounds of generator and distillation at the server (code: 5)",
+        json_schema_extra=tunable(1, 5),
+    )
+    steps: int = Field(5, ge=1, description="steps of the global model in each (code: 5)")
+    lr_generator: float = Field(1e-3, gt=0, description="Adam rate of the generator (code: 1e-3)")
+    lr_server: float = Field(
+        1e-3,
+        gt=0,
+        description="Adam rate of the distillation (code: 1e-3)",
+        json_schema_extra=tunable(1e-4, 1e-3, 1e-2),
+    )
+    generated: int = Field(100, ge=2, description="generated nodes, at least one a class (code: 100)")
+    neighbours: int = Field(5, ge=1, description="nearest nodes that a generated node is joined to (code: 5)")
+    lam_semantic: float = Field(1.0, ge=0, description="weight of the teachers' cross-entropy (code: 1)")
+    lam_diversity: float = Field(1.0, ge=0, description="weight of the diversity (code: 1)")
+    walks: int = Field(5, ge=0, description="steps of the random walks (code: 5)")
+    on: Literal["features", "hidden"] = Field(
+        "features",
+        description="generated: features, or the last layer's inputs (code: raw_distill, its default; rep_distill)",
+    )
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        told = Phase((Step(self.tell, self.note),), 1, scored=False, name="reliability", everyone=True)
+        return [told, *super().phases(config)]
+
+    def open(self, server: Server) -> Download:
+        return {}
+
+    # -- reliability ------------------------------------------------------------------------------------------------
+
+    def tell(self, cohort: ClientBatch) -> Tree:
+        """(K, C) how reliable each client is on each class."""
+        batch, owner = cohort.batch, cohort.batch.owner
+        source, target = batch.ends
+        train = batch.masks["train"]
+        own = train[target]  # edges that end at a training node
+        source, target = source[own], target[own]
+        alike = torch.zeros(len(train)).index_add_(0, target, self._cosines(cohort, source, target))
+        each = (1 + alike) / (batch.degrees + 1)
+        rows = batch.rows["train"]
+        slot = owner[rows] * cohort.classes + batch.label[rows]
+        return {"reliability": segment_sum(each[rows], slot, len(cohort) * cohort.classes).view(len(cohort), -1)}
+
+    def _cosines(self, cohort: ClientBatch, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """(edges,) the cosine of the two ends' features and topology."""
+        value = cohort.batch.x.value
+        x = value if sp.issparse(value) else sp.csr_matrix(value.cpu().numpy())
+        u, v = (ends.numpy() for ends in cohort.batch.graph.edges(order="eid"))
+        n = len(x.indptr) - 1
+        graph = sp.csr_matrix((np.ones(len(u), np.float32), (u, v)), shape=(n, n))
+        walks = [returns(graph[start:stop, start:stop], self.walks) for start, stop in pairwise(cohort.batch.offsets)]
+        h = sp.hstack([x, np.concatenate(walks)], "csr")
+        norm = np.sqrt(np.asarray(h.multiply(h).sum(1)).ravel()).clip(1e-8)
+        a, b = source.cpu().numpy(), target.cpu().numpy()
+        dots = [
+            np.asarray(h[a[i : i + 65536]].multiply(h[b[i : i + 65536]]).sum(1)).ravel()
+            for i in range(0, len(a), 65536)
+        ]
+        return placed(torch.from_numpy(np.concatenate([*dots, np.zeros(0)]) / (norm[a] * norm[b])).float())
+
+    def note(self, server: Server, uploads: Tree) -> Download:
+        server.state["reliability"] = uploads["reliability"]
+        model = server.state["model"] = server.initial_model()
+        width = server.features if self.on == "features" else server.backbones[0].hidden
+        draws = torch.Generator().manual_seed(int(server.generator.integers(2**63)))
+        server.state["generator"] = fresh_generator(draws, server.classes, width)
+        server.state["student"] = {name: value.clone().requires_grad_(True) for name, value in model.items()}
+        decay = server.config.weight_decay
+        server.state["optimisers"] = [
+            torch.optim.Adam(server.state[name].values(), lr=lr, weight_decay=decay)
+            for name, lr in (("generator", self.lr_generator), ("student", self.lr_server))
+        ]
+        return {"model": model}
+
+    # -- distillation -----------------------------------------------------------------------------------------------
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        download = super().server(server, uploads)
+        if not self.server_epochs:
+            return download
+        student: Params = server.state["student"]
+        for name, value in server.state["model"].items():
+            student[name].data.copy_(value)
+        self._distil(server, uploads["model"])
+        server.state["model"] = {name: value.detach().clone() for name, value in student.items()}
+        return {"model": server.state["model"]}
+
+    def _distil(self, server: Server, teachers: Params) -> None:
+        classes, backbone, student = server.classes, server.backbones[0], server.state["student"]
+        reliability = server.state["reliability"][server.participants]
+        share = reliability / reliability.sum(0).clamp(min=1e-12)
+        n, clients = max(self.generated, classes), len(share)
+        label = (torch.arange(n) // (n // classes)).clamp(max=classes - 1)
+        of_generator, of_student = server.state["optimisers"]
+        for _ in range(self.server_epochs):
+            z = placed(torch.from_numpy(server.generator.standard_normal((n, NOISE), dtype=np.float32)))
+            x = generated(server.state["generator"], z, label)
+            edge = nearest(x.detach(), self.neighbours)
+            taught = self._logits(backbone, teachers, x, tiled(x, edge, clients))
+            mine = self._logits(backbone, {name: v.detach()[None] for name, v in student.items()}, x, tiled(x, edge, 1))
+            correct = F.cross_entropy(taught.transpose(1, 2), label.expand(clients, n), reduction="none")
+            loss = self.lam_semantic * (share * per_class(correct, label, classes)).sum()
+            loss = loss + self.lam_diversity * clients * alikeness(z, x)
+            loss = loss - gap(mine, taught.detach(), share, label)
+            of_generator.zero_grad()
+            loss.backward()
+            of_generator.step()
+            with torch.no_grad():
+                x = generated(server.state["generator"], z, label)
+                edge = nearest(x, self.neighbours)
+                taught = self._logits(backbone, teachers, x, tiled(x, edge, clients))
+            graph = tiled(x, edge, 1)
+            for _ in range(self.steps):
+                of_student.zero_grad()
+                mine = self._logits(backbone, {name: v[None] for name, v in student.items()}, x, graph)
+                gap(mine, taught, share, label).backward()
+                of_student.step()
+
+    def _logits(self, backbone: Backbone, models: Params, x: torch.Tensor, graph: Batch) -> torch.Tensor:
+        """(K, n, C) of K models on the generated nodes x; graph: these and their edges, once for each model."""
+        if self.on == "features":
+            out = backbone.forward(models, graph).logits
+        elif backbone.linear_head:
+            out = affine(models, "head", x.repeat(graph.clients, 1), graph)
+        else:
+            out = backbone.layer(models, backbone.layers - 1, x.repeat(graph.clients, 1), graph)
+        return out.view(graph.clients, len(x), -1)
+
+
+def returns(graph: sp.csr_matrix, walks: int) -> np.ndarray:
+    """(n, walks) the probability that a random walk on the graph with self-loops is back after 1, 2, ... steps."""
+    n = graph.shape[0]
+    looped = graph + sp.identity(n, np.float32, "csr")
+    step = sp.diags(1 / np.asarray(looped.sum(1)).ravel()) @ looped
+    found = np.zeros((n, walks), np.float32)
+    for start in range(0, n, CHUNK):
+        stop = min(start + CHUNK, n)
+        at = np.eye(stop - start, n, start, np.float32).T  # the transposed walk: columns are starts
+        for i in range(walks):
+            at = step.T @ at
+            found[start:stop, i] = at[np.arange(start, stop), np.arange(stop - start)]
+    return found
+
+
+def fresh_generator(source: torch.Generator, classes: int, width: int) -> Params:
+    """A vector of C numbers a class, and a perceptron of 32 + C -> 64 -> 128 -> 256 -> width with PyTorch's start."""
+    params = {"class": torch.randn(classes, classes, generator=source)}
+    for i, (n_in, n_out) in enumerate(pairwise((NOISE + classes, *WIDTHS, width))):
+        params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
+    return {name: placed(value).requires_grad_(True) for name, value in params.items()}
+
+
+def generated(params: Params, noise: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """(n, width) nodes of these classes (n,), from noise (n, 32)."""
+    h = torch.cat([params["class"][label], noise], 1)
+    for i in range(len(WIDTHS)):
+        h = torch.tanh(h @ params[f"{i}.weight"] + params[f"{i}.bias"])
+    last = len(WIDTHS)
+    return h @ params[f"{last}.weight"] + params[f"{last}.bias"]
+
+
+def nearest(x: torch.Tensor, neighbours: int) -> torch.Tensor:
+    """(2, m) edges, both ways, from each node to the `neighbours` nearest by cosine, itself counted but not joined."""
+    unit = F.normalize(x, dim=1)
+    near = (unit @ unit.T).topk(min(neighbours, len(x)), dim=1).indices
+    joined = torch.zeros(len(x), len(x), dtype=torch.bool).scatter_(1, near, True)
+    return (joined | joined.T).fill_diagonal_(False).nonzero().T
+
+
+def per_class(values: torch.Tensor, label: torch.Tensor, classes: int) -> torch.Tensor:
+    """(K, n) values of n nodes of these classes (n,) -> (K, C) means."""
+    member = F.one_hot(label, classes).float()
+    return values @ (member / member.sum(0))
+
+
+def gap(student: torch.Tensor, teachers: torch.Tensor, share: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """sum_kc share_kc D_c. student: (1, n, C); teachers: (K, n, C); share: (K, C)."""
+    return (share * per_class((student - teachers).abs().mean(2), label, share.shape[1])).sum()
+
+
+def alikeness(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """exp(-mean_ij |z_i - z_j|^2 |x_i - x_j|), squares and absolute values as means over coordinates."""
+    far = F.pdist(z).square() / z.shape[1] * F.pdist(x, p=1) / x.shape[1]  # i < j
+    return torch.exp(-2 * far.sum() / len(x) ** 2)

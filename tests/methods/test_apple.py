@@ -1,0 +1,104 @@
+"""APPLE against its algorithm in slow loops, and what it becomes when the relationships stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+
+
+def test_a_lone_client_that_keeps_its_relationship_trains_alone(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((20,))
+    mine, alone = start(world, "apple", {"rate": 0.0}, kinds=["gcn"]), start(world, "local", kinds=["gcn"])
+    for number in (1, 2, 3):
+        mine.round(number), alone.round(number)
+    torch.testing.assert_close(mine.holdings(), alone.holdings())
+
+
+def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(
+    federation: Make, start: Callable[..., Any]
+) -> None:
+    """theta_i moves by lr p_ii grad L_i, of which the personal models have p_i: lr / K times the mean gradient."""
+    world, training = federation((13, 7, 10)), {**PLAIN, "local_epochs": 1, "weighting": "uniform"}
+    mine = start(world, "apple", {"rate": 0.0}, **training, lr=0.3)
+    mean = start(world, "fedavg", **training, lr=0.1)
+    for number in (1, 2, 3):
+        mine.round(number), mean.round(number)
+        (models,) = mine.simulation.personal_models()
+        for name, value in mean.simulation.server.state["model"].items():
+            torch.testing.assert_close(models[name], value.expand_as(models[name]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["exponential", "cosine"])
+def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], schedule: str) -> None:
+    """Three of nine rounds, client by client, with the relationships and their pull by autograd through the mixture."""
+    world, lr, rate, mu = federation((13, 7, 10)), 0.5, 0.2, 0.7
+    params = {"rate": rate, "mu": mu, "last": 0.3, "schedule": schedule}
+    run = start(world, "apple", params, **PLAIN, lr=lr)
+    alone = start(world, "local", clients_per_batch=1, **PLAIN)
+    first = run.simulation.server.initial_model()
+    cores = [{n: v.clone() for n, v in first.items()} for _ in range(3)]
+    share = torch.tensor([13 / 30, 7 / 30, 10 / 30])
+    relation = [share.clone() for _ in range(3)]
+    fades = {"exponential": (1.0, 0.001**0.5, 0.0), "cosine": (1.0, 0.5, 0.0)}[schedule]  # until round 2 of 9
+    for number in (1, 2, 3):
+        uploads, trained = run.round(number)["model"], []
+        for k, cohort in enumerate(alone.simulation.client_batches):
+            own, p = cores[k], relation[k]
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_(True) for n, v in own.items()}
+                numbers = p.clone().requires_grad_(True)
+                held = [leaf if j == k else cores[j] for j in range(3)]
+                model = {n: sum(numbers[j] * held[j][n] for j in range(3)) for n in leaf}
+                logits = cohort.forward({n: v.unsqueeze(0) for n, v in model.items()}, training=False).logits
+                loss = cohort.cross_entropy(logits).sum() + fades[number - 1] * mu * ((numbers - share) ** 2).sum()
+                *grads, pull = torch.autograd.grad(loss, [*leaf.values(), numbers])
+                own = {n: v - lr * g for (n, v), g in zip(own.items(), grads, strict=True)}
+                p = p - rate * pull
+            trained.append(own)
+            relation[k] = p
+            for n, value in own.items():
+                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+        cores = trained
+    (scored,) = run.simulation.personal_models()
+    for k in range(3):
+        for n in first:
+            expected = sum(relation[k][j] * cores[j][n] for j in range(3))
+            torch.testing.assert_close(scored[n][k], expected, rtol=1e-5, atol=1e-5)
+    assert max(float((p - share).abs().max()) for p in relation) > 0.01
+
+
+def test_the_pull_fades_and_ends() -> None:
+    for schedule in ("exponential", "cosine"):
+        method = METHODS.build("apple", {"schedule": schedule})
+        values = [method.fading(number, 100) for number in range(12)]
+        assert values[0] == 1 and values[10] == values[11] == 0
+        assert all(a > b > 0 for a, b in pairwise(values[:10]))
+    assert METHODS.build("apple", {"last": 0.0}).fading(0, 100) == 0
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    run, model = start(world, "apple", kinds=["gcn"]), (12 * 8 + 8) + (8 * 3 + 3)
+    for number in (1, 2):
+        run.round(number)
+    assert run.simulation.upload_bytes == [2 * 4 * model] * 3
+    assert run.simulation.download_bytes == [2 * 4 * 3 * (model + 1)] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("apple", {"rate": 0.1}, kinds=["gcn"], **options)
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("apple", kinds=["gcn"])

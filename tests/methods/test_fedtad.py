@@ -1,0 +1,204 @@
+"""FedTAD against its formulas in slow loops over dense matrices with an optimiser by hand, and without distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.batch import collate
+from fglbench.datasets.federation import Federation
+from fglbench.methods.fedtad import nearest
+
+Make = Callable[..., Federation]
+GCN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}}
+Model = dict[str, torch.Tensor]
+
+
+def dense(graph: Any) -> torch.Tensor:
+    a = torch.zeros(graph.num_nodes(), graph.num_nodes())
+    u, v = graph.edges()
+    a[u, v] = 1
+    return a
+
+
+def test_reliability_equals_loops_over_nodes_and_walks(federation: Make, start: Callable[..., Any]) -> None:
+    """Return probabilities from powers of a dense matrix, cosines pair by pair."""
+    world = federation((13, 7, 10), without_train=(1,))
+    found = start(world, "fedtad", {"walks": 4}, **GCN).simulation.server.state["reliability"]
+    for k, client in enumerate(world.clients):
+        graph, x, a = client.graph, client.feat.to_dense(), dense(client.graph)
+        looped = a + torch.eye(len(a))
+        step = looped / looped.sum(1, keepdim=True)
+        h = torch.cat([x, torch.stack([torch.linalg.matrix_power(step, p).diagonal() for p in (1, 2, 3, 4)], 1)], 1)
+        expected = torch.zeros(3)
+        for i in graph.ndata["train_mask"].nonzero().flatten().tolist():
+            near = a[i].nonzero().flatten().tolist()
+            alike = [float(torch.dot(h[i], h[j]) / (h[i].norm() * h[j].norm())) for j in near]
+            expected[graph.ndata["label"][i]] += (1 + sum(alike)) / (1 + len(near))
+        torch.testing.assert_close(found[k], expected, rtol=1e-5, atol=1e-5)
+    assert not found[1].any() and found[0].any()
+
+
+class Adam:
+    """Adam with decay added to the gradient, written out."""
+
+    def __init__(self, lr: float, decay: float) -> None:
+        self.lr, self.decay, self.count = lr, decay, 0
+        self.mean: Model = {}
+        self.square: Model = {}
+
+    def step(self, params: Model, grads: Model) -> Model:
+        self.count += 1
+        out = {}
+        for n, v in params.items():
+            g = grads[n] + self.decay * v
+            self.mean[n] = 0.1 * g + 0.9 * self.mean.get(n, torch.zeros_like(g))
+            self.square[n] = 0.001 * g**2 + 0.999 * self.square.get(n, torch.zeros_like(g))
+            mean, square = self.mean[n] / (1 - 0.9**self.count), self.square[n] / (1 - 0.999**self.count)
+            out[n] = v - self.lr * mean / (square.sqrt() + 1e-8)
+        return out
+
+
+def gcn(a: torch.Tensor, x: torch.Tensor, w: Model, on: str) -> torch.Tensor:
+    h = torch.relu(a @ x @ w["0.weight"] + w["0.bias"]) if on == "features" else x
+    return a @ h @ w["1.weight"] + w["1.bias"]
+
+
+def nodes(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
+    h = torch.stack([torch.cat([w["class"][c], own]) for c, own in zip(label, z, strict=True)])
+    for i in range(3):
+        h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
+    return h @ w["3.weight"] + w["3.bias"]
+
+
+def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
+    """D^-1/2 (A + I) D^-1/2 of the generated graph, node by node."""
+    a = torch.eye(len(x))
+    for i, own in enumerate(x):
+        near = sorted(range(len(x)), key=lambda j, own=own: -float(F.cosine_similarity(own, x[j], dim=0)))[:neighbours]
+        for j in near:
+            a[i, j] = a[j, i] = 1
+    return a / (a.sum(1).outer(a.sum(1))).sqrt()
+
+
+def differentiated(loss: torch.Tensor, leaf: Model) -> Model:
+    return dict(zip(leaf, torch.autograd.grad(loss, list(leaf.values())), strict=True))
+
+
+@pytest.mark.parametrize("on", ["features", "hidden"])
+def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, start: Callable[..., Any]) -> None:
+    world, count, label = federation((13, 7, 10)), 11, [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2]
+    params = {
+        "generated": count, "neighbours": 3, "server_epochs": 2, "steps": 2, "lam_semantic": 0.7, "lam_diversity": 0.4,
+        "lr_generator": 0.01, "lr_server": 0.02, "on": on,
+    }  # fmt: skip
+    run = start(world, "fedtad", params, weight_decay=1e-3, **GCN)
+    server = run.simulation.server
+    draws = deepcopy(server.generator)
+    g = {n: v.detach().clone() for n, v in server.state["generator"].items()}
+    of_generator, of_student = Adam(0.01, 1e-3), Adam(0.02, 1e-3)
+    share = server.state["reliability"] / server.state["reliability"].sum(0)
+    sizes = [client.graph.num_nodes() for client in world.clients]
+    for number in (1, 2):
+        up = run.round(number)["model"]
+        teachers = [{n: v[k] for n, v in up.items()} for k in range(3)]
+        theta = {n: sum(s / sum(sizes) * t[n] for s, t in zip(sizes, teachers, strict=True)) for n in up}
+
+        def apart(mine: torch.Tensor, taught: torch.Tensor, k: int) -> torch.Tensor:
+            return sum(
+                share[k, c]
+                * torch.stack([(mine[i] - taught[i]).abs().mean() for i in range(count) if label[i] == c]).mean()
+                for c in range(3)
+            )  # type: ignore[return-value]
+
+        for _ in range(2):
+            z = torch.from_numpy(draws.standard_normal((count, 32), dtype="float32"))
+            leaf = {n: v.clone().requires_grad_(True) for n, v in g.items()}
+            x = nodes(leaf, z, label)
+            a = joined(x.detach(), 3)
+            loss = torch.zeros(())
+            pairs = [(i, j) for i in range(count) for j in range(count)]
+            far = [((z[i] - z[j]) ** 2).mean() * (x[i] - x[j]).abs().mean() for i, j in pairs]
+            for k, teacher in enumerate(teachers):
+                taught = gcn(a, x, teacher, on)
+                for c in range(3):
+                    own = [i for i in range(count) if label[i] == c]
+                    loss = loss + 0.7 * share[k, c] * F.cross_entropy(taught[own], torch.tensor([c] * len(own)))
+                loss = loss + 0.4 * torch.exp(-sum(far) / len(far)) - apart(gcn(a, x, theta, on), taught.detach(), k)
+            g = of_generator.step(g, differentiated(loss, leaf))
+            x = nodes(g, z, label)
+            a = joined(x, 3)
+            for _ in range(2):
+                leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
+                loss = sum(apart(gcn(a, x, leaf, on), gcn(a, x, t, on), k) for k, t in enumerate(teachers))
+                used = {n: v for n, v in leaf.items() if on == "features" or n.startswith("1.")}
+                theta |= of_student.step({n: theta[n] for n in used}, differentiated(loss, used))
+        for n, value in theta.items():
+            torch.testing.assert_close(server.state["model"][n], value, rtol=1e-4, atol=1e-5)
+        for n, value in g.items():
+            torch.testing.assert_close(server.state["generator"][n].detach(), value, rtol=1e-4, atol=1e-5)
+
+
+def test_without_server_epochs_it_is_fedavg_bit_for_bit(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation((13, 7, 10))
+    mine, mean = start(world, "fedtad", {"server_epochs": 0}), start(world, "fedavg")
+    for number in (1, 2, 3):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_distillation_closes_the_gap(federation: Make, start: Callable[..., Any]) -> None:
+    """Where all clients send the same model, and the average has been moved from it, it comes nearer again."""
+    world = federation((13, 7, 10))
+    run = start(world, "fedtad", {"server_epochs": 60, "lr_server": 0.01}, weight_decay=0.0, **GCN)
+    server, source = run.simulation.server, torch.Generator().manual_seed(1)
+    model, student = server.initial_model(), server.state["student"]
+    for name, value in student.items():
+        value.data.copy_(model[name] + 0.3 * torch.randn(value.shape, generator=source))
+    batch = collate(world.clients)
+
+    def away() -> float:
+        """The mean difference of logits on the clients' graphs, which the server never sees."""
+        logits = [
+            server.backbones[0].forward({n: v.detach().expand(3, *v.shape) for n, v in own.items()}, batch).logits
+            for own in (model, student)
+        ]
+        return float((logits[0] - logits[1]).abs().mean())
+
+    before = away()
+    run.method._distil(server, {n: v.expand(3, *v.shape) for n, v in model.items()})
+    assert away() < 0.8 * before
+
+
+def test_nodes_are_joined_both_ways_and_not_to_themselves() -> None:
+    edge = nearest(torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), 3)
+    pairs = {(u, v) for u, v in edge.T.tolist()}
+    assert len(pairs) == edge.shape[1] and all((v, u) in pairs and u != v for u, v in pairs)
+    assert all(sum(u == i for u, _ in pairs) >= 2 for i in range(20))
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run, model = start(federation((13, 7, 10)), "fedtad", **GCN), (12 * 8 + 8) + (8 * 3 + 3)
+    assert run.simulation.upload_bytes == [4 * 3] * 3
+    for number in (1, 2):
+        run.round(number)
+    assert run.simulation.upload_bytes == [4 * 3 + 2 * 4 * model] * 3
+    assert run.simulation.download_bytes == [2 * 4 * model] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedtad", kinds=["gcn"], **options)
+
+
+def test_other_backbones(any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedtad", {"on": "hidden"}, kinds=["sage"])
+
+
+def test_locality(local_only: Callable[..., None]) -> None:
+    local_only("fedtad", kinds=["gcn"])
