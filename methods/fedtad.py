@@ -53,7 +53,7 @@ class FedTAD(FedAvg):
     Scored: theta after distillation. Without server epochs it is FedAvg.
 
     Departures and readings. The topology of a node is its return probabilities after 1 to `walks` steps of a random
-    walk with self-loops; the released code has the numbers of the nodes that one walk visits, which hang on how nodes
+    walk with self-loops; the released code has the numbers of the nodes that one walk visits, which depend on how nodes
     are numbered and drown the features. The server's passes are without dropout; the released ones have it always, by a
     slip, in teachers too. |z_i - z_j|^2 and |x_i - x_j| are means over coordinates, as released.
     """
