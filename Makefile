@@ -3,6 +3,7 @@
 # make check  of what differs from main: ruff, layers, types of the changed modules, tests of the changed files (under a minute)
 # make format, make typecheck   ruff's formatter on changed files; mypy on all
 # make catalogue   benchmark/suites/catalogue.json and cells.json anew, after a change of a method, dataset or suite
+# make published   benchmark/suites/published.json anew (costs and scores by task), after a change of rows
 # make site   the documentation with the leaderboard's page as a site in build/site, which opens from a file
 # Variables:  PYTHON (an interpreter of Python 3.10 to 3.12), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
 
@@ -15,7 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export DGLBACKEND := pytorch
 
-.PHONY: help install run test lint check format typecheck catalogue site clean
+.PHONY: help install run test lint check format typecheck catalogue published site clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -82,6 +83,9 @@ test: lint
 
 catalogue: $(VENV)/.installed
 	$(BIN)/python tools/catalogue.py
+
+published: $(VENV)/.installed
+	$(BIN)/python tools/published.py
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(BIN)/python -m pip install -e '.[docs]'

@@ -36,11 +36,12 @@ keep_graphbolt_out()
 
 __version__ = "0.1.0"
 __all__ = [
-    "UserError", "__version__", "clients", "compare", "curves", "evaluate", "federation", "list_methods",
-    "load_results", "per_client", "register", "run", "show", "to_latex", "write_report",
+    "Observer", "UserError", "__version__", "clients", "compare", "curves", "evaluate", "federation", "list_methods",
+    "load_model", "load_results", "per_client", "register", "run", "show", "to_latex", "write_report",
 ]  # fmt: skip
 _HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
 _HOMES |= dict.fromkeys(("clients", "evaluate", "federation"), ".benchmark.scores")
+_HOMES |= {"load_model": ".benchmark.saved", "Observer": ".benchmark.runner.supervisor"}
 _HOMES |= dict.fromkeys(("curves", "per_client", "to_latex"), ".benchmark.frames")
 _HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "write_report"), ".benchmark.api")
 

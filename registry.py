@@ -34,12 +34,18 @@ def listed(names: Iterable[str], most: int) -> str:
     return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
+MOST_NAMED, NEAREST = 12, 5  # names: up to so many all are told, of more the nearest
+
+
 def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
     """The error for an unknown `name` of a `kind` (a noun, singular), with the nearest of the known `choices`."""
     known = sorted(choices)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return UserError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
+    if len(known) <= MOST_NAMED:
+        return UserError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
+    nearest = difflib.get_close_matches(name, known, n=NEAREST, cutoff=0.0)
+    return UserError(f"unknown {kind} {name!r}{hint} (nearest of {len(known)}: {', '.join(nearest)})")
 
 
 def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> UserError:

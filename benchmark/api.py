@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..registry import UserError
 from .known import Known, completions, listed, look_up
 from .overview import overview
+from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
 
 if TYPE_CHECKING:
@@ -58,21 +59,25 @@ def run(
     clients: Iterable[int] = (),
     splits: Iterable[str] = (),
     backbones: Iterable[str] = (), seeds: Iterable[int] = (), settings: Iterable[str] = (),
-    data: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None, metric: str | None = None,
+    tuned: str | os.PathLike[str] | None = None,
     rerun: Iterable[str] = (), missing_rows: bool = False,
-    results: str | os.PathLike[str] = "results",
+    results: str | os.PathLike[str] = WRITTEN,
     jobs: int | None = None, threads: int = 1, timeout: float | None = 3600.0, memory_limit: float | None = None,
     submitter: str = "", plugins: Iterable[str] = (), embeddings: bool = False,
+    save_models: bool = False,
     backend: str = "processes", address: str | None = None, device: str = "cpu",
     observer: Observer | None = None, in_process: bool = False,
 ) -> pd.DataFrame:  # fmt: skip
     """Run what `fglbench run` with these options runs; returns the rows that now stand for these cells.
 
     settings: "key=value" strings, as `--set` takes them. data: a folder with a graph of your own
-    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. seeds: the seeds
+    (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. metric: of own data:
+    "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
     themselves. missing_rows: a cell whose data is unavailable gets a row that says so. memory_limit: GiB a worker.
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
-    those of the best round; a finished cell without them runs again. backend: "ray" runs them on a Ray cluster, at
+    those of the best round; a finished cell without them runs again. save_models: keep the models of the best round
+    (safetensors), for `load_model`; likewise. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
     is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
     as for methods that a notebook defines; nothing then bounds time and memory. One line per cell, in the plan's order;
@@ -82,9 +87,10 @@ def run(
     if not in_process:
         _check_process()
         _check_methods(methods)
-    from ..datasets.own_data import announce
+    from ..datasets.own_data import announce, metric_setting
     from .runner.gpus import resolved
     from .runner.job import Job, Options, Request, Store
+    from .runner.models import check_safetensors
     from .suites.plugins import load_plugins
 
     names = {"suites": suites, "methods": methods, "datasets": datasets, "partitions": partitions, "splits": splits}
@@ -93,13 +99,17 @@ def run(
     again, imported = lists.pop("rerun"), lists.pop("plugins")
     if data is not None and not os.fspath(data).strip():
         raise UserError("data is empty; give a folder, or leave it out")
+    own = None if data is None else announce(Path(data), warnings.warn)
+    lists["settings"] += metric_setting(metric, own)
     request = Request(
         **lists, all_suites=all_suites, quick=quick, clients=_several("clients", clients, operator.index),
         seeds=_several("seeds", seeds, operator.index),
-        own=None if data is None else announce(Path(data), warnings.warn),
+        own=own, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
-    options = Options(*how, resolved(device, backend))
+    if save_models:
+        check_safetensors()
+    options = Options(*how, resolved(device, backend), models=save_models)
     return _frame(Job(request, Store(results), options, again, missing_rows, in_process), observer)
 
 
@@ -187,7 +197,7 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
 
 
 def compare(
-    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] = "results"
+    first: str, second: str, suite: str | None = None, results: str | os.PathLike[str] | None = None
 ) -> list[Comparison]:
     """Two methods side by side on every board of a results folder where both have rows, or on one of them.
 
@@ -196,11 +206,11 @@ def compare(
     """
     from ..report.compare import comparisons
 
-    return comparisons(first, second, suite, Path(results))
+    return comparisons(first, second, suite, reading(suite) if results is None else Path(results))
 
 
 def write_report(
-    results: str | os.PathLike[str] = "results", *, readme: str | os.PathLike[str] | None = None, figures: bool = True
+    results: str | os.PathLike[str] | None = None, *, readme: str | os.PathLike[str] | None = None, figures: bool = True
 ) -> list[Path]:
     """Make leaderboard, tables and figures of a results folder anew; the files that changed.
 
@@ -209,4 +219,5 @@ def write_report(
     """
     from ..report import build
 
-    return build.write(build.make(Path(results), None if readme is None else Path(readme), figures=figures))
+    folder = reading() if results is None else Path(results)
+    return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))

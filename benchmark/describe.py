@@ -52,6 +52,11 @@ def described(kind: str, cls: type[Any]) -> Entry:
     return found
 
 
+def _displayed(cls: type) -> Entry:
+    """Display name, venue and links of a method; none of them is inherited."""
+    return {name: vars(cls).get(name, "") for name in ("title", "venue", "paper_url", "code_url")}
+
+
 def _first(cls: type) -> str:
     """The first paragraph of a docstring, on one line."""
     return " ".join((inspect.getdoc(cls) or "").split("\n\n", 1)[0].split())
@@ -121,6 +126,8 @@ def catalogued() -> tuple[str, str]:
         found[kind] = {name: described(kind, cls) for name, cls in own.items() if built_in(kind, name)}
     suites = {name: load_suite(name) for name in suite_names()}
     found["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
+    methods = {name: REGISTRIES["method"].cls(name) for name in found["method"]}
+    found["display"] = {name: _displayed(cls) for name, cls in methods.items() if vars(cls).get("title")}
     cells: dict[str, dict[str, dict[str, list[str]]]] = {}
     for name, suite in suites.items():
         for cell in suite.cells():

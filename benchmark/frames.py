@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..registry import UserError
 from .store import Store
+from .store.places import WRITTEN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +17,7 @@ NAMES = ["suite", "dataset", "partition", "clients", "method", "method_params", 
 METRICS = ("score", "val", "macro_f1")  # fractions, which a table shows in percent
 
 
-def curves(rows: pd.DataFrame, results: str | os.PathLike[str] = "results") -> pd.DataFrame:
+def curves(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) -> pd.DataFrame:
     """Return the curves of runs, one line per run and round: the columns that name the run, `round`, and as far as they
     were kept `val`, `score`, `upload_bytes` and `download_bytes` (totals so far).
 
@@ -25,7 +26,7 @@ def curves(rows: pd.DataFrame, results: str | os.PathLike[str] = "results") -> p
     return _unfolded(rows, results, "history", "round")
 
 
-def per_client(rows: pd.DataFrame, results: str | os.PathLike[str] = "results") -> pd.DataFrame:
+def per_client(rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN) -> pd.DataFrame:
     """Return what each client got, one line per run and client: the columns that name the run, `client` (from 0), and
     `val`, `score` and other figures at the round that counts. Arguments as for `curves`."""
     return _unfolded(rows, results, "per_client", "client")

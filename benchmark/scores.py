@@ -11,7 +11,7 @@ import torch
 
 from ..datasets.federation import PARTS, Federation, GraphClient, NodeClient
 from ..registry import UserError
-from .engine.evaluate import Evaluator, Scored, Target, own_rows
+from .engine.evaluate import MEASURES, Evaluator, Scored, Target, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
 from .runner.execute import FederationCache
 from .suites.select import Request, select
@@ -149,10 +149,10 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
     scored = Scored.of(found if found.dim() == 1 else found.argmax(1), _target(clients))
     if found.dim() == 2 and federation.num_classes == 2:
         scored.margin = found[:, 1] - found[:, 0]
-    if federation.scored_by == "roc_auc":
-        if scored.margin is None:
-            raise UserError(f"{federation.whole.name!r} is scored by ROC AUC: give a number for each class, (N, 2)")
-        scored = scored.by_roc_auc()
+    if found.dim() == 1 and federation.scored_by in ("roc_auc", "average_precision"):
+        words = f"is scored by {MEASURES[federation.scored_by]}: give a number for each class"
+        raise UserError(f"{federation.whole.name!r} {words}, (N, {federation.num_classes})")
+    scored = scored.by(federation.scored_by, found if found.dim() == 2 else None)
     phrase = Evaluator.phrase if federation.task == "node" else GraphEvaluator.phrase
     return _scores(scored, phrase(federation.scored_by, "global" if whole else "personal", "local"))
 

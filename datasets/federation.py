@@ -18,7 +18,7 @@ Task = Literal["node", "graph"]  # what a dataset is: one graph with labelled no
 # What is done with it: nodes are classified, graphs are clustered without labels, graphs are classified.
 Goal = Literal["node", "graph", "graph-classification"]
 Part = Literal["train", "val", "test"]
-Measure = Literal["accuracy", "roc_auc"]  # what a dataset's source scores it by
+Measure = Literal["accuracy", "macro_f1", "roc_auc", "average_precision"]  # what validation values and scores are
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
 
 
@@ -32,7 +32,7 @@ class NodeData:
     published_splits: all splits that the dataset was published with, where it has several.
     owner: the client of each node, int64 (N,), where the dataset comes with clients.
     fingerprint: sha256 over canonical edges, raw features, labels and the published split. options: the loader's
-    recorded parameters. scored_by: what validation values and scores are; "roc_auc" is for two classes.
+    recorded parameters. scored_by: what validation values and scores are.
     """
 
     name: str

@@ -12,9 +12,10 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +25,7 @@ from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content, node_content
 from .features import Preprocessing
-from .federation import PARTS, Data, NodeData, Task
+from .federation import PARTS, Data, Measure, NodeData, Task
 from .own_files import ARCHIVE, EDGES, NODES, Mistakes, Raw, fractions, number, read_archive, read_tables
 from .partitioning import PARTITIONS, PartitionSpec
 from .spec import DATASETS, About, NodeSpec, preprocessing
@@ -35,6 +36,12 @@ MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabel
 DIGITS = 16  # hex digits of the fingerprint that are a parameter
 _folders: dict[str, Path] = {}  # by name, of this process
 _received: dict[str, Content] = {}  # by name, from another machine
+METRICS: dict[str, Measure] = {
+    "accuracy": "accuracy",
+    "macro-f1": "macro_f1",
+    "roc-auc": "roc_auc",
+    "average-precision": "average_precision",
+}
 
 
 class OwnData(NodeSpec):
@@ -44,6 +51,9 @@ class OwnData(NodeSpec):
     folder: ClassVar[Path | None]  # None: received from another machine
     features: Preprocessing = preprocessing("raw")
     sha256: str = Field("", description="how the fingerprint of the content begins")
+    metric: Literal["accuracy", "macro-f1", "roc-auc", "average-precision"] = Field(
+        "accuracy", description="what selects the round, and the settings in tuning, and is the score"
+    )
 
     def content(self) -> tuple[Content, str]:
         content = self._content()
@@ -56,6 +66,9 @@ class OwnData(NodeSpec):
 
     def _content(self) -> Content:
         return _received[self.name] if self.folder is None else content_of(self.folder)
+
+    def load(self) -> NodeData:
+        return replace(super().load(), scored_by=METRICS[self.metric])
 
 
 def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) -> str:
@@ -77,6 +90,31 @@ def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) ->
         raise UserError(f"{folder}: {count} in the files; docs/own-data.md says what belongs there")
     _folders[path.name] = path
     return f"{OWN}{path.name}"
+
+
+def metric_setting(metric: str | None, own: str | None) -> tuple[str, ...]:
+    """Return what `--metric` sets, as `--set` has it. UserError for an unknown metric, and without own data."""
+    if metric is None:
+        return ()
+    if metric not in METRICS:
+        raise did_you_mean(metric, METRICS, "metric")
+    if own is None:
+        raise UserError("--metric is for a graph of your own: give --data FOLDER (other datasets have their metric)")
+    return (f"dataset.metric={metric}",)
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder that `announce` was given for `own:NAME`."""
+    return _folders[name.removeprefix(OWN)]
+
+
+def words_of(name: str) -> tuple[list[str], list[str]]:
+    """Return the classes and the sites of `own:NAME` in the words of its files; of arrays in numbers, their numbers."""
+    folder = _named().get(name.removeprefix(OWN))
+    if folder is None:
+        return [], []
+    mistakes = _read(folder, _stamp(folder))[1]
+    return mistakes.classes, mistakes.sites
 
 
 def known_folders() -> tuple[str, ...]:
@@ -179,6 +217,7 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     if mistakes:
         return None
     content = node_content(raw.edges, codes, raw.feat, split)
+    mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}
 
 
@@ -249,11 +288,16 @@ def _fractional(words: np.ndarray) -> np.ndarray:
 
 def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
     """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and how many there are."""
-    known = set(words.tolist()) - {""}
-    numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
-    ranked = sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
+    ranked = _ranked(words)
     place = {word: code for code, word in enumerate(ranked)} | {"": -1}
     return np.array([place[word] for word in words.tolist()], dtype=np.int64), len(ranked)
+
+
+def _ranked(words: np.ndarray) -> list[str]:
+    """Return the words other than "", in the order of their codes."""
+    known = set(words.tolist()) - {""}
+    numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
+    return sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
 
 
 # -- registered --------------------------------------------------------------------------------------------------------

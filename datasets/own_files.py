@@ -34,11 +34,14 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class Mistakes(list[str]):
-    """One line per mistake: "nodes.csv:7: label 'x' ...; fix". notes: lines about what is read but not used."""
+    """One line per mistake: "nodes.csv:7: label 'x' ...; fix". notes: lines about what is read but not used. classes,
+    sites: the words that the codes of labels and clients stand for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.notes: list[str] = []
+        self.classes: list[str] = []
+        self.sites: list[str] = []
 
     def where(self, wrong: np.ndarray, line: Callable[[int], str]) -> None:
         """Add a line for each of the first places where `wrong` (n,) is True, and one that counts the rest."""

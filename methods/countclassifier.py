@@ -32,6 +32,7 @@ class CountClassifier(Untrained):
 
     family = "reference"
     summary = "a linear classifier on how many nodes of each label a graph has: the answer without edges"
+    title = "Logistic regression on label counts"
     tasks = ("graph-classification",)
     heterogeneous_features = True
     delivers = "personal"

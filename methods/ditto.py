@@ -24,6 +24,10 @@ class Ditto(FedAvg):
 
     family = "personal"
     summary = "FedAvg, and beside it a model of every client's own that is held near the common one"
+    title = "Ditto"
+    venue = "ICML 2021"
+    paper_url = "https://arxiv.org/abs/2012.04221"
+    code_url = "https://github.com/litian96/ditto"
     delivers = "personal"
 
     lam: float = Field(

@@ -46,6 +46,9 @@ class IntraFedAvg(GraphMethod, FedAvg):
 
     family = "graph sets"
     summary = "graph codes by contrast of each graph with its diffusion, models averaged"
+    title = "Intra-FedAvg"
+    venue = "IEEE BigData 2024"
+    paper_url = "https://arxiv.org/abs/2411.12098"
     encoder = GINEncoder
 
     tau: float = Field(0.5, gt=0, description="temperature of the intra-client contrast; not in the paper, MOON's 0.5")
@@ -94,6 +97,9 @@ class IntraKL(IntraFedAvg):
     """
 
     summary = "Intra-FedAvg held near the server's codes by their divergence"
+    title = "Intra-KL"
+    venue = "IEEE BigData 2024"
+    paper_url = "https://arxiv.org/abs/2411.12098"
 
     distillation: float = Field(1.0, ge=0, description="weight of the distillation term (no weight in Eq. 2)")
 
@@ -116,6 +122,9 @@ class IntraMSE(IntraKL):
     """
 
     summary = "Intra-FedAvg held near the server's codes by their squared distance"
+    title = "Intra-MSE"
+    venue = "IEEE BigData 2024"
+    paper_url = "https://arxiv.org/abs/2411.12098"
 
     def gap(self, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         return (own - shared).square().sum(1)
@@ -135,6 +144,9 @@ class FCLG(IntraFedAvg):
     """
 
     summary = "graph codes by contrast within a client and with the server's model"
+    title = "FCLG"
+    venue = "IEEE BigData 2024"
+    paper_url = "https://arxiv.org/abs/2411.12098"
 
     tau_inter: float = Field(
         0.5, gt=0, description="temperature of the inter-client contrast; not in the paper, MOON's 0.5"
@@ -167,6 +179,9 @@ class FCLGH(FCLG):
     """
 
     summary = "FCLG with the second contrast on node codes"
+    title = "FCLG-H"
+    venue = "IEEE BigData 2024"
+    paper_url = "https://arxiv.org/abs/2411.12098"
 
     def contrast(self, batch: GraphBatch, now: Codes, shared: Codes, previous: Codes) -> torch.Tensor:
         values = to_global_from_previous(now.nodes, shared.nodes, previous.nodes, self.tau_inter)

@@ -29,6 +29,10 @@ class FedALA(FedAvg):
 
     family = "personal"
     summary = "FedAvg whose clients learn how much of each last-layer weight they take from the global model"
+    title = "FedALA"
+    venue = "AAAI 2023"
+    paper_url = "https://arxiv.org/abs/2212.01197"
+    code_url = "https://github.com/TsingZ0/FedALA"
     tasks = ("node",)
     delivers = "personal"
     heterogeneous_features = False

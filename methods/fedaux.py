@@ -86,6 +86,9 @@ class FedAux(LocalTraining):
 
     family = "personal"
     summary = "averages clients whose learnt projection vectors, which also smooth the embeddings, point alike"
+    title = "FedAux"
+    venue = "NeurIPS 2025"
+    paper_url = "https://arxiv.org/abs/2505.23864"
     delivers = "personal"
 
     sigma: float = Field(

@@ -47,6 +47,7 @@ class Local(LocalTraining):
 
     family = "alone"
     summary = "every client trains on its own data only: the baseline for federating"
+    title = "Local training"
     tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
     heterogeneous_features = True
 
@@ -72,6 +73,9 @@ class FedAvg(LocalTraining):
 
     family = "shared model"
     summary = "averages the clients' models every round: the baseline"
+    title = "FedAvg"
+    venue = "AISTATS 2017"
+    paper_url = "https://arxiv.org/abs/1602.05629"
     tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
     heterogeneous_features = True
 
@@ -108,6 +112,7 @@ class Global(Local):
 
     family = "reference"
     summary = "one model on all data in one place: what federating costs"
+    title = "Centralised training"
     tasks = ("node",)
     heterogeneous = False
     reference = True

@@ -37,6 +37,10 @@ class FedDC(FedAvg):
     """
 
     summary = "corrects each client's drift from the average by a learned offset"
+    title = "FedDC"
+    venue = "CVPR 2022"
+    paper_url = "https://arxiv.org/abs/2203.11751"
+    code_url = "https://github.com/gaoliang13/FedDC"
     heterogeneous_features = False
 
     alpha: float = Field(

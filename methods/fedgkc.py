@@ -49,6 +49,9 @@ class FedGKC(Views, CommonWidth, DualModel):
 
     family = "distillation"
     summary = "a small copilot model travels, is taught by the client's own model and weighted by what it knows"
+    title = "FedGKC"
+    venue = "arXiv 2025"
+    paper_url = "https://arxiv.org/abs/2501.12624"
 
     alpha: float = Field(
         0.6,
@@ -153,6 +156,9 @@ class FedGKCSMKD(FedGKC):
     """
 
     summary = "FedGKC with its distillation alone"
+    title = "FedGKC (SMKD only)"
+    venue = "arXiv 2025"
+    paper_url = "https://arxiv.org/abs/2501.12624"
 
     kama: bool = Field(False, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
 
@@ -165,5 +171,8 @@ class FedGKCKAMA(FedGKC):
     """
 
     summary = "FedGKC with its weighted aggregation alone"
+    title = "FedGKC (KAMA only)"
+    venue = "arXiv 2025"
+    paper_url = "https://arxiv.org/abs/2501.12624"
 
     smkd: bool = Field(False, description="self-mutual knowledge distillation: N and the two views")

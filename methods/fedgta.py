@@ -40,6 +40,10 @@ class FedGTA(LocalTraining):
 
     family = "personal"
     summary = "averages clients whose labels spread alike over their graphs"
+    title = "FedGTA"
+    venue = "PVLDB 2023"
+    paper_url = "https://arxiv.org/abs/2401.11755"
+    code_url = "https://github.com/xkLi-Allen/FedGTA"
     delivers = "personal"
 
     steps: int = Field(5, ge=0, description="steps of label propagation (released code: 5)")

@@ -50,6 +50,10 @@ class FedKD(CommonWidth, DualModel):
 
     family = "distillation"
     summary = "a small student travels and learns from each client's own teacher, and teaches it"
+    title = "FedKD"
+    venue = "Nature Communications 2022"
+    paper_url = "https://arxiv.org/abs/2108.13323"
+    code_url = "https://github.com/wuch15/FedKD"
 
     start: float = Field(
         0.95,

@@ -25,6 +25,9 @@ class FedOpt(FedAvg):
     """
 
     summary = "FedAvg with an optimiser as the server's step"
+    title = "FedOpt"
+    venue = "ICLR 2021"
+    paper_url = "https://arxiv.org/abs/2003.00295"
 
     server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = Field(
         "sgd",
@@ -71,6 +74,9 @@ class FedAdam(FedOpt):
     """
 
     summary = "FedAvg with Adam as the server's step"
+    title = "FedAdam"
+    venue = "ICLR 2021"
+    paper_url = "https://arxiv.org/abs/2003.00295"
 
     server_optimiser: Literal["adam"] = Field("adam", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")
@@ -81,6 +87,9 @@ class FedYogi(FedOpt):
     """FedOpt with Yogi on the server (FedYogi of Reddi et al.), with the settings of FedAdam. Messages as FedAvg."""
 
     summary = "FedAvg with Yogi as the server's step"
+    title = "FedYogi"
+    venue = "ICLR 2021"
+    paper_url = "https://arxiv.org/abs/2003.00295"
 
     server_optimiser: Literal["yogi"] = Field("yogi", description="server rule")
     server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")

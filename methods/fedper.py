@@ -27,6 +27,9 @@ class FedPer(FedAvg):
 
     family = "personal"
     summary = "FedAvg of all layers but the last, which stays at the client"
+    title = "FedPer"
+    venue = "arXiv 2019"
+    paper_url = "https://arxiv.org/abs/1912.00818"
     delivers = "personal"
     heterogeneous_features = False
 

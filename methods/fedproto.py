@@ -27,6 +27,10 @@ class FedProto(PrototypeExchange):
 
     family = "prototypes"
     summary = "clients exchange the mean embedding of every class and no weights"
+    title = "FedProto"
+    venue = "AAAI 2022"
+    paper_url = "https://arxiv.org/abs/2105.00243"
+    code_url = "https://github.com/yuetan031/FedProto"
     tasks = ("node", "graph-classification")
 
     server_weights: Literal["clients", "samples"] = Field(

@@ -21,6 +21,10 @@ class FedProx(FedAvg):
     """
 
     summary = "FedAvg with a pull towards the received model"
+    title = "FedProx"
+    venue = "MLSys 2020"
+    paper_url = "https://arxiv.org/abs/1812.06127"
+    code_url = "https://github.com/litian96/FedProx"
 
     mu: float = Field(
         0.01,

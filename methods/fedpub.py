@@ -57,6 +57,10 @@ class FedPub(LocalTraining):
 
     family = "personal"
     summary = "averages clients whose models compute alike, with private masks on the weights"
+    title = "Fed-PUB"
+    venue = "ICML 2023"
+    paper_url = "https://arxiv.org/abs/2206.10206"
+    code_url = "https://github.com/JinheonBaek/FED-PUB"
     revision: ClassVar[int] = 2
 
     delivers = "personal"

@@ -106,6 +106,10 @@ class FedStar(LocalTraining):
 
     family = "personal"
     summary = "clients average what encodes structure, and keep what encodes features"
+    title = "FedStar"
+    venue = "AAAI 2023"
+    paper_url = "https://arxiv.org/abs/2211.13009"
+    code_url = "https://github.com/yuetan031/FedStar"
     tasks = ("graph-classification",)
     heterogeneous_features = True
     delivers = "personal"

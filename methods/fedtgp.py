@@ -28,6 +28,10 @@ class FedTGP(PrototypeExchange):
 
     family = "prototypes"
     summary = "FedProto with class means that the server trains"
+    title = "FedTGP"
+    venue = "AAAI 2024"
+    paper_url = "https://arxiv.org/abs/2401.03230"
+    code_url = "https://github.com/TsingZ0/FedTGP"
     tasks = ("node", "graph-classification")
 
     lam: float = Field(

@@ -49,6 +49,10 @@ class FGSSL(Views, FedAvg):
     """
 
     summary = "contrast and distillation of neighbourhoods between a client's model and the received one"
+    title = "FGSSL"
+    venue = "IJCAI 2023"
+    paper_url = "https://doi.org/10.24963/ijcai.2023/426"
+    code_url = "https://github.com/wgc-research/fgssl"
     revision: ClassVar[int] = 2
     tasks = ("node",)
 
@@ -135,6 +139,10 @@ class ContrastOnly(FGSSL):
     """FGSSL without FGSD (its ablations, tables 2 and 3): CE + contrast_weight FNSC. Messages as FedAvg."""
 
     summary = "FGSSL with its contrast alone"
+    title = "FGSSL (FNSC only)"
+    venue = "IJCAI 2023"
+    paper_url = "https://doi.org/10.24963/ijcai.2023/426"
+    code_url = "https://github.com/wgc-research/fgssl"
 
     distil_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FNSC only")
 
@@ -144,6 +152,10 @@ class DistillationOnly(FGSSL):
     """FGSSL without FNSC (its ablation, table 2): CE + distil_weight FGSD. Messages as FedAvg."""
 
     summary = "FGSSL with its distillation alone"
+    title = "FGSSL (FGSD only)"
+    venue = "IJCAI 2023"
+    paper_url = "https://doi.org/10.24963/ijcai.2023/426"
+    code_url = "https://github.com/wgc-research/fgssl"
 
     contrast_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FGSD only")
 

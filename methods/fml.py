@@ -25,6 +25,9 @@ class FML(DualModel):
 
     family = "distillation"
     summary = "a small model travels and learns from each client's own model, and teaches it"
+    title = "FML"
+    venue = "arXiv 2020"
+    paper_url = "https://arxiv.org/abs/2006.16765"
 
     alpha: float = Field(
         0.5,

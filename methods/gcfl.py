@@ -40,6 +40,10 @@ class GCFL(LocalTraining):
 
     family = "personal"
     summary = "FedAvg within clusters of clients, which are split when their updates part ways"
+    title = "GCFL"
+    venue = "NeurIPS 2021"
+    paper_url = "https://arxiv.org/abs/2106.13423"
+    code_url = "https://github.com/Oxfordblue7/GCFL"
     tasks = ("graph-classification",)
     heterogeneous_features = True
     delivers = "personal"
@@ -138,6 +142,10 @@ class GCFLPlus(GCFL):
     """
 
     summary = "GCFL whose clusters are split by how the norms of gradients went"
+    title = "GCFL+"
+    venue = "NeurIPS 2021"
+    paper_url = "https://arxiv.org/abs/2106.13423"
+    code_url = "https://github.com/Oxfordblue7/GCFL"
 
     length: int = Field(10, ge=2, description="rounds that are compared (released code: 10; its scripts: 5 and 10)")
     series: Literal["gradient", "update"] = Field(

@@ -60,6 +60,10 @@ class InfoGraphFedAvg(GraphMethod, FedAvg):
 
     family = "graph sets"
     summary = "InfoGraph's graph codes, models averaged"
+    title = "InfoGraph + FedAvg"
+    venue = "ICLR 2020"
+    paper_url = "https://arxiv.org/abs/1908.01000"
+    code_url = "https://github.com/sunfanyunn/InfoGraph"
     encoder = InfoGraphModel
 
     def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
@@ -82,3 +86,7 @@ class InfoGraphFedProx(FedProx, InfoGraphFedAvg):
 
     family = "graph sets"
     summary = "InfoGraph's graph codes, with FedProx's pull"
+    title = "InfoGraph + FedProx"
+    venue = "ICLR 2020"
+    paper_url = "https://arxiv.org/abs/1908.01000"
+    code_url = "https://github.com/sunfanyunn/InfoGraph"

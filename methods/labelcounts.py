@@ -31,6 +31,7 @@ class OneCluster(UntrainedCodes):
 
     family = "reference"
     summary = "all graphs in one cluster: the answer without learning"
+    title = "One cluster"
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
         return torch.zeros(len(batch.picks), 1)
@@ -46,6 +47,7 @@ class LabelCounts(UntrainedCodes):
 
     family = "reference"
     summary = "graph codes that count a graph's node labels: the answer without learning"
+    title = "k-means on label counts"
 
     counts: Literal["plain", "log", "shares"] = Field(
         "plain", description="numbers of nodes as they are, log(1 + number), or divided by the graph's nodes"

@@ -23,6 +23,10 @@ class LGFedAvg(CommonWidth):
 
     family = "personal"
     summary = "clients keep their encoders and average the classifier"
+    title = "LG-FedAvg"
+    venue = "NeurIPS workshop 2019"
+    paper_url = "https://arxiv.org/abs/2001.01523"
+    code_url = "https://github.com/pliang279/LG-FedAvg"
     tasks = ("node", "graph-classification")
 
     def open(self, server: Server) -> Download:

@@ -50,6 +50,7 @@ class Majority(Untrained):
 
     family = "reference"
     summary = "the most frequent class of each client: the answer without learning"
+    title = "Majority class"
     tasks = ("node", "graph-classification")
     heterogeneous_features = True
 

@@ -28,6 +28,10 @@ class MOON(FedAvg):
     """
 
     summary = "contrast that draws a client's embeddings to the received model and from its last one"
+    title = "MOON"
+    venue = "CVPR 2021"
+    paper_url = "https://arxiv.org/abs/2103.16257"
+    code_url = "https://github.com/QinbinLi/MOON"
     revision: ClassVar[int] = 2
 
     mu: float = Field(

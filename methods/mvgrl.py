@@ -63,6 +63,10 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
 
     family = "graph sets"
     summary = "MVGRL's graph codes, models averaged"
+    title = "MVGRL + FedAvg"
+    venue = "ICML 2020"
+    paper_url = "https://arxiv.org/abs/2006.05582"
+    code_url = "https://github.com/kavehhassani/mvgrl"
     encoder = MVGRLModel
 
     alpha: float = Field(0.2, gt=0, lt=1, description="restart probability of the diffusion (MVGRL)")
@@ -95,3 +99,7 @@ class MVGRLFedProx(FedProx, MVGRLFedAvg):
 
     family = "graph sets"
     summary = "MVGRL's graph codes, with FedProx's pull"
+    title = "MVGRL + FedProx"
+    venue = "ICML 2020"
+    paper_url = "https://arxiv.org/abs/2006.05582"
+    code_url = "https://github.com/kavehhassani/mvgrl"

@@ -28,6 +28,9 @@ class PFedMe(FedAvg):
 
     family = "personal"
     summary = "personal models are held near the client's copy of the global model, and the copy follows them"
+    title = "pFedMe"
+    venue = "NeurIPS 2020"
+    paper_url = "https://arxiv.org/abs/2006.08848"
     delivers = "personal"
 
     lam: float = Field(

@@ -13,6 +13,9 @@ class FedMLP(FedAvg):
     """FedAvg of an MLP that ignores edges (FedOMD's FedMLP: 2 layers, h = 64). Messages as FedAvg."""
 
     summary = "FedAvg of a network that ignores edges"
+    title = "FedAvg of an MLP"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     tasks = ("node",)
     fixed_backbone = "mlp"
 
@@ -22,6 +25,9 @@ class FedProxMLP(FedProx):
     """FedProx of an MLP (the FedProx row of FedOMD, whose base model is FedMLP). Messages as FedAvg."""
 
     summary = "FedProx of a network that ignores edges"
+    title = "FedProx of an MLP"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     tasks = ("node",)
     fixed_backbone = "mlp"
 
@@ -31,6 +37,9 @@ class ScaffoldMLP(Scaffold):
     """SCAFFOLD of an MLP (the SCAFFOLD row of FedOMD, whose base model is FedMLP). Messages as SCAFFOLD."""
 
     summary = "SCAFFOLD of a network that ignores edges"
+    title = "SCAFFOLD of an MLP"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     tasks = ("node",)
     fixed_backbone = "mlp"
 
@@ -40,6 +49,9 @@ class LocGCN(Local):
     """Local training of a GCN (FedOMD's LocGCN). Messages: none."""
 
     summary = "local training with a GCN, as in FedOMD"
+    title = "Local GCN"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     tasks = ("node",)
     fixed_backbone = "gcn"
 
@@ -49,5 +61,8 @@ class FedGCN(FedAvg):
     """FedAvg of a GCN (FedOMD's FedGCN; not the cross-client method of arXiv 2201.12433). Messages as FedAvg."""
 
     summary = "FedAvg of a GCN, as FedOMD calls it"
+    title = "FedAvg of a GCN"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     tasks = ("node",)
     fixed_backbone = "gcn"

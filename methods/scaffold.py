@@ -23,6 +23,9 @@ class Scaffold(FedAvg):
     """
 
     summary = "corrects every local step by the difference between the client's and the mean gradient"
+    title = "SCAFFOLD"
+    venue = "ICML 2020"
+    paper_url = "https://arxiv.org/abs/1910.06378"
     heterogeneous_features = False
 
     lr: float = Field(

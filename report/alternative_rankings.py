@@ -9,6 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from .board import Board
+from .groups import display
 from .statistics import ranks
 from .table import Cell, Column, Line, Table
 from .text import finite, number, plain, slug
@@ -55,7 +56,7 @@ class AlternativeRankings:
 def mean_rank_table(rankings: AlternativeRankings) -> Table:
     """The mean rank of each method under every measure."""
     table = rankings.mean_ranks
-    columns = [Column("Method", lambda name: Cell(plain(name), name), "method")]
+    columns = [Column("Method", lambda name: Cell(plain(display(name)), name), "method")]
     for measure in table.columns:
         columns.append(Column(measure, _from(table[measure]), best=True))
     lines = [Line([column.cell(name) for column in columns], name, rankings.board.method_of[name], "ranked")

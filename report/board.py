@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -46,7 +46,7 @@ class Board:
     """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
     the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
-    histories, of a board and of those made of a part of it."""
+    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint."""
 
     suite: str
     rows: pd.DataFrame
@@ -54,6 +54,7 @@ class Board:
     embeddings: Embeddings = field(repr=False, default=lambda key: None)
     verdicts: Sequence[Verified] = field(repr=False, default=())
     read: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
+    sites: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
 
     @classmethod
     def build(

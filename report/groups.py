@@ -18,6 +18,19 @@ def family(method: str) -> str:
     return families().get(method, UNKNOWN)
 
 
+def display(entrant: str) -> str:
+    """The display name of an entrant: the title of its method, then its settings. A plug-in's method keeps its name."""
+    method, bracket, settings = entrant.partition(" (")
+    return (entry("display", method).get("title") or method) + bracket + settings
+
+
+def published(method: str) -> dict[str, str]:
+    """Of a method: "paper" and "code", each a link, and "venue" with its year. Empty text where there is none."""
+    found = entry("display", method)
+    links = {"paper": "paper_url", "code": "code_url", "venue": "venue"}
+    return {name: found.get(column, "") for name, column in links.items()}
+
+
 def models(method: str) -> str:
     """Whether the clients of a method may have models of different architectures."""
     found = entry("method", method)

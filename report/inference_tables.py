@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from .groups import display
 from .ranking import Ranking
 from .statistics import Posterior, performance_profile, win_rates
 from .table import Cell, Column, Table
@@ -38,9 +39,8 @@ def clients_table(ranking: Ranking) -> Table | None:
     main = board.datasets_of(board.metric)
     columns = [METHOD, Column("Macro-F1, %", _of(inference.scores.mean(), percent), falling=True, best=True)]
     for base in inference.baselines if inference.unit != "none" else []:
-        columns.append(
-            Column(f"Macro-F1 against {base}, points", partial(_against, inference.against[base]), falling=True)
-        )
+        title = f"Macro-F1 against {display(base)}, points"
+        columns.append(Column(title, partial(_against, inference.against[base]), falling=True))
     if not any(grid.isna().any(axis=None) for grid in wide.values()):
         means = {name: board.averaged(grid).loc[main].mean() for name, grid in wide.items()}
         columns += [
@@ -65,11 +65,12 @@ def verdicts_table(ranking: Ranking) -> Table | None:
         return None
     columns = [METHOD]
     for base in inference.baselines:
-        columns.append(Column(f"Worse, equivalent, better than {base}", partial(_chances, ranking, base)))
+        columns.append(Column(f"Worse, equivalent, better than {display(base)}", partial(_chances, ranking, base)))
         if inference.unit == "dataset":
-            columns.append(Column(f"New dataset against {base}, points", partial(_new_dataset, ranking, base)))
+            columns.append(Column(f"New dataset against {display(base)}, points", partial(_new_dataset, ranking, base)))
         if any(sum(own) for own in inference.task_counts[base].values()):
-            columns.append(Column(f"Tasks higher, lower than {base}", partial(_counts, ranking, base), falling=True))
+            title = f"Tasks higher, lower than {display(base)}"
+            columns.append(Column(title, partial(_counts, ranking, base), falling=True))
     return _table(ranking, "verdicts", "Verdicts", columns)
 
 
@@ -80,7 +81,7 @@ def win_rate_table(ranking: Ranking) -> Table | None:
     rates = win_rates(ranking.board.by_dataset)
     columns = [
         METHOD,
-        *(Column(plain(name), _of(rates[name], partial(percent, digits=0))) for name in ranking.table.index),
+        *(Column(plain(display(name)), _of(rates[name], partial(percent, digits=0))) for name in ranking.table.index),
     ]
     table = _table(ranking, "winrates", "Win rates, % of the datasets", columns)
     for place, line in enumerate(table.lines):

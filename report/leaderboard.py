@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
+from .groups import display
 from .ranking import Ranking
 from .statistics import Posterior
 from .table import Table
@@ -41,7 +42,7 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
     table, title = f"overall:{slug(ranking.board.suite)}", ranking.board.title
     others: dict[str, list[str]] = {}
     for name, found in inference.against[FEDAVG].items():
-        others.setdefault(found.verdict, []).append(plain(name))
+        others.setdefault(found.verdict, []).append(plain(display(name)))
     order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
     text = "; ".join(f"{verdict}: {', '.join(others[verdict])}" for verdict in order)
     gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
@@ -75,11 +76,11 @@ def _cheap_methods(ranking: Ranking) -> str:
         own, sent = against[FEDAVG][name], traffic[name]
         share = f"{data_size(sent)}, {number(100 * sent / usual, 1)}%" if sent else "nothing"
         gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
-        told.append(f"{plain(name)} sends {share} of FedAvg's {data_size(usual)} and lies {gap} from FedAvg")
+        told.append(f"{plain(display(name))} sends {share} of FedAvg's {data_size(usual)} and lies {gap} from FedAvg")
     return f"When traffic counts: {'; '.join(told)}." if told else ""
 
 
-README = ["Method", "Traffic"]  # and those of means and differences
+README = ["Method", "Traffic", "Published"]  # and those of means and differences
 
 
 def leaderboard(

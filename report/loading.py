@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def load_boards(results: Path) -> list[Board]:
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [current_version(*each) for each in made_with]
             readers = partial(_side_file, store.history, suite), partial(_side_file, store.embeddings, suite)
-            boards.append(Board.build(suite, rows, *readers, verdicts))
+            boards.append(replace(Board.build(suite, rows, *readers, verdicts), sites=store.sites()))
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards

@@ -13,6 +13,7 @@ import pandas as pd
 from ..benchmark.store.json_columns import mapping
 from .board import LOCAL, Board
 from .display_names import entrant_labels
+from .groups import display
 from .table import Cell, Column, Line, Table
 from .text import ABSENT, finite, mean_std, plain, slug
 
@@ -89,7 +90,7 @@ def privacy_table(cost: PrivacyCost) -> Table:
     several = len({clip for _, _, clip in cost.curves}) > 1
     columns = [
         Column("Task", lambda place: Cell(plain(place[0]), place[0]), "text"),
-        Column("Method", lambda place: Cell(plain(place[1]), place[1]), "method"),
+        Column("Method", lambda place: Cell(plain(display(place[1])), place[1]), "method"),
         *([Column("Clip", lambda place: Cell(f"{place[2]:g}" if place[2] else ABSENT, place[2]))] * several),
         Column("Not private", lambda place: _scored(*cost.level(*place[:2])), falling=True),
         Column("Clip alone", lambda place: _scored(*cost.level(*place)) if place[2] else _scored(), falling=True),

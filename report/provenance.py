@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..benchmark.store.json_columns import mapping, parse
 from .board import Board
-from .groups import family
+from .groups import display, family
 from .table import Cell, Column, Line, Span, Table
 from .text import ABSENT, count, finite, md, plain, slug, spans
 
@@ -82,7 +82,7 @@ def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
 
 def versions(board: Board) -> Table:
     """The source hashes of each method."""
-    name = Column("Method", lambda own: Cell(plain(own[0])), "text")
+    name = Column("Method", lambda own: Cell(plain(display(own[0]))), "text")
     columns = [name, Column("Version", _hashes, "text")]
     found = board.rows.groupby("method", sort=True)["method_version"].unique().items()
     lines = [Line([column.cell(own) for column in columns]) for own in found]
@@ -220,7 +220,7 @@ def training_settings(board: Board) -> Table:
     usual = _usual(board.scored)
     rows = {str(name): own for name, own in board.scored.groupby("entrant", sort=True)}
     columns = [
-        Column("Method", lambda name: Cell(plain(name), name), "method"),
+        Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
         Column("Family", lambda name: Cell(family(board.method_of[name]), family(board.method_of[name])),
                     "text"),
         Column("Settings", lambda name: Cell(tuning_text(rows[name], board.over_budget.get(name, ""))), "text"),

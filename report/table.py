@@ -13,10 +13,11 @@ from .text import csv_text, literal, markdown_table
 
 
 class Span(NamedTuple):
-    """Text that is set in one way; "break" ends a line."""
+    """Text that is set in one way; "break" ends a line, and "link" leads to the target."""
 
     text: str
-    style: Literal["", "strong", "em", "code", "break"] = ""
+    style: Literal["", "strong", "em", "code", "break", "link"] = ""
+    target: str = ""
 
 
 class Interval(NamedTuple):
@@ -112,6 +113,8 @@ def to_markdown(table: Table) -> str:
 def _set(span: Span) -> str:
     if span.style == "code":  # in which nothing is escaped
         return f"`{span.text.replace('`', '')}`"
+    if span.style == "link":
+        return f"[{literal(span.text)}]({quote(span.target, safe=':/')})"
     return STYLES[span.style].format(literal(span.text))
 
 

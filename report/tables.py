@@ -10,7 +10,7 @@ import pandas as pd
 
 from .board import MEASURES, Board
 from .characteristics import groups_of
-from .groups import kind_of_data, uploads
+from .groups import display, kind_of_data, published, uploads
 from .provenance import missing
 from .ranking import Ranking
 from .statistics import DECIMALS, MIN_SEEDS, Posterior, ranks
@@ -55,11 +55,11 @@ def _group(entrant: Entrant) -> Cell:
 
 
 def _name(entrant: Entrant) -> Cell:
-    return Cell(plain(entrant.name), entrant.name)
+    return Cell(plain(display(entrant.name)), entrant.name)
 
 
 def _marked(entrant: Entrant) -> Cell:
-    return Cell((Span(plain(entrant.name)), Span(mark(entrant.board, entrant.name))), entrant.name)
+    return Cell((Span(plain(display(entrant.name))), Span(mark(entrant.board, entrant.name))), entrant.name)
 
 
 def mark(board: Board, name: str) -> str:
@@ -95,6 +95,15 @@ def _solved(entrant: Entrant) -> tuple[int, int]:
 def _uploads(entrant: Entrant) -> Cell:
     what = ", ".join(uploads(entrant.board.method_of[entrant.name]))
     return Cell(what or ABSENT, what or None)
+
+
+def _published(entrant: Entrant) -> Cell:
+    """Venue and year, with links to the paper and to the authors' code."""
+    known = published(entrant.board.method_of[entrant.name])
+    if not known["paper"]:
+        return Cell(ABSENT, None, "absent")
+    code = (Span(", "), Span("code", "link", known["code"])) if known["code"] else ()
+    return Cell((Span(known["venue"], "link", known["paper"]), *code), known["venue"])
 
 
 def _tasks(entrant: Entrant) -> Cell:
@@ -155,6 +164,7 @@ RANKING = [
     Column("Traffic", partial(_figure, "traffic", data_size)),
     TIME,
     Column("Uploads", _uploads, "word"),
+    Column("Published", _published, "word"),
 ]
 FIRST = 4  # columns of the ranking_table that stand before those of the baselines
 UNRANKED = [
@@ -181,7 +191,7 @@ def ranking_table(ranking: Ranking) -> Table:
     names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
     lines = [ranked_entrant(ranking, name) for name in names]
     baselines = [
-        Column(f"Against {baseline}, points", partial(_against, baseline), falling=True)
+        Column(f"Against {display(baseline)}, points", partial(_against, baseline), falling=True)
         for baseline in (ranking.inference.baselines if ranking.inference.unit != "none" else [])
     ]
     columns = [*RANKING[:FIRST], *baselines, *RANKING[FIRST:]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import alternative_rankings, characteristics, inference_tables, privacy_cost, provenance, tables
+from . import alternative_rankings, characteristics, inference_tables, privacy_cost, provenance, sites, tables
 from .table import to_markdown
 from .text import count, finite, literal, md, plain, slug
 
@@ -20,6 +20,7 @@ MODULES = (
     inference_tables,
     privacy_cost,
     provenance,
+    sites,
     tables,
 )  # by their own names
 

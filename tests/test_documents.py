@@ -96,7 +96,7 @@ def test_the_parts_of_the_extending_page_run_together(tmp_path: Path, monkeypatc
     (tmp_path / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
     (line,) = [own for place, own in blocks() if place.startswith("extending") and own.startswith("fglbench run")]
     assert main([*shlex.split(line)[1:], "--set", "training.rounds=2", "-j", "1"]) == 0
-    (row,) = fglbench.load_results("results").to_dict("records")
+    (row,) = fglbench.load_results("runs").to_dict("records")
     assert (row["dataset"], row["partition"], row["split"], row["backbone"]) == (
         "ladder", "by-degree", "few", "smooth-mlp",
     )  # fmt: skip

@@ -11,11 +11,14 @@ from . import (
     adopt,
     catalogue,
     check,
+    compete,
     data,
     doctor,
+    export,
     new,
     pack,
     profile,
+    recommend,
     report,
     reproduce,
     run,
@@ -25,12 +28,10 @@ from . import (
     validate,
     verify,
 )
+from .grouped import Command, application
 
-app = typer.Typer(
-    name="fglbench",
-    help="The benchmark suite for federated graph learning.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+app = application(
+    name="fglbench", help="The benchmark suite for federated graph learning.", pretty_exceptions_enable=False
 )
 
 
@@ -47,9 +48,10 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    tune.tune, profile.profile, check.check, submit.submit, validate.validate, verify.verify, adopt.adopt,
-    pack.pack, doctor.doctor,
+    export.export,
+    compete.compete, tune.tune, recommend.recommend, profile.profile, check.check, submit.submit,
+    validate.validate, verify.verify, adopt.adopt, pack.pack, doctor.doctor,
 ):  # fmt: skip
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_"), cls=Command)(command)
 app.add_typer(new.app, name="new")
 app.add_typer(data.app, name="data")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ...registry import UserError
+from ..store.places import reading
 from .completion import completes
 from .output import announce, complain
 
@@ -39,34 +40,73 @@ def _expanded(folder: Path) -> Path:
         raise typer.BadParameter(f"there is no home folder {str(folder)!r}; give a whole path") from None
 
 
+def found_folder(folder: Path | None, suite: str | None = None) -> Path:
+    """Return the folder; by default that which has rows (of the suite, if one is given)."""
+    return reading(suite) if folder is None else _expanded(folder)
+
+
 Methods = Annotated[
-    Names, typer.Option("-m", "--method", help="only these, or new to the suite", autocompletion=completes("method"))
+    Names,
+    typer.Option(
+        "-m",
+        "--method",
+        metavar="METHOD[,METHOD]",
+        help="only these, or new to the suite",
+        autocompletion=completes("method"),
+    ),
 ]
 Datasets = Annotated[
-    Names, typer.Option("-d", "--dataset", help="only these, or new to the suite", autocompletion=completes("dataset"))
+    Names,
+    typer.Option(
+        "-d",
+        "--dataset",
+        metavar="DATASET[,...]",
+        help="only these, or new to the suite",
+        autocompletion=completes("dataset"),
+    ),
 ]
 Partitions = Annotated[
-    Names, typer.Option("-p", "--partition", help="only these partitions", autocompletion=completes("partition"))
+    Names,
+    typer.Option(
+        "-p", "--partition", metavar="NAME[,NAME]", help="only these partitions", autocompletion=completes("partition")
+    ),
 ]
 Backbones = Annotated[
-    Names, typer.Option("-b", "--backbone", help="only these; a+b: mixed", autocompletion=completes("backbone"))
+    Names,
+    typer.Option(
+        "-b", "--backbone", metavar="NAME[,NAME]", help="only these; a+b: mixed", autocompletion=completes("backbone")
+    ),
 ]
-Suites = Annotated[Names, typer.Option("-s", "--suite", help="only these suites", autocompletion=completes("suite"))]
-Clients = Annotated[Names, typer.Option("-k", "--clients", help="only these numbers of clients")]
-Splits = Annotated[Names, typer.Option("--split", help="only these splits", autocompletion=completes("split"))]
-Seeds = Annotated[str | None, typer.Option("--seeds", help="a count (3), a list (0,4) or a range (3-5)")]
-Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, help="worker processes (one a core)")]
-Threads = Annotated[int, typer.Option(min=1, help="threads a worker")]
+Suites = Annotated[
+    Names,
+    typer.Option("-s", "--suite", metavar="SUITE[,...]", help="only these suites", autocompletion=completes("suite")),
+]
+Clients = Annotated[Names, typer.Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
+Splits = Annotated[
+    Names, typer.Option("--split", metavar="NAME[,NAME]", help="only these splits", autocompletion=completes("split"))
+]
+Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5)")]
+Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (one a core)")]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads a worker")]
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="what computes: cpu, cuda (one worker per GPU), cuda:N, auto: cuda if any")
 ]
-Timeout = Annotated[float, typer.Option(min=0, help="seconds a cell may take; 0: any")]
-Memory = Annotated[float | None, typer.Option(min=0.1, help="GiB a worker may take")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="seconds a cell may take; 0: any")]
+Memory = Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="GiB a worker may take")]
 Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: processes (of this machine) or ray")]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
-Rerun = Annotated[Names, typer.Option(help="run again: failed, timeout, oom, skipped, stale or all")]
+Rerun = Annotated[Names, typer.Option(metavar="KIND", help="run again: failed, timeout, oom, skipped, stale or all")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask about runs of more than one core-hour")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", callback=_expanded, help="the results folder")]
+ReadResults = Annotated[
+    Path | None,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        help="the results folder [runs while it has rows]",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
 Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
 Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
@@ -77,6 +117,9 @@ MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for e
 Embeddings = Annotated[
     bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
 ]
+SaveModels = Annotated[
+    bool, typer.Option("--save-models", help="keep the models of the best round, for fglbench.load_model")
+]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -85,6 +128,17 @@ Data = Annotated[
         metavar="FOLDER",
         help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz",
     ),
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help="with --data: accuracy, macro-f1, roc-auc or average-precision; it selects and it is the score",
+    ),
+]
+TunedFile = Annotated[
+    Path | None, typer.Option("--tuned", metavar="FILE", help="settings that `fglbench tune --data` wrote")
 ]
 Plugins = Annotated[  # loaded when the command begins
     Names,

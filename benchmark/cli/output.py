@@ -12,9 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ..store.places import WRITTEN
+
 ENDLESS = 100_000  # characters; a line of a pipe is not broken
 HEAVY = "torch"
-DEFAULT = Path("results")
+DEFAULT = Path(WRITTEN)
 
 
 def plain_console(*, stderr: bool = False) -> Console:

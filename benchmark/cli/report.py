@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...registry import UserError, parameters
+from ..store.places import SHIPPED, WRITTEN
 from .completion import completes
-from .options import Json, Results
+from .options import Json, ReadResults, found_folder
 from .output import print_json
+from .summary import show_ranking
 
 if TYPE_CHECKING:
     from ...report.html import Card
 
 
 def report(
-    results: Results = Path("results"),
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="the results folder [runs while it has rows; --check: results]"),
+    ] = None,
     readme: Annotated[
         Path | None,
         typer.Option(help="the README whose block to renew (default: the one beside the results folder, if marked)"),
@@ -40,19 +45,24 @@ def report(
         raise UserError(f"unexpected argument {str(file)!r}: a file is only written with --html")
     if html and check:
         raise UserError("--check writes nothing and --html writes a page: use one of them")
-    made = build.make(results, readme or find_readme(results), figures=not no_figures)
+    results = Path(SHIPPED) if results is None and check else found_folder(results)
+    if readme is None and results != Path(WRITTEN):  # the README beside `runs` is that of the committed board
+        readme = find_readme(results)
+    made = build.make(results, readme, figures=not no_figures)
     total = len(made.texts) + len(made.figures)
     if check:
         old = build.stale(made)
         for path in old:
             typer.echo(f"stale: {path}")
         if old:
-            typer.echo(f"{len(old)} of {total} files are stale; run `fglbench report`")
+            typer.echo(f"{len(old)} of {total} files are stale; run `fglbench report --results {results}`")
             raise typer.Exit(1)
         typer.echo("everything is up to date")
         return
     changed = build.write(made)
     head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
+    for ranking in made.boards[:1]:
+        show_ranking(ranking)
     typer.echo(f"{head}: {len(changed)} of {total} files renewed")
     if html:
         target = file or results / "leaderboard.html"
@@ -83,12 +93,13 @@ def compare(
     suite: Annotated[
         str | None, typer.Option("-s", "--suite", help="only this board", autocompletion=completes("suite"))
     ] = None,
-    results: Results = Path("results"),
+    results: ReadResults = None,
     json: Json = False,
 ) -> None:
     """Paired differences of two methods on every dataset, with intervals, and over datasets with a test."""
     from ...report.compare import as_data, as_text, comparisons
 
+    results = found_folder(results, suite)
     found = comparisons(first, second, suite, results)
     if json:
         print_json([as_data(each) for each in found])

@@ -46,8 +46,8 @@ def reproduce(
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None,
-    dry_run: given.DryRun = False,
-    results: given.Results = Path("results"),
+    dry_run: given.DryRun = False, yes: given.Yes = False,
+    results: given.Results = Path("runs"),
     submitter: given.Submitter = "",
 ) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol; `fglbench report` then sets ours beside theirs.
@@ -71,7 +71,7 @@ def reproduce(
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
         _reuse(job, table, dry_run)
-    return carry_out(job, dry_run)
+    return carry_out(job, dry_run, yes=yes)
 
 
 def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | list[tuple[str, Cell]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ from .completion import completes
 from .options import Names
 from .output import command, complain, plain_console, print_json
 from .status import why
+from .summary import show_scores
 
 if TYPE_CHECKING:
     from ..runner.job import Job
@@ -38,32 +40,37 @@ def run(
     split: given.Splits = None,
     backbone: given.Backbones = None,
     seeds: given.Seeds = None,
-    data: given.Data = None, set_: given.Settings = None,
+    data: given.Data = None, metric: given.Metric = None, tuned: given.TunedFile = None, set_: given.Settings = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, missing_rows: given.MissingRows = False, embeddings: given.Embeddings = False,
-    dry_run: given.DryRun = False,
+    save_models: given.SaveModels = False,
+    dry_run: given.DryRun = False, yes: given.Yes = False,
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
-    results: given.Results = Path("results"), submitter: given.Submitter = "", plugin: given.Plugins = None,
+    results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.Plugins = None,
 ) -> int:  # fmt: skip
     """Run cells of the benchmark; what is done already is not run again.
 
     Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
     datasets are run. Changed settings and own data are filed under `custom`.
     """
+    from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.models import check_safetensors
 
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
         datasets=given.names(dataset), partitions=given.names(partition), clients=given.client_numbers(clients),
         splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
-        settings=tuple(set_ or ()), own=data,
+        settings=(*(set_ or ()), *metric_setting(metric, data)), own=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
-    options = Options(*how, resolved(device, backend))
-    return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json)
+    if save_models:
+        check_safetensors()
+    options = Options(*how, resolved(device, backend), models=save_models)
+    return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
@@ -75,8 +82,11 @@ def _as_data(plan: Plan) -> dict[str, Any]:
     return {"counts": {state: plan.counts()[state] for state in STATES}, "stale": plan.stale(), "cells": cells}
 
 
-def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
-    """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code."""
+def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) -> int:
+    """Plan a job, tell the plan and, unless that is all that is wanted, run it. Returns the exit code.
+
+    yes: a job of more than an hour of one core is not asked about.
+    """
     from ..runner.system import as_interrupts
     from .progress import Display
 
@@ -94,6 +104,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
         return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
+    ask(_tell_cost(job, plan, console), yes)
     with as_interrupts():
         left = job.load(plan, complain)
         console.print(job.options.told(len(left.todo)))
@@ -103,16 +114,28 @@ def carry_out(job: Job, dry_run: bool, json: bool = False) -> int:
     parts = ", ".join(f"{number} {status}" for status, number in summary.counts().most_common())
     places = ", ".join(str(job.store.root / suite) for suite in sorted({item.suite for item in left.todo}))
     end = f"{parts} in {minutes}:{seconds:02d}; rows in {places}; next: {command('report', job.store.root)}"
+    show_scores(job.rows(plan))
     console.print(end, soft_wrap=True)
     complete = summary.ok and len(left.items) == len(plan.items)
     return 0 if complete and not plan.counts()["failed"] else 1
 
 
-def _tell_cost(job: Job, plan: Plan, console: Console) -> None:
-    from ..runner.cost_estimate import Costs, told
+def _tell_cost(job: Job, plan: Plan, console: Console) -> float:
+    """Say what a plan costs; the hours of one core."""
+    from ..runner.cost_estimate import told_runs
 
-    if plan.todo and (rows := job.store.rows()):
-        console.print(told(Costs(rows).of((item.cell, 1) for item in plan.todo)), soft_wrap=True)
+    line, hours = told_runs([item.cell for item in plan.todo], job.store.rows(), job.options)
+    if line:
+        console.print(line, soft_wrap=True)
+    return hours
+
+
+def ask(hours: float, yes: bool) -> None:
+    """Ask about more than an hour of one core, on a terminal; UserError where the answer is no."""
+    if yes or hours <= 1 or not sys.stdin.isatty():
+        return
+    if not typer.confirm("More than one core-hour. Run it?", default=True):
+        raise UserError("nothing was run; narrow it by -m, -d or --seeds")
 
 
 def _tell_plan(plan: Plan, console: Console) -> None:

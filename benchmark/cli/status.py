@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .. import api
-from .options import Json, Plugins, Results, Suites, names
+from .options import Json, Plugins, ReadResults, Suites, found_folder, names
 from .output import command, plain_console, plain_table, print_json
+from .summary import show_scores
 
 if TYPE_CHECKING:
     from ..overview import Progress
@@ -19,17 +20,17 @@ if TYPE_CHECKING:
 
 HEADINGS = {"cells": "cells", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
+OWN = "own:"  # how datasets of users are called
 NAMED = 3  # methods; more are counted
 
 
-def status(
-    suite: Suites = None, results: Results = Path("results"), plugin: Plugins = None, json: Json = False
-) -> None:
+def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
     """Show, for every suite, how many cells are done, failed, skipped (with the reasons), still to do or cut off.
 
     Without --suite: the suites that have rows, or all where there are no rows. Others are rows of methods, datasets or
     settings that a suite itself does not have.
     """
+    results = found_folder(results, (names(suite) or (None,))[0])
     found = api.overview(results, names(suite))
     if json:
         print_json([{"suite": own.suite, **own.counts(), **_reasons(own)} for own in found])
@@ -41,6 +42,7 @@ def status(
     empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
     for line in _remarks(found, results, empty):
         typer.echo(line)
+    show_scores(row for each in found for row in each.others if row.dataset.startswith(OWN))
 
 
 def _reasons(own: Progress) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .completion import completes
-from .options import Plugins, Results, Suites, names
+from .options import Plugins, ReadResults, Suites, found_folder, names
 from .validate import default_base, tell
 
 Text = str | None
@@ -23,7 +23,7 @@ def submit(
     name: Packed,
     out: Out = None,
     suite: Suites = None,
-    results: Results = Path("results"),
+    results: ReadResults = None,
     meta: Meta = None,
     paper: Annotated[Text, typer.Option(metavar="TEXT", help="citation or address; 'unpublished' if none")] = None,
     code: Annotated[Text, typer.Option(metavar="TEXT", help="address of the code that made the rows")] = None,
@@ -44,7 +44,7 @@ def submit(
     given = {"paper": paper, "code": code, "licence": licence, "hardware": hardware, "contact": contact, "notes": notes}
     fields = (pack.read_fields(meta) if meta else {}) | {key: value for key, value in given.items() if value}
     about = pack.metadata(fields | {"method": name})
-    store, out = Store(results), out or Path(f"{name}-submission")
+    store, out = Store(found_folder(results)), out or Path(f"{name}-submission")
     rows = pack.rows_to_submit(store, name, names(suite))
     with pack.placed(out) as folder:
         pack.write(store, rows, about, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from importlib.util import find_spec
 from itertools import chain
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...registry import UserError
+from ..store.places import SHIPPED, WRITTEN
 from . import options as given
 from .completion import completes
 from .output import complain, plain_console, plain_table
@@ -27,7 +29,7 @@ Tuned = Annotated[
 
 
 def tune(
-    suite: Tuned,
+    suite: Tuned = "",
     method: given.Methods = None, dataset: given.Datasets = None,
     trials: Annotated[
         int | None, typer.Option("--trials", min=1, help="settings per method and dataset [8, or 16 for large spaces]")
@@ -37,10 +39,13 @@ def tune(
     ] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", min=1, help="of a full trial [the suite's]")] = None,
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    data: given.Data = None, metric: given.Metric = None, set_: given.Settings = None,
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
-    results: given.Results = Path("results"),
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="the results folder [results; with --data: runs]")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="where settings go [where the suite looks for them]")
     ] = None,
@@ -53,21 +58,27 @@ def tune(
     Each trial is a row in RESULTS/tuning; once interrupted, the same command continues. What is chosen goes to the file
     that `params: tuned` of the suite reads. Exit code 1 if some method has none in the end.
     """
+    from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
     from ..runner.job import Options
     from ..suites.suitefile import load_suite
 
     if find_spec("optuna") is None:
         raise UserError("tune needs Optuna: pip install 'fglbench[tune]'")
-    from ..tune.session import Tuner, Wanted
+    from ..tune.session import Tuner, Wanted, own_settings
 
-    place = out or load_suite(suite).tuned_file
+    if not suite and data is None:
+        raise UserError("say what to tune: -s SUITE, or --data FOLDER for a graph of your own")
+    suite = suite or "leaderboard"
+    results = results or Path(SHIPPED if data is None else WRITTEN)
+    place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
         return _report(results, suite, place)
     numbers = None if seeds is None else given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
     where = backend, address, resolved(device, backend)
     options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), False, *where)
-    wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds)
+    settings = (*(set_ or ()), *metric_setting(metric, data))
+    wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds, data, settings)
     return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)
 
 
@@ -84,8 +95,21 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     # Before anything runs, and until all has: rungs share a cluster, and an unavailable one is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         number = sum(_tuned(tuner, own) for own in found.values())
-    typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: fglbench run -s {wanted.suite}")
+    typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: {_next(wanted, tuner)}")
     return int(number < len(every))
+
+
+def _next(wanted: Wanted, tuner: Tuner) -> str:
+    """The command that runs what was chosen."""
+    if wanted.own is None:
+        return f"fglbench run -s {wanted.suite}"
+    from ...datasets.own_data import folder_of
+
+    metric = "".join(
+        f" --metric {text.partition('=')[2]}" for text in wanted.settings if text.startswith("dataset.metric=")
+    )
+    where = [shlex.quote(str(path)) for path in (folder_of(wanted.own), tuner.out, tuner.results)]
+    return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
 
 
 def _report(results: Path, suite: str, settings: Path) -> int:

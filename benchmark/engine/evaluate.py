@@ -83,19 +83,43 @@ class Target:
                 found[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
         return found
 
-    def macro_f1(self, predicted: torch.Tensor, part: str) -> float:
-        """Mean over clients of the macro-averaged F1 over the classes that occur in truth or prediction."""
+    def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
+        """(clients,) F1, averaged over the classes that occur in truth or prediction; nan for a client without rows."""
         from sklearn.metrics import f1_score  # a second and more to import: only where it is needed
 
         owner, label, predicted = (
             own.cpu() for own in (self.owner[part], self.label[part], predicted[self.rows[part]])
         )
-        values = [
-            f1_score(label[owner == k], predicted[owner == k], average="macro", zero_division=0)
-            for k in range(self.clients)
-            if (owner == k).any()
-        ]
+        found = torch.full((self.clients,), math.nan, dtype=torch.float64)
+        for k in torch.unique(owner).tolist():
+            mine = owner == k
+            found[k] = float(f1_score(label[mine], predicted[mine], average="macro", zero_division=0))
+        return found
+
+    def macro_f1(self, predicted: torch.Tensor, part: str) -> float:
+        """Mean over the clients that have rows of `macro_f1_each`."""
+        values = [value for value in self.macro_f1_each(predicted, part).tolist() if value == value]
         return float(sum(values) / len(values)) if values else float("nan")
+
+    def by_class(self, logits: torch.Tensor, part: str, measure: Measure) -> torch.Tensor:
+        """(clients,) "roc_auc" or "average_precision" of each class against the others, averaged over the client's
+        classes; of two classes that of the second. nan for a client whose rows are all of one class.
+
+        logits: of every row (N, classes).
+        """
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        figure = roc_auc_score if measure == "roc_auc" else average_precision_score
+        chance = logits[self.rows[part]].double().softmax(1).cpu().numpy()
+        owner, label = self.owner[part].cpu().numpy(), self.label[part].cpu().numpy()
+        found = torch.full((self.clients,), math.nan, dtype=torch.float64)
+        for k in set(owner.tolist()):
+            truth, own = label[owner == k], chance[owner == k]
+            classes = [1] if logits.shape[1] == 2 else sorted(set(truth.tolist()))
+            values = [figure(truth == c, own[:, c]) for c in classes if 0 < (truth == c).sum() < len(truth)]
+            if values:
+                found[k] = float(sum(values) / len(values))
+        return found
 
 
 def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | None = None) -> Target:
@@ -127,7 +151,7 @@ class Models:
 
 @dataclass
 class Scored:
-    """One evaluation. val, test: accuracy, or area under the ROC curve, of each scored client (one entry on the whole
+    """One evaluation. val, test: accuracy, or the dataset's measure, of each scored client (one entry on the whole
     graph), nan where there is none. predicted, margin: see `Target`; None of several models, margin of many classes."""
 
     val: torch.Tensor
@@ -142,14 +166,30 @@ class Scored:
         """The evaluation of one prediction. predicted: class of every row (N,)."""
         return cls(target.accuracy(predicted, "val"), target.accuracy(predicted, "test"), val_loss, predicted, target)
 
-    def by_roc_auc(self) -> Scored:
-        """The same evaluation with the area under the ROC curve in the place of accuracy."""
-        assert self.margin is not None, "ROC AUC is for two classes"
-        val, test = (self.target.roc_auc(self.margin, part) for part in ("val", "test"))
+    def by(self, measure: Measure, logits: torch.Tensor | None) -> Scored:
+        """The same evaluation with another measure in the place of accuracy. logits: (N, classes); macro-F1 needs
+        none."""
+        val, test = (self._by(measure, logits, part) for part in ("val", "test"))
         return replace(self, val=val, test=test)
 
+    def _by(self, measure: Measure, logits: torch.Tensor | None, part: str) -> torch.Tensor:
+        if measure == "accuracy":
+            return self.val if part == "val" else self.test
+        if measure == "macro_f1":
+            assert self.predicted is not None
+            return self.target.macro_f1_each(self.predicted, part)
+        assert logits is not None, "classes alone have no such measure"
+        if measure == "roc_auc" and self.margin is not None:
+            return self.target.roc_auc(self.margin, part)
+        return self.target.by_class(logits, part, measure)
 
-MEASURES: dict[Measure, str] = {"accuracy": "accuracy", "roc_auc": "ROC AUC"}
+
+MEASURES: dict[Measure, str] = {
+    "accuracy": "accuracy",
+    "macro_f1": "macro-F1",
+    "roc_auc": "ROC AUC",
+    "average_precision": "average precision",
+}
 
 
 class Diverged(Exception):
@@ -246,7 +286,7 @@ class Evaluator:
         found = Scored.of(predicted, target, loss)
         if logits.shape[1] == 2:
             found.margin = logits[:, 1] - logits[:, 0]
-        return found.by_roc_auc() if self.original.scored_by == "roc_auc" else found
+        return found.by(self.original.scored_by, logits)
 
 
 def demanded(method: Method, found: torch.Tensor, rows: int, width: int | None = None) -> torch.Tensor:

@@ -160,6 +160,12 @@ class Method(Spec):
     revision: ClassVar[int] = 1  # raised when the method's numbers change: rows of earlier ones are outdated
     family: ClassVar[str] = "other"  # a key of `FAMILIES` in benchmark/suites/catalogue.py; inherited
     summary: ClassVar[str] = ""  # what it does, in a few words
+    # What tables and figures show of it: display name, venue with year, links to the paper and to the authors' code.
+    # None of these five is inherited.
+    title: ClassVar[str] = ""
+    venue: ClassVar[str] = ""
+    paper_url: ClassVar[str] = ""
+    code_url: ClassVar[str] = ""
     # Which federations it is for. A method for nodes is for "graph-classification" too if it only uses rows, labels,
     # models and losses, and no edge, feature or neighbour. Inherited: a subclass that adds such a thing says ("node",).
     tasks: ClassVar[tuple[Goal, ...]] = ("node",)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from ..store.json_columns import mapping
 from ..store.schema import Row
 from ..suites.cell import Cell
+from ..suites.published import published
+from .worker import Options
 
 HOUR = 3600.0
 Facts = Mapping[str, str]  # what a round's cost depends on, by name
@@ -39,7 +43,9 @@ class Costs:
         facts = [_of_row(row) for row, _ in known]
         rates = np.log([spent / (row.rounds or 1) for row, spent in known])
         self.levels = {level: n for n, level in enumerate(dict.fromkeys(pair for own in facts for pair in own.items()))}
-        self.factors = np.linalg.lstsq(np.array([self._coded(own) for own in facts]), rates)[0] if facts else []
+        self.factors = np.zeros(0)
+        if facts:
+            self.factors = np.linalg.lstsq(np.array([self._coded(own) for own in facts]), rates)[0]
         left = defaultdict[tuple[str, str], list[float]](list)
         taken = defaultdict[tuple[str, ...], list[int]](list)
         for (row, _), own, rate in zip(known, facts, rates, strict=True):
@@ -49,6 +55,31 @@ class Costs:
                 taken[key].append(row.rounds or 0)
         self.left = {pair: statistics.fmean(own) for pair, own in left.items()}
         self.taken = {key: statistics.median(own) for key, own in taken.items()}
+
+    def as_data(self) -> dict[str, Any]:
+        """The fit as JSON values, four digits; `of_data` reads it."""
+        return {
+            "factors": [[*level, round(float(self.factors[n]), 4)] for level, n in self.levels.items()],
+            "left": [[*pair, round(value, 4)] for pair, value in self.left.items()],
+            "taken": [[list(key), value] for key, value in self.taken.items()],
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Costs:
+        """What `as_data` gave."""
+        found = cls(())
+        found.levels = {(kind, name): n for n, (kind, name, _) in enumerate(data["factors"])}
+        found.factors = np.array([value for *_, value in data["factors"]])
+        found.left = {(method, dataset): value for method, dataset, value in data["left"]}
+        found.taken = {tuple(key): value for key, value in data["taken"]}
+        return found
+
+    def relative(self, method: str, other: str) -> float | None:
+        """How many times as long as `other` a round of a method takes; None where one of them is in no row."""
+        places = [self.levels.get(("method", name)) for name in (method, other)]
+        if None in places:
+            return None
+        return float(np.exp(self.factors[places[0]] - self.factors[places[1]]))
 
     def _coded(self, facts: Facts) -> np.ndarray:
         """A one for each level that was seen."""
@@ -82,12 +113,41 @@ class Costs:
         return Estimate(total / HOUR, unknown)
 
 
-def told(found: Estimate) -> str:
+def told(found: Estimate, source: str = "the rows here") -> str:
     """A line: "about 3.2 core-hours, judged by the rows here; 12 cells cannot be judged: no row of dataset actor"."""
-    line = f"about {found.hours:.1f} core-hours, judged by the rows here"
+    line = f"about {found.hours:.1f} core-hours, judged by {source}"
     if not found.unknown:
         return line
     return f"{line}; {sum(found.unknown.values())} cells cannot be judged: no row of {', '.join(found.unknown)}"
+
+
+def told_runs(cells: Sequence[Cell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
+    """A line as "130 runs, about 0.6 core-hours, 18 min on 2 workers (by the rows here)", and the hours of one core.
+
+    Judged by the rows of the results folder where they know every method and dataset, else by those of the leaderboard.
+    """
+    if not cells:
+        return "", 0.0
+    each = [(cell, 1) for cell in cells]
+    found, source = Costs(rows).of(each) if rows else None, "the rows here"
+    if found is None or found.unknown:
+        found, source = published_costs().of(each), "published timings"
+    runs, known = f"{len(cells)} run{'s' * (len(cells) > 1)}", len(cells) - sum(found.unknown.values())
+    unknown = f"no timing of {', '.join(list(found.unknown)[:3])}"
+    if not known:
+        return f"{runs}; what they cost is not known: {unknown}", 0.0
+    workers = options.workers(len(cells))
+    minutes = 60 * found.hours / workers
+    span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
+    hours = f"{found.hours:.1f} core-hours" if found.hours >= 0.05 else f"{60 * found.hours:.1f} core-minutes"
+    line = f"{runs}, about {hours}, {span} on {workers} worker{'s' * (workers > 1)} (by {source})"
+    return line + (f"; {len(cells) - known} more are not judged: {unknown}" if found.unknown else ""), found.hours
+
+
+@cache
+def published_costs() -> Costs:
+    """Costs by the rows of the leaderboard, which come with the package."""
+    return Costs.of_data(published()["costs"])
 
 
 def _seconds(row: Row) -> float | None:

@@ -30,6 +30,7 @@ from ..suites.cell import Cell
 from ..suites.registered import check_clients
 from .embedding_sample import collect
 from .gpus import peak, reset_peak
+from .models import packed_models
 from .system import cpu_seconds, ended_with, peak_memory, reset_peak_memory
 
 T = TypeVar("T")
@@ -71,20 +72,24 @@ def execute(
     on_round: OnRound | None = None,
     embeddings: bool = False,
     device: torch.device = HOST,
+    models: bool = False,
 ) -> Row:
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
-    stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings: keep those
-    of the best round (`embedding_sample`). device: where it trains. A skip, an error and a lack of memory are rows
-    and not raised; KeyboardInterrupt and the error of a full results folder are raised.
+    stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings, models:
+    keep those of the best round (`embedding_sample`, `models`). device: where it trains. A skip, an error and a lack
+    of memory are rows and not raised; KeyboardInterrupt and the error of a full results folder are raised.
     """
     begun = {**stamp, "started": now()}
-    about, embedded = dict[str, Any](), dict[str, np.ndarray]()
+    about, embedded, weights = dict[str, Any](), dict[str, np.ndarray](), list[bytes]()
     reset_peak_memory()
     reset_peak(device)
 
-    def keep_embeddings(evaluator: Evaluator, models: Models) -> None:
-        embedded.update(collect(evaluator, models, cell.seed))
+    def keep(evaluator: Evaluator, best: Models) -> None:
+        if embeddings:
+            embedded.update(collect(evaluator, best, cell.seed))
+        if models:
+            weights.append(packed_models(best))
 
     try:
         federation = federations.get(cell)
@@ -93,7 +98,7 @@ def execute(
             _seed_generators(cell.seed)
             outcome = train(
                 federation, cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones],
-                cell.training, cell.seed, on_round=on_round, on_best=keep_embeddings if embeddings else None,
+                cell.training, cell.seed, on_round=on_round, on_best=keep if embeddings or models else None,
                 device=device,
             )  # fmt: skip
         if outcome.score is None:
@@ -113,6 +118,8 @@ def execute(
     store.write_history(suite, cell.key, {**curves, "label_counts": labels})
     if embedded:
         store.write_embeddings(suite, cell.key, embedded)
+    for data in weights:
+        store.put(store.model_file(suite, cell.key), data)
     notes = "; ".join(dict.fromkeys([*federation.notes, *outcome.notes]))
     peaks = {"peak_memory_mb": peak_memory(), "peak_device_memory_mb": peak(device)}
     return cell.row(suite, status="ok", notes=notes, **peaks, **begun, **about, **figures)

@@ -40,7 +40,8 @@ def run_in_process(plan: Plan, store: Store, options: Options, observer: Observe
             observer.started(item)
             parcel, tell = Parcel(), partial(observer.round, item)
             try:
-                row = execute(item.cell, item.suite, parcel, federations, columns, tell, options.embeddings, device)
+                kept = options.embeddings, device, options.models
+                row = execute(item.cell, item.suite, parcel, federations, columns, tell, *kept)
                 with afterwards():
                     parcel.deliver(store)
                     store.append(row)

@@ -12,6 +12,7 @@ from ..suites.cell import Cell
 from ..suites.select import Request, select
 from .in_process import run_in_process
 from .plan import Plan, make_plan, with_data
+from .sites import keep_sites
 from .supervisor import Observer, Summary, record_missing, run_plan
 from .worker import Options
 
@@ -36,7 +37,7 @@ class Job:
     def plan(self) -> Plan:
         """What there is to do. Nothing is written. UserError for anything unknown, or when nothing is wanted."""
         cells = select(self.what) if isinstance(self.what, Request) else self.what
-        return make_plan(cells, self.store, self.rerun, self.options.embeddings)
+        return make_plan(cells, self.store, self.rerun, self.options.embeddings, self.options.models)
 
     def load(self, plan: Plan, tell: Callable[[str], object]) -> Plan:
         """Get the data of a plan; the plan without the cells whose data is unavailable. `tell` hears of each dataset.
@@ -47,6 +48,7 @@ class Job:
             return plan
         self.store.prepare(item.suite for item in plan.todo)
         left, missing = with_data(plan)
+        keep_sites(left, self.store)
         for dataset in missing:
             tell(str(dataset))
         if missing and self.missing_rows:

@@ -8,8 +8,9 @@ memory or was skipped is run again only when asked (`rerun`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from ...datasets import DATASETS
@@ -63,11 +64,15 @@ class Plan:
 
 
 def make_plan(
-    cells: Iterable[tuple[str, Cell]], store: Store, rerun: Collection[str] = (), embeddings: bool = False
+    cells: Iterable[tuple[str, Cell]],
+    store: Store,
+    rerun: Collection[str] = (),
+    embeddings: bool = False,
+    models: bool = False,
 ) -> Plan:
     """A plan for (suite, cell) pairs. `rerun` names what is to run again (see `Rerun`; "failed" is any failure).
 
-    embeddings: they are wanted, so a finished cell that has none is run again.
+    embeddings, models: they are wanted, so a finished cell that has none is run again.
     """
     for word in rerun:
         if word not in get_args(Rerun):
@@ -75,11 +80,13 @@ def make_plan(
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
     items = (_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted)
-    return Plan(tuple(_with_embeddings(item, store) if embeddings else item for item in items))
+    files = [store.embeddings_file] * embeddings + [store.model_file] * models
+    return Plan(tuple(_with_files(item, files) for item in items))
 
 
-def _with_embeddings(item: Item, store: Store) -> Item:
-    lacking = item.state == "done" and not store.embeddings_file(item.suite, item.cell.key).exists()
+def _with_files(item: Item, files: Collection[Callable[[str, str], Path]]) -> Item:
+    """The item; to be run again where it is done and one of its side files is not there."""
+    lacking = item.state == "done" and not all(file(item.suite, item.cell.key).exists() for file in files)
     return replace(item, state="todo") if lacking else item
 
 

@@ -37,7 +37,12 @@ ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
 class Observer:
-    """Gets the events of a run; the command line's progress display is one. `ended` always follows `begun`."""
+    """Gets the events of a run, in the process that called it; the command line's progress display is one.
+
+    begun: all items that will run (`item.suite`, `item.cell`). started, finished: of one item; `row` is its row, and
+    elsewhere says that another run made it. round: after each scored round of an item, with its figures ("val",
+    "score", "train_loss", "upload_bytes", "download_bytes", ...). ended always follows begun.
+    """
 
     def begun(self, items: Sequence[Item]) -> None: ...
     def started(self, item: Item) -> None: ...

@@ -25,9 +25,9 @@ RUN, KEEP = "run", "keep"  # what it gets as a command
 @dataclass(frozen=True)
 class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
-    worker. embeddings: keep those of each cell's best round in a side file. backend: processes or ray. address: of a
-    running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved` says;
-    of a worker, its own. folders: of the user's own data, on this machine. A worker gets them before it has
+    worker. embeddings, models: keep those of each cell's best round in a side file. backend: processes or ray. address:
+    of a running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved`
+    says; of a worker, its own. folders: of the user's own data, on this machine. A worker gets them before it has
     imported anything, so they are defined here."""
 
     jobs: int | None = None
@@ -41,6 +41,7 @@ class Options:
     address: str | None = None
     device: str = "cpu"
     folders: tuple[str, ...] = ()
+    models: bool = False
 
     def workers(self, cells: int) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -97,7 +98,7 @@ def main(pipe: Connection, log: str, options: Options) -> None:
                 continue
             suite, cell = values
             parcel = Parcel()
-            row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings, device)
+            row = execute(cell, suite, parcel, federations, columns, tell, options.embeddings, device, options.models)
             files = {place: base64.b64encode(data).decode() for place, data in parcel.contents.items()}
             _send(pipe, DONE, row.model_dump(mode="json"), files, bool(set(threading.enumerate()) - ours))
 

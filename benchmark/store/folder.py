@@ -6,8 +6,10 @@
     results/<suite>/curves/<method>.parquet     the same of many rows, in columns (curves, packing); more of them in
                                                 <method>@2.parquet and so on
     results/<suite>/embeddings/<key>.npz        embeddings of its best round, where they were asked for
+    results/<suite>/models/<key>.safetensors    the models of its best round, where they were asked for
     results/submissions/<method>.yaml           what a submission says of itself
     results/verified.csv                        rows that the maintainers ran again (verified.Verified)
+    results/sites.json                          names of the clients of own data, by the data's fingerprint
     results/environments/<hash>.json            the machine and package versions that rows refer to
     results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
 
@@ -33,7 +35,7 @@ from ... import files
 from ...registry import UserError
 from . import row_file, verified
 from .json_columns import loaded
-from .places import LOCKS, LOGS, is_rows, place, safe_name
+from .places import LOCKS, LOGS, is_rows, place, reading, safe_name
 from .schema import COLUMNS, RULES, Row
 from .side_files import SideFiles, clear_errors
 
@@ -165,15 +167,16 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def load_results(
-    results: str | os.PathLike[str] = "results", suite: str | None = None, *, expand: bool = False
+    results: str | os.PathLike[str] | None = None, suite: str | None = None, *, expand: bool = False
 ) -> pd.DataFrame:
     """The rows that count, as a data frame with the columns of `schema.Row` (None where a metric does not exist).
 
+    results: a folder; by default `runs` where runs have left rows there, else `results`.
     expand: every setting is a column, as `training.lr` or `method.mu`, in the place of the JSON texts that hold them.
     """
     import pandas as pd
 
-    rows = Store(results).existing().rows(suite, latest_only=True)
+    rows = Store(reading(suite) if results is None else results).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame
 

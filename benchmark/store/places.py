@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .schema import Row
 
+WRITTEN = "runs"  # where new rows go by default
+SHIPPED = "results"  # the rows of the leaderboard, in a clone
 LOCKS, LOGS = ".locks", ".logs"
 COLUMNS = "curves"  # of a suite: the folder of its files of columns
 PART = "@"  # before the number of a method's second file of columns and of later ones; in the name of no method's file
@@ -17,6 +19,7 @@ RESERVED = NOT_SUITES | {
     "history",
     COLUMNS,
     "embeddings",
+    "models",
     "tables",
     "figures",
     APART,
@@ -25,6 +28,18 @@ NAME = r"[A-Za-z0-9_+][\w.+-]*"  # of a suite, which is a folder, and of a metho
 SUFFIX = ".parquet"  # of a file of columns
 COLUMN_FILE = rf"{NAME}({PART}([2-9]|[1-9][0-9]+))?\.parquet"
 ROWS = rf"(?!({'|'.join(sorted(NOT_SUITES))})/){NAME}/{NAME}\.csv"
+
+
+def reading(suite: str | None = None) -> Path:
+    """Return the folder whose rows are read by default: `runs` if it has rows (of the suite, if one is given), else
+    `results`."""
+    written = Path(WRITTEN)
+    found = (
+        path
+        for path in written.glob(f"{safe_name(suite) if suite else '*'}/*.csv")
+        if is_rows(f"{path.parent.name}/{path.name}")
+    )
+    return written if any(found) else Path(SHIPPED)
 
 
 def safe_name(name: str) -> str:

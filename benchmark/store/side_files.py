@@ -10,7 +10,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # unpacked; a side file may come from anyone
 SUITE_BYTES = 512 * 2**20  # of all files of columns of a suite
+SITES = "sites.json"
 OWN = ".json.gz"  # of a file with one run's curves, behind its key
 GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
 # What Python may write in another way: powers of ten, numbers below 0.0001, escapes, the one that it alone makes.
@@ -59,6 +60,9 @@ class SideFiles:
     def embeddings_file(self, suite: str, key: str) -> Path:
         return self.root / suite / "embeddings" / f"{key}.npz"
 
+    def model_file(self, suite: str, key: str) -> Path:
+        return self.root / suite / "models" / f"{key}.safetensors"
+
     def environment_file(self, digest: str) -> Path:
         return self.root / "environments" / f"{digest}.json"
 
@@ -83,6 +87,13 @@ class SideFiles:
         if not self.environment_file(digest).exists():
             self.put(self.environment_file(digest), environment_text(environment))
 
+    def write_sites(self, fingerprint: str, names: Sequence[str]) -> None:
+        """Keep the names of the clients of a user's own data, by the fingerprint of the data."""
+        known = self.sites()
+        if known.get(fingerprint) != list(names):
+            text = json.dumps(known | {fingerprint: list(names)}, indent=1, ensure_ascii=False, sort_keys=True)
+            self.put(self.root / SITES, f"{text}\n".encode())
+
     def write_log(self, key: str, text: str) -> None:
         """Keep what a row's one line leaves out (a traceback), beside the results but out of version control."""
         self.put(self.log_file(key), text.encode())
@@ -92,6 +103,14 @@ class SideFiles:
             files.write_atomically(path, data)
 
     # -- reading -----------------------------------------------------------------------------------------------------
+
+    def sites(self) -> dict[str, list[str]]:
+        """What `write_sites` stored; empty where there is nothing or it cannot be read."""
+        try:
+            found = json.loads((self.root / SITES).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(key): [str(name) for name in own] for key, own in found.items()} if isinstance(found, dict) else {}
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
         """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is

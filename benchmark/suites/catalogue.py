@@ -33,7 +33,7 @@ Entry = dict[str, Any]
 
 @cache
 def catalogue() -> dict[str, dict[str, Entry]]:
-    """Return kind -> name -> what is known of it."""
+    """Return kind -> name -> what is known of it; of "display": display names and links of methods."""
     found: dict[str, dict[str, Entry]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 

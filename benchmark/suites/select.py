@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -23,6 +24,7 @@ from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
 from .suite import SEED_BOUND, Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
+from .tuned import Table, read_tuned
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ AXES: dict[str, Any] = {
 @dataclass(frozen=True)
 class Request:
     """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own: a dataset
-    of the user's own (`own:NAME`), with its clients and its split where no others are named."""
+    of the user's own (`own:NAME`), with its clients and its split where no others are named. tuned: a file that
+    `fglbench tune` wrote; only what has settings there is run, with them."""
 
     suites: tuple[str, ...] = ()
     all_suites: bool = False
@@ -123,6 +126,7 @@ class Request:
     seeds: tuple[int, ...] = ()
     settings: tuple[str, ...] = ()
     own: str | None = None
+    tuned: Path | None = None
 
 
 def select(request: Request) -> list[tuple[str, Cell]]:
@@ -139,7 +143,8 @@ def select(request: Request) -> list[tuple[str, Cell]]:
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     """What `select` finds, and what it says of the cells that are left out. UserError as `select`."""
     settings = [parse_setting(text) for text in request.settings]
-    request = _with_own(request, request.own) if request.own else request
+    request = with_own(request, request.own) if request.own else request
+    table = read_settings(request.tuned) if request.tuned else None
     found: list[tuple[str, Cell]] = []
     untuned: list[str] = []
     refused: list[str] = []
@@ -147,11 +152,12 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         narrowed, departs = narrow(suite, request)
         untuned += untuned_of(narrowed)
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
+        cells = cells if table is None else at_settings(cells, table)
         because = {cut: impossible(cell) for cut, cell in {_cut(cell): cell for cell in cells}.items()}
         reasons = [because[_cut(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
-        found += [(CUSTOM if departs or settings else suite.name, cell) for cell in possible]
+        found += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
     left = untuned + refused
     if left and not found:
         raise UserError(left[0])
@@ -161,7 +167,26 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     return list(each.values()), [f"{told}; their cells are left out" for told in left]
 
 
-def _with_own(request: Request, name: str) -> Request:
+def read_settings(path: Path) -> Table:
+    """The settings that `fglbench tune` wrote to a file. UserError where there is none."""
+    table = read_tuned(path)
+    if not table:
+        raise UserError(f"no tuned settings in {str(path)!r}; `fglbench tune --data FOLDER` writes them")
+    return table
+
+
+def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
+    """The cells whose method has settings for their dataset, with them. UserError where none has."""
+    pairs = [(cell, table.get(cell.method.name, {}).get(cell.dataset.name)) for cell in cells]
+    found = [chosen.scored(cell) for cell, chosen in pairs if chosen is not None]
+    if cells and not found:
+        known = sorted({f"{method} on {dataset}" for method, own in table.items() for dataset in own})
+        raise UserError(f"the tuned settings are of other methods and datasets: {listed(known, NAMED)}")
+    return found
+
+
+def with_own(request: Request, name: str) -> Request:
+    """The request with a dataset of the user's own, and its clients and split where no others are named."""
     data = DATASETS.build(name).load()
     owner, split = getattr(data, "owner", None), getattr(data, "fixed_split", None)
     chosen = replace(request, datasets=(*request.datasets, name))

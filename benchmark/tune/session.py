@@ -21,7 +21,7 @@ from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.cell import Cell
-from ..suites.select import Request, impossible, narrow
+from ..suites.select import Request, apply_settings, impossible, narrow, parse_setting, with_own
 from ..suites.suite import TUNING_SEED, Suite
 from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned
@@ -33,7 +33,7 @@ STUDIES = ".studies"  # below the folder of trials
 @dataclass(frozen=True)
 class Wanted:
     """What to tune. Empty tuples: all that the suite has. trials, seeds, rounds (of a full trial): None for what the
-    protocol and the suite say."""
+    protocol and the suite say. own: a dataset of the user's own, on its own clients. settings: as of `Request`."""
 
     suite: str
     methods: tuple[str, ...] = ()
@@ -41,16 +41,20 @@ class Wanted:
     trials: int | None = None
     seeds: tuple[int, ...] | None = None
     rounds: int | None = None
+    own: str | None = None
+    settings: tuple[str, ...] = ()
 
 
 def studies(wanted: Wanted) -> dict[str, list[Study]]:
     """The studies of a suite, by dataset. UserError for anything that cannot be tuned."""
     suite = load_suite(wanted.suite)
     asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
+    asked = with_own(asked, wanted.own) if wanted.own else asked
     base, _ = narrow(suite.base(), asked)
+    changed = [parse_setting(text) for text in wanted.settings]
     rounds = wanted.rounds or suite.tune.rounds
     cells: dict[tuple[str, str], Cell] = {}
-    for cell in base.cells():
+    for cell in apply_settings(base.cells(), changed) if changed else base.cells():
         _check_cell(cell)
         if rounds is not None:
             cell = Values(training={"rounds": rounds}).applied(cell)
@@ -63,6 +67,11 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
         _check_seeds(suite, seeds)
         found.setdefault(dataset, []).append(Study(suite.name, cell, wanted.trials, seeds))
     return found
+
+
+def own_settings(results: Path, own: str, metric: str | None) -> Path:
+    """Where settings of a dataset of the user's own go: a file for each metric."""
+    return results / f"{own.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
 
 
 def _check_cell(cell: Cell) -> None:

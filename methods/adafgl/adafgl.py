@@ -61,6 +61,10 @@ class AdaFGL(FedAvg):
 
     family = "personal"
     summary = "average first, then each client repairs its own graph and trains on it alone"
+    title = "AdaFGL"
+    venue = "ICDE 2024"
+    paper_url = "https://arxiv.org/abs/2401.11750"
+    code_url = "https://github.com/xkLi-Allen/AdaFGL"
     revision: ClassVar[int] = 2
     tasks = ("node",)
     delivers = "personal"

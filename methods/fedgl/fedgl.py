@@ -74,6 +74,9 @@ class FedGL(FedAvg):
 
     family = "graph repair"
     summary = "the server adds edges and labels it believes in to clients that share nodes"
+    title = "FedGL"
+    venue = "arXiv 2021"
+    paper_url = "https://arxiv.org/abs/2105.03170"
     tasks = ("node",)
 
     alpha: float = Field(
@@ -233,6 +236,9 @@ class FedGLWithoutGraph(FedGL):
     """
 
     summary = "FedGL with pseudo-labels alone"
+    title = "FedGL (without pseudo-graph)"
+    venue = "arXiv 2021"
+    paper_url = "https://arxiv.org/abs/2105.03170"
 
     beta: float = Field(0.0, ge=0, le=0, description="no pseudo-graph")
 
@@ -245,5 +251,8 @@ class FedGLWithoutLabels(FedGL):
     """
 
     summary = "FedGL with the pseudo-graph alone"
+    title = "FedGL (without pseudo-labels)"
+    venue = "arXiv 2021"
+    paper_url = "https://arxiv.org/abs/2105.03170"
 
     alpha: float = Field(0.0, ge=0, le=0, description="no pseudo-labels")

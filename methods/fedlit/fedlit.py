@@ -58,6 +58,10 @@ class FedLIT(FedAvg):
     """
 
     summary = "finds hidden kinds of links and convolves over each apart"
+    title = "FedLIT"
+    venue = "WWW 2023"
+    paper_url = "https://doi.org/10.1145/3543507.3583471"
+    code_url = "https://github.com/Oxfordblue7/FedLIT"
     tasks = ("node",)
 
     types: int = Field(

@@ -63,6 +63,9 @@ class FedOMD(FedAvg):
     """
 
     summary = "orthogonal layers, and moments of the embeddings held together over clients"
+    title = "FedOMD"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     tasks = ("node",)
     fixed_backbone = "ortho-gcn"
 
@@ -186,6 +189,9 @@ class FedOMDOrtho(FedOMD):
     """FedOMD without its moment distance ("Ortho only" in its Table 6): beta = 0. Messages as FedAvg."""
 
     summary = "FedOMD with the orthogonal layers alone"
+    title = "FedOMD (orthogonality only)"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
 
     beta: float = Field(0.0, ge=0, description="weight of the moment distance, which this ablation leaves out")
 
@@ -199,6 +205,9 @@ class FedOMDCMD(FedOMD):
     """
 
     summary = "FedOMD with the moments alone"
+    title = "FedOMD (moments only)"
+    venue = "ICPP Workshops 2024"
+    paper_url = "https://doi.org/10.1145/3677333.3678159"
     fixed_backbone = "gcn"
 
     alpha: float = Field(0.0, ge=0, description="weight of the orthogonality loss, which this ablation leaves out")

@@ -18,6 +18,10 @@ class FedSage(FedAvg):
     """
 
     summary = "FedAvg of a GraphSAGE classifier"
+    title = "FedSage"
+    venue = "NeurIPS 2021"
+    paper_url = "https://arxiv.org/abs/2106.13430"
+    code_url = "https://github.com/zkhku/fedsage"
     tasks = ("node",)
     fixed_backbone = "sage"
 

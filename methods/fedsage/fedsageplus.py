@@ -66,6 +66,10 @@ class FedSagePlus(FedSage, Generation):
 
     family = "generation"
     summary = "FedSage on graphs whose missing neighbours are generated"
+    title = "FedSage+"
+    venue = "NeurIPS 2021"
+    paper_url = "https://arxiv.org/abs/2106.13430"
+    code_url = "https://github.com/zkhku/fedsage"
     revision: ClassVar[int] = 4
 
     score_on: Literal["mended", "own"] = Field("mended", description="clients' graphs as mended, or as they were cut")

@@ -56,6 +56,9 @@ class FedSSP(LocalTraining):
 
     family = "personal"
     summary = "clients average what encodes spectra, are held near a common mean graph, and keep the rest"
+    title = "FedSSP"
+    venue = "NeurIPS 2024"
+    paper_url = "https://arxiv.org/abs/2410.20105"
     tasks = ("graph-classification",)
     heterogeneous_features = True
     delivers = "personal"

@@ -51,6 +51,8 @@ class FedVN(FedAvg):
 
     family = "personal"
     summary = "FedAvg on graphs with shared virtual nodes, linked by a network of every client's own"
+    title = "FedVN"
+    venue = "AAAI 2025"
     tasks = ("graph-classification",)
     delivers = "personal"
 

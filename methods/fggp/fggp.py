@@ -62,6 +62,8 @@ class FGGP(FedAvg):
 
     family = "prototypes"
     summary = "FedAvg with learnt views, and clustered class means in the place of the classifier"
+    title = "FGGP"
+    venue = "AAAI 2024"
     tasks = ("node",)
     heterogeneous_features = False
     fixed_backbone = "gcn"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...registry import UserError
 from ..ranking import Ranking
-from .style import COLOURS, RC, facets, legend_below, name_outer, short
+from .style import COLOURS, RC, facets, legend_below, name_outer, short, wrapped
 
 CLIENTS_CAPTION = (
     "Test score of each client on its own nodes at the best round. Clients are sorted within a seed and then averaged"
@@ -59,7 +59,7 @@ def draw_clients(found: dict[str, Any]) -> Figure:
     height = max(0.165 * len(names) + 0.75, 1.7)
     figure, grid = facets(len(found["panels"]), width=2.9, height=height)
     for axes, panel in zip(grid, found["panels"], strict=True):
-        axes.set_title(short(panel["task"], 40))
+        axes.set_title(wrapped(panel["task"]))
         for line in panel["lines"]:
             at, scores = names.index(line["name"]), 100 * np.array(line["scores"])
             axes.plot(scores[[0, -1]], [at, at], color="#CCCCCC", linewidth=1, zorder=1)
@@ -68,7 +68,7 @@ def draw_clients(found: dict[str, Any]) -> Figure:
             axes.plot(scores[0], at, "D", color=COLOURS[1], markersize=3.6, markeredgewidth=0, zorder=3)
             axes.plot(scores.mean(), at, "|", color="black", markersize=8, markeredgewidth=1.6, zorder=4)
         axes.set_ylim(len(names) - 0.4, -0.6)
-        axes.set_yticks(range(len(names)), [short(name, 26) for name in names])
+        axes.set_yticks(range(len(names)), [short(name) for name in names])
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
         axes.tick_params(axis="y", length=0)
         spec = axes.get_subplotspec()
@@ -112,7 +112,7 @@ def draw_labels(found: dict[str, Any]) -> Figure:
     figure, grid = facets(len(found["panels"]))
     for axes, panel in zip(grid, found["panels"], strict=True):
         bubbles(axes, np.array(panel["counts"]), 2.5, 1.9)
-        axes.set_title(short(panel["task"], 40))
+        axes.set_title(wrapped(panel["task"]))
     name_outer(figure, "client", "class")
     if found["lacking"]:
         names = short(", ".join(found["lacking"]), 40 * len(grid))

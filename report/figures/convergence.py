@@ -11,9 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..ranking import Ranking
-from .style import COLOURS, DASHES, FAINT, facets, legend_below, name_outer, short
+from .style import FAINT, MOST, facets, legend_below, looks, name_outer, short, wrapped
 
-SHOWN = 6
 SERIES = ("seed", "round", "value")
 CAPTION = (
     "Test score by round: mean over seeds, band of one standard deviation. The methods highest on the board are in"
@@ -36,7 +35,7 @@ def data(ranking: Ranking) -> dict[str, Any] | None:
     mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
     order = list(ranking.table.index) + [name for name in mean_score.index if name not in ranking.table.index]
     drawn = set(curves["entrant"].unique())
-    return {"panels": panels, "highlighted": [name for name in order if name in drawn][:SHOWN]}
+    return {"panels": panels, "highlighted": [name for name in order if name in drawn][:MOST]}
 
 
 def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[str, list[float]]:
@@ -56,10 +55,11 @@ def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[
 
 def draw(found: dict[str, Any]) -> Figure:
     names = found["highlighted"]
+    look = looks(names)
     figure, grid = facets(len(found["panels"]))
     crowd = False
     for axes, panel in zip(grid, found["panels"], strict=True):
-        axes.set_title(short(panel["task"], 40))
+        axes.set_title(wrapped(panel["task"]))
         final = []
         for line in panel["lines"]:
             rounds, mean, std = np.asarray(line["round"]), 100 * np.asarray(line["mean"]), 100 * np.asarray(line["std"])
@@ -68,9 +68,9 @@ def draw(found: dict[str, Any]) -> Figure:
                 axes.plot(rounds, mean, color=FAINT, linewidth=0.7, zorder=1)
                 crowd = True
                 continue
-            i = names.index(line["name"])
-            axes.plot(rounds, mean, color=COLOURS[i], linestyle=DASHES[i % len(DASHES)], linewidth=1.5, zorder=9 - i)
-            axes.fill_between(rounds, mean - std, mean + std, color=COLOURS[i], alpha=0.16, linewidth=0, zorder=2)
+            own, i = look[line["name"]], names.index(line["name"])
+            axes.plot(rounds, mean, color=own["color"], linestyle=own["linestyle"], linewidth=1.5, zorder=9 - i)
+            axes.fill_between(rounds, mean - std, mean + std, color=own["color"], alpha=0.16, linewidth=0, zorder=2)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         values = np.concatenate(final)
         low, high = np.nanquantile(values, 0.02), np.nanmax(values)
@@ -78,8 +78,8 @@ def draw(found: dict[str, Any]) -> Figure:
         axes.set_ylim(max(low - room, 0), min(high + 2 * room, 100.5))
     name_outer(figure, "round", "test score, %")
     handles = [
-        Line2D([], [], color=COLOURS[i], linestyle=DASHES[i % len(DASHES)], linewidth=1.8, label=short(name))
-        for i, name in enumerate(names)
+        Line2D([], [], linewidth=1.8, label=short(name), **{key: look[name][key] for key in ("color", "linestyle")})
+        for name in names
     ]
     if crowd:
         handles.append(Line2D([], [], color=FAINT, linewidth=1.2, label="other methods"))

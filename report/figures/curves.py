@@ -19,8 +19,9 @@ from ..privacy_cost import NOISE
 from ..ranking import Ranking
 from ..sweeps import axis
 from ..text import finite
-from .style import COLOURS, facets, legend_below, looks, name_outer, round_costs, short
+from .style import COLOURS, facets, legend_below, looks, name_outer, round_costs, short, wrapped
 
+STRENGTHS = {"participation": "share of clients absent in a round"}  # condition -> what its strength is
 ROBUSTNESS_CAPTION = (
     "Test score against the strength of a stress condition: mean over seeds, bars of one standard deviation, in order"
     " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column. Clients,"
@@ -50,8 +51,8 @@ def draw_robustness(found: dict[str, Any]) -> Figure:
     across = len({panel["task"] for panel in panels})
     figure, grid = facets(len(panels), columns=across)
     for axes, panel in zip(grid, panels, strict=True):
-        axes.set_title(short(panel["task"], 40))
-        axes.set_xlabel(panel["condition"].replace("_", " "))
+        axes.set_title(wrapped(panel["task"]))
+        axes.set_xlabel(STRENGTHS.get(panel["condition"], panel["condition"].replace("_", " ")))
         for line in panel["lines"]:
             mean, std, own = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
             axes.errorbar(panel["strengths"], mean, std, markersize=4, linewidth=1.2, elinewidth=0.7, capsize=2, **own)
@@ -101,7 +102,7 @@ def draw_privacy(found: dict[str, Any]) -> Figure:
     look = looks(names)
     figure, grid = facets(len(panels))
     for axes, panel in zip(grid, panels, strict=True):
-        axes.set_title(short(panel["task"], 40))
+        axes.set_title(wrapped(panel["task"]))
         for line in panel["lines"]:
             own, epsilon = look[line["name"]], line["epsilon"]
             mean, std = 100 * np.array(line["score"]), 100 * np.array(line["std"])
@@ -118,7 +119,7 @@ def draw_privacy(found: dict[str, Any]) -> Figure:
     name_outer(figure, "epsilon", "test score, %")
     handles = [Line2D([], [], label=short(name), **look[name]) for name in names]
     if any(panel["alone"] is not None for panel in panels):
-        handles.append(Line2D([], [], color=GREY, linestyle=PRIVACY_LEVEL["linestyle"], label=LOCAL))
+        handles.append(Line2D([], [], color=GREY, linestyle=PRIVACY_LEVEL["linestyle"], label=short(LOCAL)))
     legend_below(figure, handles)
     return figure
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ..ranking import Ranking
-from .style import grid_of, legend_below, looks, short
+from .style import class_looks, grid_of, legend_below, short
 
 
 def linear_cka(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
@@ -120,7 +120,7 @@ def _tsne_inputs(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
 def draw_tsne(found: dict[str, Any]) -> Figure:
     figure, grid = grid_of([len(task["runs"]) for task in found["tasks"]])
     classes = 1 + max(int(run["label"].max()) for task in found["tasks"] for run in task["runs"])
-    style = looks([str(label) for label in range(classes)])
+    style = class_looks([str(label) for label in range(classes)])
     for line, task in zip(grid, found["tasks"], strict=True):
         for axes, run in zip(line, task["runs"], strict=True):
             place = project(run["rows"])

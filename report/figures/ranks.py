@@ -25,8 +25,13 @@ TIERS_CAPTION = (
 NEAR = 3  # interquartile ranges: what lies further below the middle half than so many is cut off
 
 
+def _comparable(ranking: Ranking) -> bool:
+    """Whether mean ranks say something: of two methods or more, over two datasets or more."""
+    return len(ranking.board.ranked) > 1 and len(ranking.board.by_dataset) > 1
+
+
 def tiers_data(ranking: Ranking) -> dict[str, Any] | None:
-    if len(ranking.board.ranked) < 2:
+    if not _comparable(ranking):
         return None
     table = ranking.table
     panels = []
@@ -41,7 +46,7 @@ def tiers_data(ranking: Ranking) -> dict[str, Any] | None:
 
 def draw_tiers(found: dict[str, Any]) -> Figure:
     names, panels = found["names"], found["panels"]
-    labels = [f"{short(name, 28)}  {group}" for name, group in zip(names, found["groups"], strict=True)]
+    labels = [f"{short(name)}  {group}" for name, group in zip(names, found["groups"], strict=True)]
     size = (4.6 + 2.6 * len(panels), 0.9 + 0.23 * len(names))
     figure = Figure(figsize=size, layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, 1 + len(panels), sharey=True, squeeze=False)).ravel()
@@ -76,28 +81,29 @@ def _differences(axes: Axes, panel: dict[str, Any]) -> None:
             colour = "#666666" if not told else "#0072B2" if point[0] > 0 else "#D55E00"
             axes.plot(point[1:], [place, place], color=colour, linewidth=1.6)
             axes.plot(point[0], place, "o", color=colour, markersize=4.5, markerfacecolor=colour if told else "white")
-    axes.set_xlabel(f"points above {short(panel['baseline'], 20)}")
+    axes.set_xlabel(f"points above {short(panel['baseline'])}")
 
 
 RANKS_CAPTION = "Rank of each method on each dataset (1 is best); methods by mean rank."
 
 
 def rank_data(ranking: Ranking) -> dict[str, Any] | None:
-    if len(ranking.board.ranked) < 2:
+    if not _comparable(ranking):
         return None
     grid = ranks(ranking.board.by_dataset)[list(ranking.table.index)]
     return {"names": list(grid.columns), "datasets": list(grid.index), "ranks": grid.to_numpy().tolist()}
 
 
 def draw_ranks(found: dict[str, Any]) -> Figure:
-    names = [short(name, 28) for name in found["names"]]
-    datasets = [short(name, 24) for name in found["datasets"]]
+    names = [short(name) for name in found["names"]]
+    datasets = [short(name) for name in found["datasets"]]
     figure = Figure(figsize=(0.5 * len(datasets) + 3.6, 0.29 * len(names) + 1.9), layout="constrained")
     table = np.transpose(found["ranks"])
     text = [[f"{rank:g}" for rank in line] for line in table]
     _heat_map(
         figure.subplots(), table, names, datasets, 40, cmap="cividis_r", vmin=1, vmax=len(names), annot=text, fmt="",
-        linewidths=0.5, annot_kws={"fontsize": 8.5}, cbar_kws={"label": "rank", "ticks": MaxNLocator(integer=True)},
+        linewidths=0.5, annot_kws={"fontsize": 8.5},
+        cbar_kws={"label": "rank (1 is best)", "ticks": MaxNLocator(integer=True)},
     )  # fmt: skip
     figure.axes[-1].invert_yaxis()
     return figure
@@ -127,7 +133,7 @@ AXES = {
 
 
 def cost_data(ranking: Ranking) -> dict[str, Any] | None:
-    if len(ranking.board.ranked) < 2:
+    if not _comparable(ranking):
         return None
     table = ranking.table.sort_values("mean_rank", kind="stable")
     ranks = table["mean_rank"].to_numpy()
@@ -138,7 +144,7 @@ def cost_data(ranking: Ranking) -> dict[str, Any] | None:
 
 
 def draw_cost(found: dict[str, Any]) -> Figure:
-    names, ranks = [short(name, 22) for name in found["names"]], np.array(found["ranks"])
+    names, ranks = [short(name) for name in found["names"]], np.array(found["ranks"])
     longest = max(map(len, names))
     figure = Figure(figsize=(7.0 + 0.09 * longest, max(2.6, 0.9 + 0.2 * len(names))))
     middle = (0.09 * longest + 0.5) / figure.get_figwidth()  # of the width: names and what leads to them
@@ -160,7 +166,7 @@ def draw_cost(found: dict[str, Any]) -> Figure:
             axes.plot([cost, edge], [rank, rank], color="#DDDDDD", linewidth=0.6, zorder=1)
         axes.set_ylim(max(len(names) + 0.7, lines[-1] + 0.5), min(0.3, lines[0] - 0.5))
         if side == 0:
-            axes.set_ylabel("mean rank")
+            axes.set_ylabel("mean rank (lower is better)")
             transform = axes.get_yaxis_transform()
             for text, line in zip(names, lines, strict=True):
                 axes.text(1 + middle / wide / 2, line, text, transform=transform, ha="center", va="center", fontsize=8)

@@ -1,13 +1,15 @@
-"""What all figures share: sizes, fonts, and a colour, marker and dash for each entrant that stay apart in grey print.
+"""What all figures share: sizes, fonts, display names, and a colour, marker and dash for each entrant.
 
-Colours are Okabe and Ito's, which the colour-blind tell apart (without yellow, too faint on white). Seven colours with
-eight markers make 56 distinct pairs.
+Colours are Okabe and Ito's, which the colour-blind tell apart (without yellow, too faint on white). A figure has five
+colours for methods at most: FedAvg and local training have the same in every figure, the first others the remaining
+three, the rest are grey and differ by marker and dash. Classes, of which there may be more, have seven.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +22,15 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from PIL import Image
 from seaborn.utils import relative_luminance
 
+from ..board import FEDAVG, LOCAL
+from ..groups import display
 from ..text import data_size, plain
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p"]
+BASELINES = {FEDAVG: 0, LOCAL: 1}  # method -> its colour in every figure
+MOST = 5  # colours for methods
+CROWD = "#8A8A8A"
 DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1, 1, 1, 1, 1))]
 FAINT = "#BBBBBB"
 RC: dict[Any, Any] = {
@@ -53,16 +60,29 @@ def small(png: io.BytesIO) -> bytes:
     return found.getvalue()
 
 
-def short(label: object, limit: int = 34) -> str:
-    return plain(label, limit)
+def short(label: object, limit: int = 44) -> str:
+    """The display name of an entrant, or any other label."""
+    return plain(display(str(label)), limit)
+
+
+def wrapped(label: object) -> str:
+    """A title of a panel, on as many lines as it needs."""
+    return textwrap.fill(plain(label), 36)
 
 
 def looks(entrants: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and line style of each entrant, the same in every figure of a board."""
+    """Colour, marker and line style of each entrant, in the order in which they get one of the free colours."""
+    free = iter(colour for place, colour in enumerate(COLOURS[:MOST]) if place not in BASELINES.values())
+    colours = {name: COLOURS[BASELINES[name]] if name in BASELINES else next(free, CROWD) for name in entrants}
     return {
-        name: {"color": COLOURS[i % 7], "marker": MARKERS[i % 8], "linestyle": DASHES[i % 5]}
+        name: {"color": colours[name], "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
         for i, name in enumerate(entrants)
     }
+
+
+def class_looks(classes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and marker of each class of a dataset."""
+    return {name: {"color": COLOURS[i % 7], "marker": MARKERS[i % 8]} for i, name in enumerate(classes)}
 
 
 def facets(count: int, width: float = 3.1, height: float = 2.5, columns: int = 3) -> tuple[Figure, list[Axes]]:

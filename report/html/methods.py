@@ -208,7 +208,8 @@ class Appearance:
 
 def columns() -> list[Column]:
     """What of a ranking is said of each board. The place is told with how many there are, who leads below the table."""
-    return [column for column in tables.RANKING if column.title not in ("Group", "Method", "Wins", "Uploads")]
+    left = ("Group", "Method", "Wins", "Uploads", "Published")
+    return [column for column in tables.RANKING if column.title not in left]
 
 
 @dataclass(frozen=True)

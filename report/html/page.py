@@ -170,6 +170,8 @@ def cell_html(cell: Cell) -> Markup:
 
 
 def _span_html(span: Span) -> Markup:
+    if span.style == "link":
+        return Markup('<a href="{}">{}</a>').format(span.target, span.text)
     return Markup(STYLES[span.style]).format(escape(span.text))
 
 

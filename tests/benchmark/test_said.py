@@ -125,7 +125,7 @@ def test_what_cannot_be_cut_leaves_the_rest():
 
 
 def test_the_next_command_is_for_the_folder_of_the_rows():
-    assert command("report", Path("results")) == "fglbench report"
+    assert command("report", Path("runs")) == "fglbench report"
     assert command("report", Path("runs/my own")) == "fglbench report --results 'runs/my own'"
 
 

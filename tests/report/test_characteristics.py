@@ -99,14 +99,14 @@ def test_training_nodes_per_class_come_from_the_split(made: SimpleNamespace) -> 
 
 def test_the_answer_in_three_sentences(ranking: Ranking) -> None:
     against, alone, thrifty = key_findings([ranking])
-    assert against.text.startswith("Compared with FedAvg (one point, probability 95%): equivalent: fedprox, fedtgp;")
-    assert against.text.endswith("undecided: local.")
+    assert against.text.startswith("Compared with FedAvg (one point, probability 95%): equivalent: FedProx, FedTGP;")
+    assert against.text.endswith("undecided: Local training.")
     gap = ranking.inference.against["local"]["fedavg"]
     assert f"accuracy {100 * gap.mean:+.1f} (" in alone.text  # the mean of +10, +20, +30 and three times -5
     assert f"{gap.verdict}" in alone.text
     assert against.table == "overall:demo"
-    assert "fedtgp sends 80.0 kB, 1.0% of FedAvg's 8.0 MB" in thrifty.text
-    assert "local sends nothing" in thrifty.text
+    assert "FedTGP sends 80.0 kB, 1.0% of FedAvg's 8.0 MB" in thrifty.text
+    assert "Local training sends nothing" in thrifty.text
     assert thrifty.table == "overall:demo"
 
 

@@ -95,9 +95,10 @@ def test_the_picture_shows_one_bubble_a_label_held(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.filterwarnings("error")
 def test_boards_of_any_shape_are_drawn_without_a_complaint(tmp_path: Path, made: SimpleNamespace) -> None:
-    """One task and one method; one task and many long names, whose legend is higher than the panels."""
+    """One task and one method; two tasks and many long names, whose legend is higher than the panels."""
     rows = [made.row("cora", "alpha", 0, 0.5, suite="small")]
-    rows += [made.row("cora", f"a method of quite some length {i}", 0, 0.5 + i / 100, suite="wide") for i in range(24)]
+    wide = [(data, f"a method of quite some length {i}", i) for data in ("cora", "wiki") for i in range(24)]
+    rows += [made.row(data, name, 0, 0.5 + i / 100, suite="wide") for data, name, i in wide]
     folder = made.write(tmp_path / "results", rows)
     for row in rows:
         Store(folder).write_history(row.suite, row.key, {**made.history(0.5), "label_counts": [[3, 0], [1, 2]]})

@@ -22,6 +22,7 @@ from fglbench.benchmark.cli.report import report
 from fglbench.benchmark.store import verified
 from fglbench.registry import Parameter, UserError
 from fglbench.report import build
+from fglbench.report.groups import display
 from fglbench.report.html import Card, Picture, documents, page
 from fglbench.report.ranking import Ranking
 
@@ -113,9 +114,9 @@ def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespac
     table = root.one("table", id="tasks:demo")
     assert [head.text for head in table.one("thead").all("th")] == ["Method", "cora n=2", "pubmed n=2", "wiki n=2"]
     lines = {row[0].one("a").text: row for row in sheet(root, "tasks:demo")}
-    assert list(lines) == ["alpha", "beta", "gamma", "delta", "global"]
+    assert list(lines) == ["alpha", "beta", "gamma", "delta", "Centralised training"]
     for (method, dataset), values in scores.items():
-        cell = lines[method][1 + ["cora", "pubmed", "wiki"].index(dataset)]
+        cell = lines[display(method)][1 + ["cora", "pubmed", "wiki"].index(dataset)]
         shown = f"{100 * statistics.mean(values):.2f}"
         if len(values) > 1:
             shown += f" ± {100 * statistics.stdev(values):.2f}"
@@ -142,7 +143,7 @@ def test_the_page_says_what_the_leaderboard_says(results: Path, made: SimpleName
     }
     verified.add(results, [verified.Verified(**same, **who)])
     root = read(results)
-    assert [row[1].text for row in sheet(root, "overall:demo")] == ["alpha", "beta ✓1", "gamma", "global"]
+    assert [row[1].text for row in sheet(root, "overall:demo")] == ["alpha", "beta ✓1", "gamma", "Centralised training"]
     text = (results / "LEADERBOARD.md").read_text()
     for suite in ("demo", "many"):
         section = text.partition(f"## {suite}\n")[2]
@@ -159,7 +160,7 @@ def test_the_page_says_what_the_leaderboard_says(results: Path, made: SimpleName
         ["delta", "1/3", "3/6", "cora: failed (seed 1): loss is nan | round 3wiki: skipped: needs features"]
     ]
     detail = sheet(root, "task:demo:cora")
-    assert [row[0].text for row in detail] == ["alpha", "beta", "gamma", "delta", "global"]
+    assert [row[0].text for row in detail] == ["alpha", "beta", "gamma", "delta", "Centralised training"]
     assert [cell.text for cell in detail[0][2:]] == ["2", "80.50", "40.25", "40.0", "8.0 MB", "2.0", "500"]
     view = root.one("div", id="view:demo:cora").text
     assert "partition louvain (resolution=1.0) into 10 clients" in view

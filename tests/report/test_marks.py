@@ -97,7 +97,7 @@ def test_boards_stand_in_the_order_of_their_suites(tmp_path: Path, made: SimpleN
     ]
     assert headings[:-1] == [*official, "aaa", "zzz", "quick"]
     shown = [line.split("**")[1] for line in texts[page].splitlines() if line.startswith("**")]
-    assert shown == official  # the benchmark's boards; the others are in the leaderboard
+    assert shown == official[:1]  # the first of the benchmark's boards; the others are in the leaderboard
 
 
 def test_every_leaderboard_suite_has_a_place_of_its_own() -> None:

@@ -36,7 +36,7 @@ def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
     half = 100 * stats.t.ppf(0.975, 2) * 0.01 / 3**0.5
     assert cora[:3] == ["cora", "61.00", "50.00"]
     (span,) = cora[3]
-    assert span == (f"+11.0 (+{11 - half:.1f} to +{11 + half:.1f}) ↑", "strong")
+    assert span == (f"+11.0 (+{11 - half:.1f} to +{11 + half:.1f}) ↑", "strong", "")
     assert cora[4:] == ["0.01x", "2.5x"]
     assert wiki == ["wiki", "30.00", "40.00", "-10.0 (one seed)", ABSENT, "1.0x"]
     assert comparison_table(board, "fedavg") is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as some
 
 from fglbench.report import text
-from fglbench.report.figures.style import MARKERS, looks
+from fglbench.report.figures.style import CROWD, MARKERS, class_looks, looks
 
 
 @given(some.text(max_size=60))
@@ -51,6 +51,15 @@ def test_spreadsheet_formulas_are_quoted() -> None:
     assert [text.csv_text(value) for value in ("=1", "+1", "-1", "@a", "a=1")] == ["'=1", "'+1", "'-1", "'@a", "a=1"]
 
 
-def test_every_method_of_a_large_board_looks_different() -> None:
-    names = [str(i) for i in range(7 * len(MARKERS))]
-    assert len({(look["color"], look["marker"]) for look in looks(names).values()}) == len(names)
+def test_a_figure_has_five_colours_for_methods_and_the_baselines_keep_theirs() -> None:
+    names = [f"m{i}" for i in range(len(MARKERS) - 2)]
+    first, second = looks(["fedavg", *names, "local"]), looks([*reversed(names), "local", "fedavg"])
+    assert len({look["color"] for name, look in first.items()} - {CROWD}) == 5
+    for name in ("fedavg", "local"):
+        assert first[name]["color"] == second[name]["color"] != CROWD
+    assert len({(look["marker"], look["linestyle"]) for look in first.values()}) == len(first)
+
+
+def test_every_class_of_a_dataset_looks_different() -> None:
+    names = [str(i) for i in range(40)]
+    assert len({(look["color"], look["marker"]) for look in class_looks(names).values()}) == len(names)

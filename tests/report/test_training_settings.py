@@ -26,7 +26,7 @@ def test_steps_rounds_and_networks_by_hand(made: SimpleNamespace) -> None:
     rows += [made.row("cora", "fml", 0, 0.5, best_round=99, **double), made.row("cora", "fml", 1, 0.5, **double)]
     board = made.board(rows)
     assert line(board, "fedavg") == {
-        "Method": "fedavg", "Family": "shared model", "Settings": "untuned", "Rounds": "100",
+        "Method": "FedAvg", "Family": "shared model", "Settings": "untuned", "Rounds": "100",
         "Optimiser steps": "300 (1.0x)", "Still rising": "0/2", "Network": "gcn",
     }  # fmt: skip
     assert line(board, "fml")["Optimiser steps"] == "600 (2.0x)"

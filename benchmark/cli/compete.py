@@ -1,0 +1,168 @@
+"""`fglbench compete`: from a method's file to its place on the tuned board, in one command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...registry import UserError
+from ..store.places import safe_name
+from . import options as given
+from .output import complain, plain_console
+from .run import ask
+
+if TYPE_CHECKING:
+    from ..compete import Standing
+    from ..runner.job import Options
+    from ..suites.cell import Cell
+    from ..tune.study import Study
+
+BOARD, BASELINE, BASELINES = "node", "fedavg", ("fedavg", "local")
+QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, 2
+
+
+def compete(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a Python file that registers your method")],
+    method: Annotated[str | None, typer.Option("-m", "--method", help="where the file has several")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a preview: 3 datasets, 40 rounds, 2 seeds")] = False,
+    dataset: given.Datasets = None,
+    trials: Annotated[int | None, typer.Option("--trials", min=2, help="settings per dataset [the board's]")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", min=3, help="of a run [the board's]")] = None,
+    seeds: given.Seeds = None,
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, device: given.Device = "cpu", dry_run: given.DryRun = False,
+    yes: given.Yes = False,
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/compete-METHOD]")
+    ] = None,
+) -> int:  # fmt: skip
+    """Check a method, tune it with the board's budget, run it on the board's tasks and say where it would rank.
+
+    The cost is said first. Once stopped, the same command goes on. With --quick, or with other datasets, rounds or
+    trials, the place is a preview: the published methods had the full budget.
+    """
+    from ..compete import QUICK, standing
+    from ..runner.gpus import resolved
+    from ..runner.job import Job, Options, Store
+    from ..runner.system import as_interrupts
+    from ..suites.select import CUSTOM, at_settings
+    from ..suites.tuned import read_tuned
+    from ..tune.session import Tuner, Wanted, studies
+    from .check import check
+    from .progress import Display
+
+    name, plugin = _method_of(file, method)
+    results = results or Path("runs") / f"compete-{safe_name(name)}"
+    options = Options(jobs, threads, timeout, memory_limit, "", (plugin,), device=resolved(device, "processes"))
+    datasets = given.names(dataset) or (QUICK if quick else _published())
+    preview = quick or bool(dataset or trials or rounds or seeds)
+    limits = (trials or QUICK_TRIALS, rounds or QUICK_ROUNDS) if quick else (trials, rounds)
+    found = studies(Wanted(BOARD, (name,), datasets, limits[0], None, limits[1]))
+    each = [study for own in found.values() for study in own]
+    scored = _cells(name, datasets, rounds or (QUICK_ROUNDS if quick else None),
+                    given.parse_seeds(seeds or (str(QUICK_SEEDS) if quick else None)))  # fmt: skip
+    hours = _tell_cost(each, scored, options)
+    if dry_run:
+        return 0
+    ask(hours, yes)
+    if check(name, real=False):
+        raise UserError(f"{name} fails the contract (see above): mend it, then the same command goes on")
+    tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
+    with as_interrupts():
+        for own in found.values():
+            tuner.run(own, complain, lambda: Display(plain_console(), "val"))
+        cells = at_settings(scored, read_tuned(tuner.out))
+        job = Job([(CUSTOM if preview else BOARD, cell) for cell in cells], Store(results), options)
+        plan = job.plan()
+        job.run(job.load(plan, complain), Display(plain_console()))
+    place = standing(job.rows(plan), name)
+    if place is None:
+        raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
+    for line in _told(place, name, preview):
+        typer.echo(line)
+    typer.echo(f"rows in {results}, settings in {tuner.out}; {_next(name, results, preview)}")
+    return 0
+
+
+def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
+    """The method that a file registers, and the file as workers name it. UserError where there is none, or several."""
+    from ...methods import METHODS
+    from ..suites.plugins import load_plugins
+
+    if not file.is_file():
+        raise UserError(f"no file {str(file)!r}; fglbench new method NAME writes one")
+    (plugin,) = load_plugins([str(file)])
+    own = [name for name in METHODS.names() if _source(METHODS.cls(name)) == Path(plugin)]
+    if wanted is not None and wanted not in own:
+        raise UserError(f"{file} registers {', '.join(own) or 'no method'}, not {wanted!r:.60}")
+    if wanted is None and len(own) != 1:
+        raise UserError(f"{file} registers {', '.join(own) or 'no method'}; give one with -m" if own else
+                        f"{file} registers no method: @fglbench.register(NAME) on a class does")  # fmt: skip
+    return wanted or own[0], plugin
+
+
+def _source(cls: type) -> Path | None:
+    module = sys.modules.get(cls.__module__)
+    return Path(module.__file__).resolve() if module is not None and module.__file__ else None
+
+
+def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
+    """The board's cells of a method, at its own settings."""
+    from ..suites.select import Request, select
+    from ..suites.tuned import Values
+
+    found = [cell for _, cell in select(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))]
+    return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for cell in found]
+
+
+def _published() -> tuple[str, ...]:
+    """The datasets with published scores: what a place is among."""
+    from ..suites.published import published_tasks
+
+    return tuple(dict.fromkeys(task.dataset for task in published_tasks()))
+
+
+def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
+    """Say what it costs, at FedAvg's seconds per round; the core-hours."""
+    from ..runner.cost_estimate import published_costs
+    from ..suites.cell import Choice
+
+    def as_fedavg(cell: Cell) -> Cell:
+        return cell.model_copy(update={"method": Choice(name=BASELINE)})
+
+    planned = [(as_fedavg(cell), times) for study in each for cell, times in study.planned()]
+    tuning, runs = (published_costs().of(own) for own in (planned, [(as_fedavg(cell), 1) for cell in scored]))
+    hours = tuning.hours + runs.hours
+    workers = options.workers(len(scored))
+    typer.echo(
+        f"{len(each)} studies ({sum(study.size for study in each)} trials) and {len(scored)} runs: about {hours:.1f} "
+        f"core-hours, {60 * hours / workers:.0f} min on {workers} worker{'s' * (workers > 1)}, if a round costs what "
+        "FedAvg's costs (by published timings)"
+    )
+    if missing := {*tuning.unknown, *runs.unknown}:
+        typer.echo(f"not in this: {', '.join(sorted(missing))}, of which there is no timing")
+    return hours
+
+
+def _told(place: Standing, name: str, preview: bool) -> list[str]:
+    from ...report.text import points
+
+    lines = ["", f"{name}: {place}"]
+    for other in BASELINES:
+        if (gap := place.against.get(other)) is not None:
+            span = f" ({points(gap.low)} to {points(gap.high)})" if gap.low == gap.low else ""
+            lines.append(f"  against {other}: {points(gap.mean)} points{span}")
+    lines.append(f"  datasets: {', '.join(place.datasets)}")
+    if preview:
+        lines.append("  This is a preview: the published methods had the board's full budget. Run it without --quick.")
+    return lines
+
+
+def _next(name: str, results: Path, preview: bool) -> str:
+    if preview:
+        return "next: the same command without --quick, -d, --trials, --rounds and --seeds"
+    return f"next: one pull request with the method, its settings and rows (docs/trust.md): fglbench submit {name} " \
+           f"--results {results}"  # fmt: skip

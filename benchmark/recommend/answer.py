@@ -1,0 +1,205 @@
+"""The answer from rows: which method, by how much, which sites gain and lose, what it costs, what leaves a site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...report.statistics import Difference, paired_difference
+from ...report.text import data_size
+from ..store import Store
+from ..suites.catalogue import entry
+
+ALONE, BASELINE = "local", "fedavg"
+TIE = 0.005  # methods whose validation is this near to the best are equal, and the one with least traffic is taken
+SITE = 0.005  # a site gains or loses from this difference on
+MEGABIT = 1e6 / 8  # bytes
+WORDS = {  # what clients send, in words for a data-protection officer
+    "models": "the weights of the model, which training on the site's records changed. No record is in them. From "
+    "weights one can sometimes infer whether a record was used, or a typical record; differential privacy limits this",
+    "control variates": "average gradients of the site, as many numbers as the model has weights; the same risk as "
+    "weights",
+    "embeddings": "vectors that the site's model computes. If they are computed for records, each vector describes one "
+    "record: treat them as personal data",
+    "predictions": "the model's prediction for each record: treat them as personal data",
+    "node ids": "the identifiers of records: personal data",
+    "moments": "means and higher moments of the site's vectors: aggregates over all records; of a small site they can "
+    "describe single records",
+    "statistics": "a few counts and norms of the site: aggregates",
+    "prototypes": "one mean vector per class: aggregates. Of a class with few records at a site it nearly is a record",
+    "classes held": "which classes the site has, as whether it has the rare one",
+    "generators": "a model that was trained to generate records' features, or its gradients: it may repeat records",
+    "neighbour counts": "how many neighbours each record has at other sites",
+    "neighbour lists": "which records are neighbours: personal data",
+    "features": "features of records: personal data",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method. val, score: means over seeds, with `sd` of the score. gain, over_fedavg: differences of the test
+    score from `local` and from FedAvg over paired seeds. sites: each site's mean difference from `local`, NaN where a
+    site has no score. megabytes: up and down per site and round. seconds: of training, all sites, one run."""
+
+    method: str
+    val: float
+    score: float
+    sd: float
+    seeds: int
+    gain: Difference
+    over_fedavg: Difference
+    sites: list[float]
+    megabytes: float
+    rounds: float
+    seconds: float
+
+    @property
+    def better(self) -> int:
+        return sum(own >= SITE for own in self.sites)
+
+    @property
+    def worse(self) -> int:
+        return sum(own <= -SITE for own in self.sites)
+
+
+def results_of(rows: pd.DataFrame, store: Store) -> dict[str, Result]:
+    """The results of each method that has rows with a score, the best validation first. UserError without any."""
+    done = rows[(rows["status"] == "ok") & rows["score"].notna() & rows["val"].notna()]
+    scores = done.pivot_table(index="seed", columns="method", values="score")
+    sites = {method: _sites(own, store) for method, own in done.groupby("method")}
+    found = []
+    for method, own in done.groupby("method"):
+        each = sites[method] - sites[ALONE] if ALONE in sites and sites[method].shape == sites[ALONE].shape else []
+        traffic = (own["upload_bytes"] + own["download_bytes"]) / own["rounds"] / own["clients"]
+        found.append(
+            Result(
+                str(method), float(own["val"].mean()), float(own["score"].mean()), float(own["score"].std(ddof=1)),
+                len(own), _gap(scores, str(method), ALONE), _gap(scores, str(method), BASELINE),
+                [float(value) for value in each], float(traffic.mean()) / 1e6,
+                float(own["best_round"].mean()), float(own["train_seconds"].mean()),
+            )
+        )  # fmt: skip
+    return {own.method: own for own in sorted(found, key=lambda own: -own.val)}
+
+
+def _gap(scores: pd.DataFrame, method: str, other: str) -> Difference:
+    if other not in scores:
+        return Difference(np.nan, np.nan, np.nan, np.nan)
+    both = scores[[method, other]].dropna() if method != other else scores[[method]].dropna()
+    return paired_difference(both[method], both[other])
+
+
+def _sites(rows: pd.DataFrame, store: Store) -> np.ndarray:
+    """(sites,) mean score over the seeds."""
+    found = []
+    for suite, key in zip(rows["suite"], rows["key"], strict=True):
+        values = (store.history(suite, key) or {}).get("per_client", {}).get("score", [])
+        found.append(np.array(values, dtype=float))
+    return np.mean(found, axis=0) if len({own.shape for own in found}) == 1 else np.empty(0)
+
+
+def chosen(found: Mapping[str, Result]) -> Result:
+    """The method to take: the best on validation, and of those within `TIE` of it the one with the least traffic."""
+    best = max(own.val for own in found.values())
+    near = [own for own in found.values() if own.val >= best - TIE]
+    return min(near, key=lambda own: (own.megabytes, -own.val))
+
+
+def table_lines(found: Mapping[str, Result], metric: str, sites: int) -> list[str]:
+    """A line for each method, for the terminal and for the page."""
+    heads = ("method", f"{metric}, % (mean ± sd)", "vs local (95% interval)", "sites better / worse than alone",
+             "traffic per site and round", "training, s")  # fmt: skip
+    lines = [heads]
+    for own in sorted(found.values(), key=lambda each: -each.score):
+        alone = own.method == ALONE
+        lines.append((
+            own.method, f"{100 * own.score:.1f} ± {100 * own.sd:.1f}", "baseline" if alone else _points(own.gain),
+            "" if alone or not own.sites else f"{own.better} / {own.worse} of {sites}", data_size(1e6 * own.megabytes),
+            f"{own.seconds:.1f}",
+        ))  # fmt: skip
+    widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
+    return [
+        "  ".join(text.ljust(width) if place == 0 else text.rjust(width)
+                  for place, (text, width) in enumerate(zip(line, widths, strict=True))).rstrip()
+        for line in lines
+    ]  # fmt: skip
+
+
+def answer_lines(found: Mapping[str, Result], metric: str, sites: Sequence[str]) -> list[str]:
+    """The recommendation in words."""
+    best = chosen(found)
+    if best.method == ALONE:
+        return _alone(found, metric)
+    return [
+        f"Recommendation: {best.method} ({entry('method', best.method).get('summary', 'a method of your own')}).",
+        f"Difference from training locally: {_points(best.gain)} points of {metric} over {best.seeds} seeds: "
+        f"{_verdict(best.gain)}.",
+        *([] if best.method == BASELINE or BASELINE not in found else
+          [f"Difference from FedAvg: {_points(best.over_fedavg)} points: {_verdict(best.over_fedavg)}."]),
+        *_site_lines(best, sites),
+        f"Traffic: {best.megabytes:.2g} MB per site and round, {data_size(1e6 * best.megabytes * best.rounds)} per "
+        f"site up to the selected round ({best.rounds:.0f}); at 10 Mbit/s "
+        f"{best.megabytes * 1e6 / (10 * MEGABIT):.1f} s per round.",
+        f"Training time: {best.seconds:.1f} s for all sites on this machine.",
+        *_leaving(best.method),
+    ]  # fmt: skip
+
+
+def _alone(found: Mapping[str, Result], metric: str) -> list[str]:
+    others = [own for own in found.values() if own.method != ALONE]
+    lines = ["Recommendation: train locally. Nothing leaves a site."]
+    if others:
+        best = others[0]
+        lines.append(
+            f"The best federated method, {best.method}, is not more than {100 * TIE:.1f} points better on validation; "
+            f"on the test nodes it differs from training locally by {_points(best.gain)} points of {metric}."
+        )
+    return lines
+
+
+def _site_lines(best: Result, sites: Sequence[str]) -> list[str]:
+    if len(best.sites) != len(sites):
+        return []
+    order = sorted(range(len(sites)), key=lambda k: -np.nan_to_num(best.sites[k], nan=-9.0))
+    named: dict[bool, list[str]] = {True: [], False: []}
+    for k in order:
+        if abs(best.sites[k]) >= SITE:
+            named[best.sites[k] > 0].append(f"{sites[k]} ({100 * best.sites[k]:+.1f})")
+    silent = [sites[k] for k in order if best.sites[k] != best.sites[k]]
+    lines = [f"Sites that gain: {', '.join(named[True]) or 'none'}.",
+             f"Sites that lose: {', '.join(named[False]) or 'none'}."]  # fmt: skip
+    if named[False]:
+        lines.append("A site that loses may keep its own model: the difference is in points, mean over seeds.")
+    return [*lines, *([f"Sites without a score: {', '.join(silent)}."] if silent else [])]
+
+
+def _leaving(method: str) -> list[str]:
+    kinds = [part.strip() for part in entry("method", method).get("uploads", "").split(",") if part.strip()]
+    if not kinds:
+        return [f"What leaves a site: not known for {method}; see its documentation."]
+    return ["What leaves a site in each round:", *(f"  {kind}: {WORDS.get(kind, 'see the method')}." for kind in kinds)]
+
+
+def _points(gap: Difference) -> str:
+    if gap.low != gap.low:
+        return f"{100 * gap.mean:+.1f}"
+    return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+
+
+def _verdict(gap: Difference) -> str:
+    if gap.low != gap.low:
+        return "one seed says nothing about its spread"
+    if gap.low > 0 or gap.high < 0:
+        return "significant at 5%"
+    return "not significant; more seeds (--seeds 10) narrow the interval"
+
+
+def as_data(found: Mapping[str, Result], sites: Sequence[str]) -> dict[str, Any]:
+    """The same for programs."""
+    each = [{**asdict(own), "gain": own.gain._asdict(), "over_fedavg": own.over_fedavg._asdict(),
+             "sites": dict(zip(sites, own.sites, strict=False))} for own in found.values()]  # fmt: skip
+    return {"recommended": chosen(found).method, "methods": each}

@@ -1,0 +1,133 @@
+"""Carry a recommendation out: time a few rounds, plan for the budget, tune and run. Once stopped, it goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from ...datasets.own_data import metric_setting
+from ...files import write_atomically
+from ...registry import UserError
+from ..runner.cost_estimate import published_costs
+from ..runner.job import Job, Options, Request, Store
+from ..runner.supervisor import Observer
+from ..store.schema import Row
+from ..suites.cell import Cell
+from ..suites.select import CUSTOM, select
+from ..suites.suite import TUNING_SEED
+from ..suites.tuned import Values
+from ..tune.session import Tuner, own_settings
+from ..tune.study import Study
+from .answer import ALONE, BASELINE
+from .budget import Plan, planned
+
+TIMED = (2, 4, 16)  # rounds; the first warms the worker up
+STARTING = 12.0  # seconds that starting workers takes in all
+SUITE = "recommend"  # what its studies are filed under
+LEAST = 3  # seeds that are run whatever the time
+DEARER = 1.5  # a method that no published row has is taken to be this much slower than FedAvg
+
+
+@dataclass(frozen=True)
+class Asked:
+    """own: the dataset. budget: seconds. methods: candidates in order of preference. split, partition: other than the
+    data's own. seeds: None for what fits. begun: when, for the budget; what is done already costs nothing of it."""
+
+    own: str
+    metric: str
+    budget: float
+    methods: tuple[str, ...]
+    results: Path
+    options: Options
+    splits: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    clients: tuple[int, ...] = ()
+    seeds: int | None = None
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.results)
+
+    def cells(self) -> dict[str, Cell]:
+        """A cell of each candidate, with a tuning seed."""
+        request = Request(
+            methods=self.methods, seeds=(TUNING_SEED,), own=self.own, settings=metric_setting(self.metric, self.own),
+            splits=self.splits, partitions=self.partitions, clients=self.clients,
+        )  # fmt: skip
+        found = {cell.method.name: cell for _, cell in select(request)}
+        return {name: found[name] for name in self.methods if name in found}
+
+
+def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], object]) -> Plan:
+    """The plan of before, where the same was asked for; else one that fits the budget. It is kept beside the rows."""
+    path = asked.results / f"{asked.own.partition(':')[2]}.recommend.json"
+    first = next(iter(cells.values()))
+    workers = asked.options.workers(len(cells))
+    key = {
+        "data": first.federation_key, "budget": asked.budget, "methods": list(cells), "seeds": asked.seeds,
+        "workers": workers,
+    }  # fmt: skip
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["asked"] == key:
+            return Plan(**{**stored["plan"], "methods": tuple(stored["plan"]["methods"])})
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    found = planned(tuple(cells), _cost(asked, cells[BASELINE]), asked.budget - STARTING, workers)
+    if asked.seeds:
+        found = Plan(found.methods, found.trials, found.rounds, asked.seeds, found.seconds)
+    asked.store.prepare([CUSTOM])
+    write_atomically(path, json.dumps({"asked": key, "plan": found.as_data()}, indent=1).encode())
+    tell(f"plan kept in {path}")
+    return found
+
+
+def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
+    """Seconds of a cell by method and rounds: FedAvg's are measured here, the others relative to it by the
+    leaderboard's rows."""
+    store = Store(asked.results / "timing")
+    short = [Values(training={"rounds": rounds}).applied(cell) for rounds in TIMED]
+    options = Options(1, asked.options.threads, asked.budget, asked.options.memory_limit, plugins=asked.options.plugins,
+                      device=asked.options.device)  # fmt: skip
+    job = Job([(CUSTOM, own) for own in short], store, options, ("all",))
+    plan = job.plan()
+    job.run(job.load(plan, lambda line: None))
+    taken = [row.total_seconds or 0.0 for row in job.rows(plan) if row.status == "ok"]
+    if len(taken) < len(TIMED):
+        raise UserError(f"FedAvg fails on {asked.own}: {job.rows(plan)[0].error}")
+    rate = max((taken[2] - taken[1]) / (TIMED[2] - TIMED[1]), 1e-3)
+    fixed = max(taken[1] - TIMED[1] * rate, 0.0) + 0.2
+    costs = published_costs()
+    return lambda name, rounds: fixed + rate * rounds * (costs.relative(name, BASELINE) or DEARER)
+
+
+def carry_out(
+    asked: Asked, plan: Plan, cells: Mapping[str, Cell], complain: Callable[[str], object],
+    observer: Callable[[], Observer],
+) -> pd.DataFrame:  # fmt: skip
+    """Tune the methods of a plan and run them at what was chosen; the rows of these runs."""
+    of_plan = [Values(training={"rounds": plan.rounds}).applied(cells[name]) for name in plan.methods]
+    studies = [Study(SUITE, cell, plan.trials, (TUNING_SEED,)) for cell in of_plan]
+    tuner = Tuner(asked.results, own_settings(asked.results, asked.own, asked.metric), asked.options)
+    known = {found.study: found for found in tuner.run(studies, complain, observer)}
+    scored = [(CUSTOM, known[study.id].scored(study.cell.at(seed)))
+              for study in studies if study.id in known for seed in range(plan.seeds)]  # fmt: skip
+    if not any(cell.method.name == ALONE for _, cell in scored):
+        raise UserError("training locally failed, so that there is nothing to compare with; see the lines above")
+    rows = list[Row]()
+    for seeds in (range(LEAST), *([seed] for seed in range(LEAST, plan.seeds))):
+        job = Job([own for own in scored if own[1].seed in seeds], asked.store, asked.options)
+        todo = job.plan()
+        late = time.monotonic() - asked.begun > asked.budget and asked.seeds is None
+        if late and todo.todo and seeds != range(LEAST):
+            complain(f"the budget is spent after {len({row.seed for row in rows})} of {plan.seeds} seeds")
+            break
+        job.run(job.load(todo, complain), observer())
+        rows += job.rows(todo)
+    return pd.DataFrame([row.model_dump() for row in rows])

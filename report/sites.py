@@ -1,0 +1,78 @@
+"""What each client of a user's own data gains by joining: a table of sites by methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from .board import CLIENT_SCORES, LOCAL, Board
+from .ranking import Ranking
+from .table import Cell, Column, Line, Table
+from .tables import order
+from .text import ABSENT, finite, percent, plain, points, slug
+
+OWN = "own:"  # how datasets of users are called
+
+
+def site_scores(board: Board, task: str) -> pd.DataFrame:
+    """Clients (their names, or their numbers from 0) x entrants: the score of each, mean over seeds; NaN without one.
+
+    Empty where no row of the task has stored figures per client.
+    """
+    found: dict[str, list[np.ndarray]] = {}
+    rows = board.scored[board.scored["task_label"] == task]
+    for entrant, key in zip(rows["entrant"], rows["key"], strict=True):
+        if len(own := _every_client(board, str(key))):
+            found.setdefault(str(entrant), []).append(own)
+    if not found:
+        return pd.DataFrame()
+    sizes = {len(own) for each in found.values() for own in each}
+    if len(sizes) > 1:
+        return pd.DataFrame()
+    table = pd.DataFrame({entrant: np.mean(each, axis=0) for entrant, each in found.items()})
+    row = rows.iloc[0]
+    names = board.sites.get(str(row["dataset_fingerprint"]), ()) if row["partition"] == "own" else ()
+    table.index = pd.Index(names if len(names) == len(table) else [f"client {k}" for k in range(len(table))])
+    return table
+
+
+def _every_client(board: Board, key: str) -> np.ndarray:
+    """The score of each client in the side file of a row, NaN for one that has none; empty if not stored."""
+    stored = board.stored(key).get("per_client")
+    for column in CLIENT_SCORES:
+        values = stored.get(column) if isinstance(stored, dict) else None
+        if isinstance(values, list) and len(values) > 1:
+            return pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
+    return np.empty(0)
+
+
+def sites_table(ranking: Ranking, task: str) -> Table | None:
+    """Sites x methods: each method's score, and in brackets its difference from training alone at this site, in points.
+
+    None for datasets that are nobody's own, and where nothing is known of the clients.
+    """
+    board = ranking.board
+    scores = site_scores(board, task) if str(board.task_row(task)["dataset"]).startswith(OWN) else pd.DataFrame()
+    if scores.empty:
+        return None
+    alone = next((name for name in map(str, scores) if board.method_of[name] == LOCAL), None)
+    columns = [Column("Site", lambda site: Cell(plain(site), site), "text")]
+    for entrant in [name for name in order(board, task) if name in scores]:
+        base = None if alone is None or entrant == alone else scores[alone]
+        columns.append(Column(plain(entrant), _column(scores[entrant], base), falling=True))
+    lines = [Line([column.cell(site) for column in columns]) for site in scores.index]
+    return Table(f"sites:{slug(board.suite)}:{slug(task)}", f"Sites of {task}", columns, lines)
+
+
+def _column(scores: pd.Series, alone: pd.Series | None) -> Callable[[str], Cell]:
+    def cell(site: str) -> Cell:
+        value = float(scores[site])
+        if not finite(value):
+            return Cell(ABSENT)
+        if alone is None or not finite(float(alone[site])):
+            return Cell(percent(value), value)
+        return Cell(f"{percent(value)} ({points(value - float(alone[site]))})", value)
+
+    return cell

@@ -1,0 +1,93 @@
+"""`fglbench compete`: the place against one worked out by hand, and one run from a file to a place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fglbench.benchmark import compete
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.compete import ordinal, standing_of
+from fglbench.benchmark.suites.published import PublishedTask, published_tasks
+
+METHOD = '''
+import fglbench
+from fglbench.methods.fedavg import FedAvg
+
+
+@fglbench.register("{name}")
+class Mine(FedAvg):
+    """FedAvg under another name. Messages as FedAvg."""
+'''
+
+
+def test_the_place_is_that_of_mean_ranks_over_datasets() -> None:
+    table = pd.DataFrame(
+        {"mine": [0.9, 0.8, 0.7], "a": [0.8, 0.9, 0.6], "b": [0.95, 0.7, 0.65], "c": [0.1, 0.2, 0.3]},
+        index=["x", "y", "z"],
+    )  # ranks of mine: 2, 2, 1; a: 3, 1, 3; b: 1, 3, 2; c: 4, 4, 4
+    found = standing_of(table, "mine")
+    assert (found.rank, found.methods) == (1, 3) and found.low <= 1 <= found.high <= 3
+    assert found.against["c"].mean == pytest.approx(np.mean([0.8, 0.6, 0.4]))
+    assert standing_of(table, "c").rank == standing_of(table, "c").low == standing_of(table, "c").high == 4
+    assert standing_of(table, "b").rank == standing_of(table.iloc[:, ::-1], "b").rank
+    alone = standing_of(table.iloc[:1], "mine")
+    assert (alone.rank, alone.low, alone.high) == (2, 2, 2) and "interval" not in str(alone)
+    assert "you would rank 1st (95% interval" in str(found) and "of 4 on 3 datasets" in str(found)
+
+
+def test_the_interval_holds_what_all_resamples_of_two_datasets_give() -> None:
+    table = pd.DataFrame({"mine": [0.9, 0.1], "a": [0.8, 0.8], "b": [0.7, 0.7]}, index=["x", "y"])
+    found = standing_of(table, "mine")  # first on x, last on y, even on both (ranks 1 and 3 against 2 and 1, 3 and 2)
+    assert (found.low, found.high) == (1, 3)
+
+
+def test_every_published_method_has_a_place_between_first_and_last() -> None:
+    lines = [{**{n: s["score"] for n, s in t.methods.items()}, "dataset": t.dataset} for t in published_tasks()]
+    table = pd.DataFrame(lines).groupby("dataset").mean()
+    places = sorted(standing_of(table, name).rank for name in table)
+    assert places[0] == 1 and places[-1] <= len(places)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd")]
+)
+def test_ordinals(number: int, said: str) -> None:
+    assert ordinal(number) == said
+
+
+@pytest.mark.usefixtures("registries")
+def test_one_command_from_a_file_to_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(METHOD.format(name="my-compete"))
+    scores = {"fedavg": 0.0, "local": 0.01, "fedprox": 1.0}
+    known = PublishedTask("csbm", "louvain", 10, "accuracy", {}, {name: {"score": own} for name, own in scores.items()})
+    monkeypatch.setattr(compete, "published_tasks", lambda: [known])
+    asked = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
+    assert main([*asked, "--dry-run"]) == 0
+    assert "1 studies" in capsys.readouterr().out and not Path("runs").exists()
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "holds to the contract" in said and "my-compete: you would rank 2nd of 4 on 1 dataset" in said
+    assert "preview" in said and "against fedavg: +" in said
+    assert Path("runs/compete-my-compete/my-compete.tuned.yaml").is_file()
+    assert main(asked) == 0
+    again = capsys.readouterr().out
+    assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_file_without_a_method_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("none.py").write_text("x = 1\n")
+    assert main(["compete", "none.py"]) == 2
+    assert "registers no method" in capsys.readouterr().err
+    assert main(["compete", "nowhere.py"]) == 2
+    assert "no file 'nowhere.py'" in capsys.readouterr().err

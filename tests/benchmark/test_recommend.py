@@ -1,0 +1,182 @@
+"""`fglbench recommend`: facts against counts by hand, the evidence, the budget, the answer, one run from end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fglbench.benchmark.cli import main
+from fglbench.benchmark.recommend import answer, budget
+from fglbench.benchmark.recommend.answer import WORDS, answer_lines, chosen, results_of, table_lines
+from fglbench.benchmark.recommend.budget import planned, seconds_of
+from fglbench.benchmark.recommend.evidence import distance, evidence_for
+from fglbench.benchmark.runner.cost_estimate import published_costs
+from fglbench.benchmark.suites.catalogue import catalogue
+from fglbench.benchmark.suites.published import published_tasks
+from fglbench.registry import UserError
+
+from .test_own_metric import write_clinics
+
+
+class Histories:
+    """A store whose figures per client are given by key."""
+
+    def __init__(self, sites: dict[str, list[float]]) -> None:
+        self.sites = sites
+
+    def history(self, suite: str, key: str) -> dict[str, Any]:
+        return {"per_client": {"score": self.sites[key]}}
+
+
+def rows_of(scores: dict[str, list[float]], traffic: dict[str, int]) -> tuple[pd.DataFrame, Any]:
+    """Rows and side files of two sites: the first 2 points above the mean, the second 2 below; of `joint` turned."""
+    lines, sites = [], {}
+    for method, own in scores.items():
+        for seed, score in enumerate(own):
+            key = f"{method}{seed}"
+            turn = -0.02 if method == "fedavg" else 0.02
+            sites[key] = [score + turn, score - turn]
+            lines.append({
+                "suite": "custom", "key": key, "method": method, "seed": seed, "status": "ok", "score": score,
+                "val": score - 0.01, "upload_bytes": traffic[method], "download_bytes": traffic[method], "rounds": 10,
+                "clients": 2, "best_round": 5, "train_seconds": 1.0,
+            })  # fmt: skip
+    return pd.DataFrame(lines), Histories(sites)
+
+
+SCORES = {"local": [0.80, 0.82, 0.81], "fedavg": [0.90, 0.91, 0.92], "fedprox": [0.903, 0.913, 0.923]}
+TRAFFIC = {"local": 0, "fedavg": 20_000_000, "fedprox": 40_000_000}
+
+
+def test_the_answer_is_the_cheapest_of_the_best_and_says_who_gains_and_what_leaves() -> None:
+    found = results_of(*rows_of(SCORES, TRAFFIC))
+    best = chosen(found)
+    assert best.method == "fedavg"  # fedprox is 0.3 points better on validation and sends twice as much
+    assert best.gain.mean == pytest.approx(0.1) and best.gain.low < 0.1 < best.gain.high
+    assert best.megabytes == pytest.approx(2.0)  # 40 MB of two sites in ten rounds
+    assert best.sites == pytest.approx([0.1 - 0.04, 0.1 + 0.04]) and (best.better, best.worse) == (2, 0)
+    said = "\n".join(answer_lines(found, "accuracy", ["north", "south"]))
+    assert (
+        "Recommendation: fedavg" in said and "south (+14.0), north (+6.0)" in said and "Sites that lose: none" in said
+    )
+    assert "2 MB per site and round" in said and "weights of the model" in said
+    assert any(line.startswith("fedprox") and "2 / 0 of 2" in line for line in table_lines(found, "accuracy", 2))
+
+
+def test_training_locally_is_the_answer_where_joining_gains_nothing() -> None:
+    found = results_of(*rows_of(SCORES | {"fedavg": [0.80, 0.82, 0.814], "fedprox": [0.7, 0.7, 0.7]}, TRAFFIC))
+    assert chosen(found).method == "local"
+    said = "\n".join(answer_lines(found, "macro-f1", ["north", "south"]))
+    assert "train locally" in said and "Nothing leaves a site" in said
+
+
+def test_a_site_that_loses_is_named() -> None:
+    rows, store = rows_of(SCORES, TRAFFIC)
+    store.sites.update({f"fedavg{seed}": [0.7, 1.0] for seed in range(3)})
+    said = "\n".join(answer_lines(results_of(rows, store), "accuracy", ["north", "south"]))
+    assert "Sites that lose: north (-13.0)" in said
+
+
+def test_everything_that_a_method_sends_is_said_in_words() -> None:
+    sent = {kind for own in catalogue()["method"].values() for kind in own["uploads"].split(", ")} - {"nothing"}
+    assert sent <= WORDS.keys()
+
+
+def test_evidence_is_of_the_nearest_datasets_and_its_interval_is_students() -> None:
+    tasks = {str(task): task for task in published_tasks()}
+    cora = tasks["cora (louvain, 10 clients)"]
+    assert distance(cora.properties, cora.properties) == 0
+    found = evidence_for(cora.properties, "macro-f1")
+    assert found.tasks[0].dataset == "cora" and len({task.dataset for task in found.tasks}) == len(found.tasks)
+    gaps = [task.methods["fedavg"]["macro_f1"] - task.methods["local"]["macro_f1"] for task in found.tasks]
+    half = 2.776 * np.std(gaps, ddof=1) / math.sqrt(len(gaps))  # t of 4 degrees of freedom
+    assert found.gains["fedavg"].mean == pytest.approx(np.mean(gaps))
+    assert found.gains["fedavg"].high - found.gains["fedavg"].mean == pytest.approx(half, rel=1e-3)
+    assert "cora" not in {task.dataset for task in evidence_for(cora.properties, "accuracy", without=["cora"]).tasks}
+
+
+def test_the_plan_fits_and_grows_with_the_budget() -> None:
+    def cost(method: str, rounds: int) -> float:
+        return 0.5 + 0.05 * rounds * (2 if method == "slow" else 1)
+
+    names = ["local", "fedavg", "slow", "fedprox", "feddc"]
+    small, large = (planned(names, cost, seconds, 2) for seconds in (60, 600))
+    for plan, seconds in ((small, 60), (large, 600)):
+        stages = {plan.first: plan.trials, plan.rounds: max(2, plan.trials // 4) + plan.seeds}
+        spent = sum(cost(name, rounds) * cells for name in plan.methods for rounds, cells in stages.items())
+        assert plan.seconds == pytest.approx(spent / 2) and plan.seconds <= seconds
+        assert plan.methods[:2] == ("local", "fedavg")
+    assert large.seconds > small.seconds and large.rounds >= small.rounds and large.trials >= small.trials
+    with pytest.raises(UserError, match="too short"):
+        planned(names, cost, 2, 2)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("3", 180)])
+def test_budgets(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "ten", "-3m", "nanm"])
+def test_budgets_that_are_none(text: str) -> None:
+    with pytest.raises(UserError, match="--budget"):
+        seconds_of(text)
+
+
+def test_published_costs_know_fedavg_and_say_what_they_do_not_know() -> None:
+    costs = published_costs()
+    assert costs.relative("fedavg", "fedavg") == 1 and (costs.relative("fedsage+", "fedavg") or 0) > 2
+    assert costs.relative("no-such", "fedavg") is None
+
+
+@pytest.fixture
+def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("FGLBENCH_OWN", "")
+    monkeypatch.setattr("fglbench.datasets.own_data._folders", {})
+    monkeypatch.chdir(tmp_path)
+    write_clinics(tmp_path / "clinics")
+    return tmp_path / "clinics"
+
+
+def test_one_command_from_data_to_answer_goes_on_where_it_stopped(
+    clinics: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, steps in (("ROUNDS", (4,)), ("TRIALS", (2,)), ("SEEDS", (3,))):
+        monkeypatch.setattr(budget, name, steps)
+    asked = ["recommend", "--data", "clinics", "--metric", "macro-f1", "--budget", "20m", "-m", "fedprox", "-j", "1"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "120 nodes" in said and "north 40, south 40, west 40" in said and "severe 12%" in said
+    assert "Leaderboard tasks most like yours" in said and "Recommendation: " in said
+    assert all(name in said for name in ("local", "fedavg", "fedprox", "better / worse than alone"))
+    assert "Recommendation" in Path("runs/recommend-clinics/RECOMMENDATION.md").read_text()
+    monkeypatch.setattr("fglbench.benchmark.recommend.session._cost", None)  # the plan is kept
+    assert main([*asked, "--json"]) == 0
+    again = capsys.readouterr()
+    found = json.loads(again.out)
+    assert {own["method"] for own in found["methods"]} == {"local", "fedavg", "fedprox"}
+    assert found["plan"]["rounds"] == 4 and set(found["methods"][0]["sites"]) == {"north", "south", "west"}
+    assert "[1/" not in again.err  # nothing ran again
+    assert answer.ALONE == "local"
+
+
+def test_facts_are_counts_of_the_files(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend", "--data", "clinics", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    table = pd.read_csv(clinics / "nodes.csv")
+    training = table[table["split"] == "train"]
+    assert f"training nodes per class and client: {len(training) / 9:.0f} on average" in said
+    severe = training[training["label"] == "severe"].groupby("client").size().reindex(["north", "south", "west"])
+    assert f"{severe.fillna(0).mean():.0f} on average and {severe.fillna(0).min():.0f} at one client" in said
+    assert not Path("runs").exists()
+
+
+def test_it_asks_for_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recommend"]) == 2
+    assert "--data FOLDER" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""Saved models: loaded again they predict what the run scored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+import fglbench
+from fglbench.registry import UserError
+
+METHODS = ["fedavg", "fedprox", "local", "ditto", "fedproto"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]:
+    folder = tmp_path_factory.mktemp("saved")
+    asked = {"quick": True, "methods": METHODS, "datasets": ["csbm"], "seeds": [0], "settings": ["training.rounds=3"]}
+    return fglbench.run(**asked, results=folder, save_models=True, in_process=True), folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_model_predicts_what_the_run_scored(rows: tuple[pd.DataFrame, Path], method: str) -> None:
+    table, folder = rows
+    row = table.set_index("method", drop=False).loc[method]
+    model = fglbench.load_model(row, folder)
+    kind = "personal" if "personal model" in row["score_metric"] else "global"
+    logits = model.predict(kind)
+    assert [len(own) for own in logits] == [client.graph.num_nodes() for client in model.federation.clients]
+    scored = fglbench.evaluate(logits, model.federation)
+    assert scored.score == pytest.approx(row["score"], abs=1e-6)
+    assert scored.macro_f1 == pytest.approx(row["macro_f1"], abs=1e-6)
+    if kind == "global":
+        assert all(isinstance(value, torch.Tensor) for value in model.state_dict().values())
+
+
+def test_what_was_not_saved_is_said(rows: tuple[pd.DataFrame, Path], tmp_path: Path) -> None:
+    table, folder = rows
+    row = table.iloc[0]
+    with pytest.raises(UserError, match="--save-models"):
+        fglbench.load_model(row, tmp_path)
+    with pytest.raises(UserError, match="no row of"):
+        fglbench.load_model({"key": "x"}, folder)
+    local = table.set_index("method", drop=False).loc["local"]
+    with pytest.raises(UserError, match=r"no global model|none at the server"):
+        fglbench.load_model(local, folder).predict("global")
+
+
+def test_a_finished_run_without_models_runs_again(tmp_path: Path) -> None:
+    asked = {
+        "quick": True,
+        "methods": ["fedavg"],
+        "datasets": ["csbm"],
+        "seeds": [0],
+        "settings": ["training.rounds=1"],
+    }
+    (first,) = fglbench.run(**asked, results=tmp_path, in_process=True).to_dict("records")
+    assert not list(tmp_path.rglob("*.safetensors"))
+    (again,) = fglbench.run(**asked, results=tmp_path, in_process=True, save_models=True).to_dict("records")
+    assert again["score"] == first["score"]
+    assert [path.stem for path in tmp_path.rglob("*.safetensors")] == [again["key"]]
+
+
+def test_an_observer_hears_of_every_scored_round(tmp_path: Path) -> None:
+    heard: list[tuple[str, int]] = []
+
+    class Own(fglbench.Observer):
+        def begun(self, items):
+            heard.append(("begun", len(items)))
+
+        def round(self, item, number, figures):
+            assert 0 <= figures["val"] <= 1
+            heard.append((item.cell.method.name, number))
+
+        def ended(self):
+            heard.append(("ended", 0))
+
+    asked = {
+        "quick": True,
+        "methods": ["fedavg"],
+        "datasets": ["csbm"],
+        "seeds": [0],
+        "settings": ["training.rounds=2"],
+    }
+    fglbench.run(**asked, results=tmp_path, in_process=True, observer=Own())
+    assert heard == [("begun", 1), ("fedavg", 1), ("fedavg", 2), ("ended", 0)]

@@ -1,0 +1,120 @@
+"""What the terminal answers: scores after a run, cost before it, groups of commands, short errors, exports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fglbench
+from fglbench.benchmark.cli import main, run as run_command
+from fglbench.benchmark.cli.app import app
+from fglbench.benchmark.cli.grouped import COMMANDS
+from fglbench.benchmark.runner.cost_estimate import told_runs
+from fglbench.benchmark.runner.worker import Options
+from fglbench.benchmark.store.places import reading
+from fglbench.benchmark.suites.select import Request, select
+from fglbench.registry import NEAREST, UserError, did_you_mean
+
+ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "training.rounds=2", "-j", "1"]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which a run was started without --results, and what it said."""
+    import contextlib
+    import io
+
+    folder = tmp_path_factory.mktemp("ran")
+    with contextlib.chdir(folder) if hasattr(contextlib, "chdir") else pytest.MonkeyPatch.context() as patch:
+        if patch is not None:
+            patch.chdir(folder)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            assert main(ASKED) == 0
+    return folder, said.getvalue()
+
+
+def test_rows_go_to_runs_and_the_table_is_of_them(ran: tuple[Path, str]) -> None:
+    folder, said = ran
+    rows = fglbench.load_results(folder / "runs")
+    assert not (folder / "results").exists() and len(rows) == 4
+    scores = rows.pivot(index="seed", columns="method", values="score")
+    gap = 100 * (scores["local"] - scores["fedavg"])
+    half = 12.706 * gap.std(ddof=1) / np.sqrt(2)  # Student's t of one degree of freedom
+    (line,) = [each for each in said.splitlines() if each.startswith("local ")]
+    assert f"{100 * scores['local'].mean():.1f} ± {100 * scores['local'].std(ddof=1):.1f}" in line
+    assert f"{gap.mean():+.1f} ({gap.mean() - half:+.1f} to {gap.mean() + half:+.1f})" in line
+    assert "baseline" in said and "4 runs" in said
+
+
+def test_readers_take_runs_while_it_has_rows(
+    ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ran[0])
+    assert reading() == reading("custom") == Path("runs") and reading("node") == Path("results")
+    assert main(["report", "--no-figures"]) == 0
+    assert "baseline" in capsys.readouterr().out
+    assert main(["export", str(tmp_path / "rows.csv"), "-m", "fedavg"]) == 0
+    assert main(["export", str(tmp_path / "rows.parquet")]) == 0
+    assert main(["export", str(tmp_path / "table.tex")]) == 0
+    table = pd.read_csv(tmp_path / "rows.csv")
+    assert set(table["method"]) == {"fedavg"} and set(table["training.rounds"]) == {2}
+    assert len(pd.read_parquet(tmp_path / "rows.parquet")) == 4
+    assert "\\toprule" in (tmp_path / "table.tex").read_text()
+    assert main(["export", str(tmp_path / "rows.xls")]) == 2 and main(["export", "a.csv", "-m", "moon"]) == 2
+    monkeypatch.chdir(tmp_path)
+    assert reading() == Path("results")
+
+
+def test_the_readme_beside_runs_is_left_alone(ran: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ran[0])
+    text = "<!-- leaderboard:start -->\nas it was\n<!-- leaderboard:end -->\n"
+    Path("README.md").write_text(text)
+    assert main(["report", "--no-figures"]) == 0
+    assert Path("README.md").read_text() == text
+
+
+def test_cost_is_of_published_timings_where_the_rows_here_know_too_little() -> None:
+    cells = [cell for _, cell in select(Request(suites=("quick",), methods=("fedavg",), datasets=("cora",)))]
+    line, hours = told_runs(cells, [], Options(jobs=2))
+    assert line.startswith(f"{len(cells)} runs, about") and "on 2 workers (by published timings)" in line
+    twice, more = told_runs([*cells, *cells], [], Options(jobs=2))
+    assert more == pytest.approx(2 * hours) and hours > 0 and twice != line
+    unknown = [cell for _, cell in select(Request(methods=("fedavg",), datasets=("ogbn-arxiv",)))]
+    assert "not known: no timing of dataset ogbn-arxiv" in told_runs(unknown, [], Options())[0]
+
+
+def test_more_than_an_hour_is_asked_about_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(run_command.typer, "confirm", lambda text, default: asked.append(text))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    run_command.ask(5.0, yes=False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    run_command.ask(0.5, yes=False)
+    run_command.ask(5.0, yes=True)
+    assert asked == []
+    with pytest.raises(UserError, match="nothing was run"):
+        run_command.ask(5.0, yes=False)
+    assert len(asked) == 1
+
+
+def test_help_is_grouped_and_short(capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    there = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert there <= COMMANDS.keys() and max(len(words) for _, words in COMMANDS.values()) <= 50
+    assert main(["-h"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{group}:" in said for group, _ in COMMANDS.values())
+    assert main(["run", "-h"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{panel}:" in said for panel in ("What", "How", "Where"))
+
+
+def test_an_error_names_the_nearest_and_not_all() -> None:
+    names = [f"method{k}" for k in range(60)]
+    said = str(did_you_mean("metod1", names, "method"))
+    assert "did you mean 'method1'" in said and "nearest of 60" in said and said.count("method") == NEAREST + 2
