@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 @dataclass(frozen=True)
 class Column:
     """What is asked of a column beyond its type. The model reads any value of the type, for what a run yields must be
-    stored whatever it is; `pattern`, `longest`, `least` and `json` are what `validate` asks of a row that counts."""
+    stored in any case; `pattern`, `longest`, `least` and `json` are what `validate` asks of a row that counts."""
 
     pattern: str = ""  # of the whole text
     longest: int = 200  # characters of a text

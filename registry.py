@@ -23,7 +23,7 @@ class UserError(Exception):
 
 
 def one_line(text: str) -> str:
-    """Text of anybody's on one line: without the sequences that steer a terminal, control and invisible characters."""
+    """Untrusted text on one line: without the sequences that steer a terminal, control and invisible characters."""
     text = re.sub(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?)", "", text)
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
@@ -34,7 +34,7 @@ def listed(names: Iterable[str], most: int) -> str:
     return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
-MOST_NAMED, NEAREST = 12, 5  # names: up to so many all are told, of more the nearest
+MOST_NAMED, NEAREST = 12, 5  # up to 12 names are all listed; of more, the nearest 5
 
 
 def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
@@ -83,7 +83,7 @@ def tunable(*choices: Any) -> dict[str, Any]:
     """The values of a field that `fglbench tune` tries: `Field(0.01, json_schema_extra=tunable(0.001, 0.1, 1.0))`.
 
     The value that a suite has is tried besides. Choices that are mappings set several fields at once, as an optimiser
-    and its rate. They compute nothing: a method's version does not hang on them.
+    and its rate. They compute nothing: a method's version does not depend on them.
     """
     keys = {tuple(choice) if isinstance(choice, Mapping) else None for choice in choices}
     if len(keys) != 1:

@@ -14,7 +14,7 @@ from yaml.constructor import SafeConstructor
 from .registry import UserError
 
 DEEPEST = 30  # levels of nesting; suites need a dozen
-LARGEST = 100_000  # values, those of an alias counted wherever it stands
+LARGEST = 100_000  # values, those of an alias counted at every use
 DIGITS = 18  # of a whole number, which then has 64 bits
 
 
@@ -36,7 +36,7 @@ class _Bounded(Composer, SafeConstructor):
         self.depth -= 1
         if isinstance(place, yaml.AliasEvent):
             if id(node) not in self.sizes:
-                self.refuse("an alias within what it stands for", place)
+                self.refuse("an alias within its own value", place)
         elif node is not None:
             self.sizes[id(node)] = 1 + sum(self.sizes[id(child)] for child in _children(node))
             if self.sizes[id(node)] > LARGEST:

@@ -74,14 +74,14 @@ def run(
     settings: "key=value" strings, as `--set` takes them. data: a folder with a graph of your own
     (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. metric: of own data:
     "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
-    themselves. missing_rows: a cell whose data cannot be had gets a row that says so. memory_limit: GiB a worker.
+    themselves. missing_rows: a cell whose data is unavailable gets a row that says so. memory_limit: GiB a worker.
     plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
     those of the best round; a finished cell without them runs again. save_models: keep the models of the best round
     (safetensors), for `load_model`; likewise. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
     is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
-    as for methods that a notebook defines; nothing then bounds time and memory. One line a cell, in the plan's order;
-    a failed cell has its row too. Warns of each dataset that cannot be had, and runs the others. UserError for anything
+    as for methods that a notebook defines; nothing then bounds time and memory. One line per cell, in the plan's order;
+    a failed cell has its row too. Warns of each unavailable dataset, and runs the others. UserError for anything
     unknown, nothing to run, a folder not to be written.
     """
     if not in_process:
@@ -191,7 +191,7 @@ def compare(
 ) -> list[Comparison]:
     """Two methods side by side on every board of a results folder where both have rows, or on one of them.
 
-    A duel has `tasks`, a data frame with a line a task (scores, difference, its 95% interval, p; fractions), and the
+    A duel has `tasks`, a frame with one line per task (scores, difference, its 95% interval, p; fractions), and the
     mean over datasets with its interval and a verdict. Raises UserError for an unknown name, and where they never met.
     """
     from ..report.compare import comparisons

@@ -46,7 +46,7 @@ def place_of(task: PublishedTask) -> Place:
 
 
 def standing(rows: Sequence[Row], method: str) -> Standing | None:
-    """The standing of a method by its rows; None where none of them has a score on a published task.
+    """Return the rank of a method by its rows; None where none of them has a score on a published task.
 
     Only tasks that the method has run count, with the mean over its seeds; the published scores are means over theirs.
     """
@@ -67,7 +67,7 @@ def standing(rows: Sequence[Row], method: str) -> Standing | None:
 
 
 def standing_of(table: pd.DataFrame, method: str) -> Standing:
-    """The standing of a column of datasets x methods (scores)."""
+    """Return the rank of a column of datasets x methods (scores)."""
     each = ranks(table)
     place = _place(each.mean(), method)
     draws = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))

@@ -1,7 +1,7 @@
 """What crosses from a method's clients to the server: derived from its messages, by a dry run on a tiny federation.
 
-What a message holds is told by its names and shapes; KINDS says in a word what a name stands for. A name that is not in
-it is told as it is, so that nothing crosses unseen.
+Names and shapes describe a message; KINDS gives the kind of a name. A name that is not in
+it is shown as it is, so that nothing crosses unseen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .engine.transforms import KINDS, kind_of
 
 @dataclass(frozen=True)
 class Crossing:
-    """One upload: the phase it belongs to, its name, what that stands for, shapes of one client's values."""
+    """One upload: the phase it belongs to, its name, its kind, shapes of one client's values."""
 
     phase: str
     name: str

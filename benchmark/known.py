@@ -1,6 +1,6 @@
 """What there is and what each thing is: methods, datasets, partitions, splits, backbones and suites.
 
-What the package has itself stands in its catalogue; torch and DGL are imported only for what comes from outside.
+The catalogue has the parts of the package itself; torch and DGL are imported only for what comes from outside.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Known:
 
 
 def look_up(name: str) -> Known:
-    """Return what a name stands for. A suite comes last, where several kinds of things have the name.
+    """Return the kind and facts of a name. A suite comes last, where several kinds of things have the name.
 
     Raises UserError where nothing has the name.
     """

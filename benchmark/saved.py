@@ -65,7 +65,7 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     """Load the models that `run(save_models=True)` or `fglbench run --save-models` saved for a row.
 
     row: a line of the data frame of `run` or `load_results` (`rows.iloc[0]`), not expanded. results: its folder.
-    UserError where nothing was saved, for data that cannot be had, and for methods that train on other graphs than the
+    UserError where nothing was saved, for unavailable data, and for methods that train on other graphs than the
     clients' own, or on sets of graphs.
     """
     known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}

@@ -51,7 +51,7 @@ def federation(
     """The clients that every method of a suite meets on a dataset with a seed: graphs, features, labels and masks.
 
     partition, clients and split choose among the suite's, or take their place. Raises UserError for an unknown name,
-    for data that cannot be had, and where the suite cuts the dataset in several ways and none is chosen.
+    for unavailable data, and where the suite cuts the dataset in several ways and none is chosen.
     """
     request = Request(
         suites=(arguments.text("suite", suite),),

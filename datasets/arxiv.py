@@ -39,7 +39,7 @@ def read_ogb(files: Files) -> Content:
             (root / "RELEASE_v1.txt").touch()
             return _open_ogb(root)
         timeout = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(30)  # ogb sets none and would wait for ever
+        socket.setdefaulttimeout(30)  # ogb sets none and would wait without end
         try:
             return _open_ogb(root)
         except (OSError, RuntimeError) as error:

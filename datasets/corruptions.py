@@ -90,7 +90,7 @@ def reversed_labels(federation: Federation, hostile: Collection[int]) -> Federat
     """Return the federation in which some clients train on reversed labels: class c becomes C - 1 - c.
 
     Only labels of training nodes (or graphs) change, and only those that these clients hold: what two clients share is
-    wrong at the hostile one alone. The federation itself if nobody is hostile.
+    wrong at the hostile one alone. The federation itself if no client is hostile.
     """
     if not hostile:
         return federation
@@ -116,7 +116,7 @@ def _picked(
 ) -> np.ndarray:
     """Bool (total,): of the n items of each part round(share n), the first ones of an order of the part's own.
 
-    What an earlier part decided stays, and counts. spare: of each part at least so many are left.
+    What an earlier part decided stays, and counts. spare: at least this number of each part is left.
     """
     picked, decided = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
     for client, own in enumerate(parts if share else ()):

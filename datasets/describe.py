@@ -62,7 +62,7 @@ def _edges(data: GraphSetData) -> np.ndarray:
 class Description:
     """How a partition cut a dataset.
 
-    clients: a row a client: "nodes" (or "graphs" and "nodes"), "edges" (undirected, inside the client), "emd" (L1
+    clients: one row per client: "nodes" (or "graphs" and "nodes"), "edges" (undirected, inside the client), "emd" (L1
     distance of its label shares from all labels'). labels: int (clients, classes), nodes or graphs of each class.
     emd: sum of |S_i| / |S| * emd_i (FCLG, IEEE BigData 2024). coverage: share of all nodes that some client holds.
     in_all: share of all nodes that every client holds. pairwise: mean over pairs of |A and B| / |A or B|.
@@ -88,13 +88,13 @@ def parts_of(federation: Federation) -> list[np.ndarray]:
 
 
 def label_counts(data: Data, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """(clients, classes) int: nodes or graphs of each class among the parts (ids, one array a client)."""
+    """(clients, classes) int: nodes or graphs of each class among the parts (ids, one array per client)."""
     label = data.label.numpy()
     return np.stack([np.bincount(label[ids][label[ids] >= 0], minlength=data.num_classes) for ids in parts])
 
 
 def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
-    """Describe the parts (ids of nodes or graphs, one array a client)."""
+    """Describe the parts (ids of nodes or graphs, one array per client)."""
     sizes = np.array([len(ids) for ids in parts])
     starts, ones = np.cumsum([0, *sizes]), np.ones(sizes.sum(), dtype=np.int64)
     held = sp.csr_matrix((ones, np.concatenate(parts), starts), shape=(len(parts), len(data.label)))

@@ -17,7 +17,7 @@ SPARSE_BELOW = 0.2
 
 
 def preprocess(feat: np.ndarray | sp.csr_matrix, how: Preprocessing) -> np.ndarray | sp.csr_matrix:
-    """How rows come out: "row" divided by their sum (Kipf and Welling, ICLR 2017), "unit" by their Euclidean length,
+    """Scale the rows: "row" divided by their sum (Kipf and Welling, ICLR 2017), "unit" by their Euclidean length,
     "binary" 1 where not 0, "raw" as they are. Empty rows stay empty.
     """
     if how == "raw":

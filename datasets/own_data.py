@@ -47,7 +47,7 @@ METRICS: dict[str, Measure] = {
 class OwnData(NodeSpec):
     """A graph of the user's own, from a folder: edges, features, labels, perhaps clients and a split."""
 
-    about: ClassVar[About] = About("none: the user's own data", "the owner's", "", "on no board: nobody else has it")
+    about: ClassVar[About] = About("none: the user's own data", "the owner's", "", "on no board: no one else has it")
     folder: ClassVar[Path | None]  # None: received from another machine
     features: Preprocessing = preprocessing("raw")
     sha256: str = Field("", description="how the fingerprint of the content begins")
@@ -185,7 +185,7 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
     mistakes, raw = Mistakes(), None
     if (folder / ARCHIVE).is_file():
         if (folder / NODES).is_file():
-            mistakes.notes.append(f"{NODES} not used: {ARCHIVE} goes before it; keep one of both")
+            mistakes.notes.append(f"{NODES} not used: {ARCHIVE} takes precedence; keep one of both")
         raw = read_archive(folder / ARCHIVE, mistakes)
     elif (folder / NODES).is_file() and (folder / EDGES).is_file():
         raw = read_tables(folder, mistakes)

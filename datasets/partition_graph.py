@@ -23,11 +23,11 @@ ORDERS = Path(__file__).parent / "files" / "louvain_orders.npz"
 
 @PARTITIONS.register("louvain")
 class Louvain(PartitionSpec):
-    """Louvain communities (Blondel et al., 2008) by Newman's modularity, dealt to the clients.
+    """Louvain communities (Blondel et al., 2008) by Newman's modularity, assigned to the clients.
 
     dealing "balanced" is what FederatedScope, FedSage and OpenFGL do: communities larger than N/K - delta are cut in
     node order, and the pieces, largest first, go round the clients, each to the next one whom it does not lift above
-    N/K + delta; a piece that fits nobody goes to the smallest. "whole" keeps communities whole, each to the client with
+    N/K + delta; a piece that fits no client goes to the smallest. "whole" divides no community, each to the client with
     the fewest nodes.
     """
 
@@ -48,13 +48,13 @@ class Louvain(PartitionSpec):
             return deal_balanced(communities, clients, self.delta)
         if len(communities) < clients:
             raise UserError(
-                f"partition 'louvain': {len(communities)} communities of {data.name!r} cannot be dealt whole to "
+                f"partition 'louvain': {len(communities)} communities of {data.name!r} cannot be assigned whole to "
                 f"{clients} clients; raise resolution or use dealing=balanced"
             )
         return deal_whole(communities, clients)
 
     def communities(self, data: NodeData, rng: np.random.Generator) -> list[np.ndarray]:
-        """Node ids of each community, ascending; the communities in the order in which they are dealt."""
+        """Node ids of each community, ascending; the communities in the order in which they are assigned."""
         from sknetwork.clustering import Louvain as SknetLouvain  # half a second: only where it is needed
 
         if not data.graph.num_edges():
@@ -154,7 +154,7 @@ class MetisOverlap(Metis):
     """FED-PUB's overlapping clients (Baek et al., ICML 2023): `sharing` draw from each of K / sharing METIS parts.
 
     Each holds floor(share n) of its part's n nodes, drawn without replacement and by itself; the clients of a part have
-    consecutive numbers. Nodes that nobody of a part draws, 1 of 32 by default, are at no client. The paper's 10, 30 and
+    consecutive numbers. Nodes that no client of a part draws, 1 of 32 by default, are unused. The paper's 10, 30 and
     50 clients are of 2, 6 and 10 parts; its 5, 10 and 20 disjoint ones are `metis`. Its split is `ratio` with
     scope=global and strategy=random.
     """

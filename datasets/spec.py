@@ -47,7 +47,7 @@ class DatasetSpec(Spec):
     scored_by: ClassVar[Measure] = "accuracy"
 
     def content(self) -> tuple[Content, str]:
-        """The canonical content and its source. Raises UserError when it cannot be had or is not the registered one."""
+        """The canonical content and its source. Raises UserError if unavailable or not the registered one."""
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)
 
     @property

@@ -177,7 +177,7 @@ class Ratio(SplitSpec):
     test: float = Field(0.4, gt=0, lt=1, description="test share; train + val + test <= 1, the rest is unused")
     scope: Literal["client", "global"] = Field("client", description="shares of each client's nodes, or of all nodes")
     strategy: Literal["floor", "quota", "random"] = Field("floor", description="how shares become counts; see above")
-    min_train: int = Field(0, ge=0, description="least training nodes of a client that holds so many labelled nodes")
+    min_train: int = Field(0, ge=0, description="least training nodes of a client that holds enough labelled nodes")
 
     @model_validator(mode="after")
     def _at_most_one(self) -> Ratio:

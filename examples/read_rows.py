@@ -42,7 +42,7 @@ axes.figure.savefig("traffic.png", dpi=120)
 plt.close(axes.figure)
 
 # %% [markdown]
-# The curves of a run lie beside its row.
+# The curves of a run are stored next to its row.
 
 # %%
 if stored := store.history(suite, own["key"].iloc[0]):

@@ -1,4 +1,4 @@
-"""The methods: one paper, one file or folder. Importing this package imports what lies in it and fills the registry."""
+"""The methods: one paper, one file or folder. Importing this package imports all of them and fills the registry."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -25,7 +25,7 @@ from ..datasets.federation import Federation, Goal, NodeClient
 
 
 class LocalTraining(Method):
-    """Clients that minimise their own loss, whatever they exchange."""
+    """Clients that minimise their own lossand exchange anything."""
 
     def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes."""
@@ -46,7 +46,7 @@ class Local(LocalTraining):
     """
 
     family = "alone"
-    summary = "every client trains alone: what federating has to beat"
+    summary = "every client trains on its own data only: the baseline for federating"
     title = "Local training"
     tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
     heterogeneous_features = True

@@ -22,9 +22,9 @@ class FedDC(FedAvg):
         h_k <- h_k + D_k;  v_k <- D_k (correction "update", the paper) or D_k + v_k - v ("state", the released code).
     Server: w <- mean over participants of theta_k + mean over all clients of h_k; v <- mean of v_k, over participants
     ("update") or all clients ("state"). Uniform means. Messages: (theta_k, v_k) up, (w, v) down; theta alone without a
-    correction. "state" sends the change of v_k, so that the server need not keep one v a client.
+    correction. "state" sends the change of v_k, so that the server need not keep one v per client.
 
-    lr S stands for the sum of the steps only under plain SGD, so the method brings its own optimiser and rate; weight
+    lr S is the sum of the steps only under plain SGD, so the method brings its own optimiser and rate; weight
     decay is part of the gradient. With alpha = 0 nothing ties h to theta, and h is left out: alpha = 0 without
     correction is FedAvg with uniform weights. The paper's v_k contains its own last correction, with a negative sign:
     what the clients differ by, D_k - mean D, alternates and grows until curvature or `clip` holds it; "state" takes the

@@ -26,7 +26,7 @@ from .parts.distill import Nodes, kl, rows_of
 from .parts.dual import DualModel, as_shared, shared_part
 from .parts.heads import CommonWidth
 
-MATCH = "match.weight"  # W_h in the cohort's parameters
+MATCH = "match.weight"  # W_h in the client batch's parameters
 
 
 @METHODS.register("fedkd")
@@ -116,7 +116,7 @@ class FedKD(CommonWidth, DualModel):
         model = server.state["model"] = {name: value + step[name] for name, value in server.state["model"].items()}
         if len(server.participants) == server.clients:
             return {"update": update}
-        # Whoever missed this round does not hold the model that the next update adds to, and gets the sum instead.
+        # A client that missed this round lacks the model that the next update is added to; it gets the sum instead.
         nothing = transform({"update": update, "model": model}, lambda _: torch.empty(0))
         current, late = nothing | {"update": update}, nothing | {"model": model}
         each = [current if client in server.participants else late for client in range(server.clients)]
@@ -160,7 +160,7 @@ def restore(tree: Tree) -> Params:
 
 
 def gather(trees: Sequence[Tree]) -> Tree:
-    """One tree a client as one tree whose leaves are lists with one tensor a client."""
+    """Combine one tree per client into one tree whose leaves are lists with one tensor per client."""
     first = trees[0]
     return {
         key: gather([tree[key] for tree in trees]) if isinstance(value, dict) else [tree[key] for tree in trees]
@@ -169,11 +169,11 @@ def gather(trees: Sequence[Tree]) -> Tree:
 
 
 def row(tree: Tree, client: int) -> Tree:
-    """One client's part of a tree whose leaves have one entry a client."""
+    """One client's part of a tree whose leaves have one entry per client."""
     found: Tree = transform(tree, lambda leaf: leaf[client])
     return found
 
 
 def stack(models: Sequence[Params]) -> Params:
-    """One model a client as (K, ...)."""
+    """Stack one model per client: (K, ...)."""
     return {name: torch.stack([model[name] for model in models]) for name in models[0]}

@@ -18,7 +18,7 @@ class FedProto(PrototypeExchange):
 
     Client k: CE + lam mean_{i in T_k} mean_h (r_i - c^(y_i))^2, r_i the embedding (input of the linear head), c the
     received prototypes, T_k the training nodes. Server: c^(j) = mean over the clients K_j that have class j of c_k^(j);
-    a class that nobody sent in a round (partial participation) keeps its last prototype. Messages: up C_k h scalars and
+    a class that no client sent in a round keeps its last prototype. Messages: up C_k h scalars and
     C_k int64 class numbers (with `server_weights` "samples" also C_k int64 counts), down C h scalars.
 
     Departures: prototypes are taken after training and without dropout, where the released code averages the last

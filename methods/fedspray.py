@@ -1,4 +1,4 @@
-"""FedSpray: private graph networks, and a common model without edges that is told what surrounds each class."""
+"""FedSpray: private graph networks, and a common model without edges that gets the surroundings of each class."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class FedSpray(LocalTraining):
     e, f, g and (C, p). Scored: each client's graph network. lambda_1 = 0 is local training. A client takes twice the
     steps of FedAvg, each parameter as many.
 
-    From the released code, the paper's text was not to be had. Departures: the code has a rate of its own for proxies
+    From the released code, the paper's text was not available. Departures: the code has a rate of its own for proxies
     (Adam, 0.02; here the cell's optimiser for all), overwrites g at each client by f, and trains GraphSAGE; a class
-    that nobody has keeps its proxy.
+    that no client has keeps its proxy.
     """
 
     family = "distillation"
-    summary = "private graph networks taught by a common model without edges that is told each class's surroundings"
+    summary = "private graph networks taught by a common model without edges that gets each class's surroundings"
     tasks = ("node",)
     delivers = "personal"
     heterogeneous = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -53,7 +53,7 @@ class FedTAD(FedAvg):
     Scored: theta after distillation. Without server epochs it is FedAvg.
 
     Departures and readings. The topology of a node is its return probabilities after 1 to `walks` steps of a random
-    walk with self-loops; the released code has the numbers of the nodes that one walk visits, which hang on how nodes
+    walk with self-loops; the released code has the numbers of the nodes that one walk visits, which depend on how nodes
     are numbered and drown the features. The server's passes are without dropout; the released ones have it always, by a
     slip, in teachers too. |z_i - z_j|^2 and |x_i - x_j| are means over coordinates, as released.
     """
@@ -112,7 +112,7 @@ class FedTAD(FedAvg):
     def _cosines(self, cohort: ClientBatch, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """(edges,) the cosine of the two ends' features and topology."""
         value = cohort.batch.x.value
-        x = value if sp.issparse(value) else sp.csr_matrix(value.cpu().numpy())
+        x: Any = value if sp.issparse(value) else sp.csr_matrix(value.cpu().numpy())
         u, v = (ends.numpy() for ends in cohort.batch.graph.edges(order="eid"))
         n = len(x.indptr) - 1
         graph = sp.csr_matrix((np.ones(len(u), np.float32), (u, v)), shape=(n, n))

@@ -185,5 +185,7 @@ def _log_similarities(graph: dgl.DGLGraph, z: torch.Tensor, temperature: float) 
     """(edges,) log-softmax of z_u . z_v / temperature over the in-edges u -> v of each node v."""
     score = active_kernels().u_dot_v(graph, z, z).squeeze(1) / temperature
     score = active_kernels().e_sub_v(graph, score, active_kernels().copy_e_max(graph, score.detach()))
-    total = active_kernels().copy_e_sum(graph, score.exp()).clamp(min=1)  # 1 at least, but for nodes without neighbours
+    total = (
+        active_kernels().copy_e_sum(graph, score.exp()).clamp(min=1)
+    )  # 1 at least, except for nodes without neighbours
     return active_kernels().e_sub_v(graph, score, total.log())

@@ -19,8 +19,8 @@ class GCFL(LocalTraining):
     """Xie, Ma, Xiong, Yang, NeurIPS 2021 (arXiv 2106.13423): clients that hold sets of graphs, in clusters.
 
     Client k: theta_k <- its cluster's model, E epochs on its mean cross-entropy. Server, with D_k = theta_k - what k
-    was sent: a cluster of more than two is cut in two when ||mean_k D_k|| < eps1 and max_k ||D_k|| > eps2 (it stands
-    still as a whole while somebody still moves), both in units of `scale`, after `warm_up`
+    was sent: a cluster of over two is divided when ||mean_k D_k|| < eps1 and max_k ||D_k|| > eps2 (it does not move
+    as a whole while members do), both in units of `scale`, after `warm_up`
     rounds: along the minimum cut (Stoer-Wagner) of the
     graph of its members with weights 1 + cos(D_i, D_j). Then each cluster's model is the mean of its members', weighted
     by the training configuration's `weighting`. Messages: the model up, the cluster's model down. Scored: each client
@@ -30,7 +30,7 @@ class GCFL(LocalTraining):
     added to the cosine, as cuts need weights that are not negative. Departures: the released code reports the best test
     accuracy of all models that a client was ever given, here the round is chosen by validation as for every method;
     it shares the convolutions alone, here the whole model is shared, since all clients have graphs of one set. A
-    cluster of which somebody is missing (partial participation) is not cut. While nothing is cut, it is FedAvg to the
+    cluster with a missing member (partial participation) is not cut. While nothing is cut, it is FedAvg to the
     last bit; so it is with eps1 = 0.
 
     The norms depend on the model, the rate and the steps of a round. With the whole model and Adam 0.005, ||mean D||
@@ -106,7 +106,7 @@ class GCFL(LocalTraining):
         return [[cluster[place] for place in part] for part in min_cut(likeness)]
 
     def likeness(self, server: Server, cluster: list[int], moved: torch.Tensor) -> np.ndarray | None:
-        """(n, n) how alike the members of a cluster are, at least 0; None: it cannot be told yet."""
+        """(n, n) similarity of the members of a cluster, at least 0; None: not known yet."""
         return (1 + cosine(moved)).clamp(min=0).double().numpy()
 
     def clusterwise(self, server: Server, models: Params) -> Params:

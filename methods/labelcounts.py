@@ -13,7 +13,7 @@ from .majority import Untrained
 
 
 class UntrainedCodes(Untrained, GraphMethod):
-    """Codes of graphs that no model makes; the cell's backbone stands in the row and has no effect."""
+    """Codes of graphs without a model; the backbone of the cell is in the row and has no effect."""
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return backbones

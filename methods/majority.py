@@ -43,7 +43,7 @@ class Untrained(Method):
 
 @METHODS.register("majority")
 class Majority(Untrained):
-    """Reference: every client names the most frequent class of its own training nodes, whatever a node looks like.
+    """Reference: every client names the most frequent class of its own training nodes, for every node.
 
     Of equally frequent classes the first; class 0 where a client has no training node. Messages: none.
     """

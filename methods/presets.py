@@ -48,7 +48,7 @@ class ScaffoldMLP(Scaffold):
 class LocGCN(Local):
     """Local training of a GCN (FedOMD's LocGCN). Messages: none."""
 
-    summary = "training alone with a GCN, as FedOMD calls it"
+    summary = "local training with a GCN, as in FedOMD"
     title = "Local GCN"
     venue = "ICPP Workshops 2024"
     paper_url = "https://doi.org/10.1145/3677333.3678159"

@@ -18,7 +18,7 @@ class Scaffold(FedAvg):
     Server: x <- x + server_lr mean_k (y_k - x), c <- c + |S_t|/K mean_k (c_k' - c_k), uniform over participants.
     Messages: (y - x, c_k' - c_k) up, (x, c) down.
 
-    c_k stands for a gradient only if the step is plain SGD without momentum, so the method brings its own optimiser and
+    c_k is a gradient only if the step is plain SGD without momentum, so the method brings its own optimiser and
     rate; weight decay is part of the gradient.
     """
 

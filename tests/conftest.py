@@ -101,7 +101,7 @@ def federation() -> Callable[..., Federation]:
 
 
 def build_graph_sets(counts: tuple[int, ...] = (5, 3, 4), features: int = 4, seed: int = 0) -> Federation:
-    """Clients that hold so many graphs each, in turn a cycle, a star and a clique (the classes), of 4 to 8 nodes."""
+    """Clients with these numbers of graphs, in turn a cycle, a star and a clique (the classes), of 4 to 8 nodes."""
     rng = np.random.default_rng(seed)
     graphs, total = [], sum(counts)
     for i in range(total):

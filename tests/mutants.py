@@ -38,7 +38,7 @@ def files(room: str) -> list[str]:
 
 
 def mutants(path: str) -> Iterator[Mutant]:
-    """All that the operators make of a file, but for its annotations, which do nothing when the code runs."""
+    """All that the operators make of a file, except for its annotations, which do nothing when the code runs."""
     text = (ROOT / path).read_text(encoding="utf-8")
     idle, nodes = annotations(text), [*ast_nodes(get_ast(text))]
     for name in operator_names():

@@ -5,7 +5,7 @@
 Draws mutants of the rooms below by cosmic-ray's operators and applies each to a copy of the tree. A process that has
 imported torch, DGL and the other libraries, but nothing of fglbench, forks for each; the fork runs the tests that reach
 the changed statement, those that mirror the file and the quickest first, until one fails. Which tests reach what is
-traced once (coverage.py) and kept in runs/mutation, as are the verdicts, so that an interrupted run goes on; `--again`
+traced once (coverage.py) and kept in runs/mutation, as are the verdicts; an interrupted run continues; `--again`
 judges those that went unnoticed once more. docs/testing.md says what to do with them. Not part of CI: it takes an hour.
 """
 

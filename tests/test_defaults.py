@@ -1,4 +1,4 @@
-"""Every default there is, with its bounds, pinned: what a row does not say is at its default, for ever.
+"""Every default there is, with its bounds, pinned: what a row does not say is at its default, permanently.
 
 `python tests/test_defaults.py` writes the table (defaults.json) anew; its diff is then what a change really changes.
 """

@@ -28,7 +28,7 @@ CHEAP = ("list", "show", "doctor", "reproduce", "run")  # of run and reproduce, 
 def blocks() -> Iterator[tuple[str, str]]:
     """(page and line, command) of every line of an indented or fenced block that begins with the command's name.
 
-    What stands behind a comment sign, or a gap, is said of the command.
+    The text behind a comment sign or a gap explains the command.
     """
     for page in PAGES:
         fenced = False
@@ -58,7 +58,7 @@ def descend(words: list[str]):
 @pytest.mark.parametrize(("place", "line"), list(blocks()), ids=lambda value: value if ":" in value else "")
 def test_every_command_parses(place: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fglbench.benchmark.suites.plugins.load_plugins", tuple)
-    monkeypatch.setattr("fglbench.datasets.own_data.announce", lambda *_: "own:some")  # no such folder lies here
+    monkeypatch.setattr("fglbench.datasets.own_data.announce", lambda *_: "own:some")  # there is no such folder
     command, words = descend(shlex.split(line)[1:])
     command.make_context(command.name, words)
 

@@ -16,7 +16,7 @@ from fglbench import foundations
 
 @pytest.fixture
 def fake_dgl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder that stands for DGL, with torch 2.13.0+cpu beside it; DGL is not yet imported."""
+    """A folder that replaces DGL, with torch 2.13.0+cpu beside it; DGL is not yet imported."""
     folder = tmp_path / "dgl"
     folder.mkdir()
     (folder / "__init__.py").touch()

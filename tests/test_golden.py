@@ -36,7 +36,7 @@ from fglbench.methods import METHODS
 GOLDEN = Path(__file__).with_name("golden.csv")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 TOLERANCE = 1e-6
-MARGIN, PERTURBED, ROUNDING = 5, 3, 2.0**-23  # of the tolerance over the differences of so many perturbed runs
+MARGIN, PERTURBED, ROUNDING = 5, 3, 2.0**-23  # of the tolerance over the differences of this number of perturbed runs
 EXACT = ("revision", "upload_bytes", "download_bytes", "optimiser_steps", "model_steps", "budget_steps", "best_round")
 NUMBERS = ("score", "val", "curve", "uploads", "downloads")
 COLUMNS = ("method", "case", *EXACT, "tolerance", *NUMBERS, "hash")

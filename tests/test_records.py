@@ -1,4 +1,4 @@
-"""Records: what is handed around cannot be reassigned, but for those that are filled as a run goes."""
+"""Records: their fields cannot be reassigned, except in those that are filled during a run."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_it_loads_nothing_from_another_host(site: Path) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 25
     outside = {path.name: LOADED.findall(path.read_text(encoding="utf-8")) for path in pages}
-    # where a page lies, if it has an address; nothing is loaded from there
+    # the address of a page, if any; nothing is loaded from there
     assert {name: found for name, found in outside.items() if found} == {}
     assert LOADED.findall('<script async src="https://example.org/x.js">') != []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))

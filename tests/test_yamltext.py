@@ -1,4 +1,4 @@
-"""YAML of anybody's: plain data of a bounded size, or one line that says where and what."""
+"""Untrusted YAML: plain data of a bounded size, or one line that says where and what."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_plain_data_aliases_and_merges_are_read_as_they_are_meant() -> None:
         ("- {b: 1, b: 2}", "file:1: not valid YAML: the key 'b' is given twice"),
         ("[" * 5000, "file:1: not valid YAML: nested deeper than 30 levels"),
         ("- " * 3000 + "x", "file:1: not valid YAML: nested deeper than 30 levels"),
-        ("&a [*a]", "file:1: not valid YAML: an alias within what it stands for"),
+        ("&a [*a]", "file:1: not valid YAML: an alias within its own value"),
         (bomb("[*]"), "file:6: not valid YAML: more than 100000 values"),
         (bomb("{<<: [*]}"), "file:6: not valid YAML: more than 100000 values"),
         ("\n" + "9" * 5000, "file:2: not valid YAML: a number of more than 18 digits"),

@@ -61,7 +61,7 @@ def _command(arguments: Sequence[str] | None) -> int:
         fix = "see who may read and write there, or give another path" if name else "give a smaller number"
         return _complain(f"this cannot be done: {reason:.200}{name}; {fix}")
     if code == INTERRUPTED:  # typer may have caught the interrupt and made it this code
-        return _complain("stopped; the same command goes on from here", INTERRUPTED)
+        return _complain("stopped; the same command continues from here", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

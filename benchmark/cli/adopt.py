@@ -23,7 +23,7 @@ def adopt(
 ) -> int:  # fmt: skip
     """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
 
-    The cost is said first. Cells that are done are not run again: the same command goes on after an interruption. In
+    The cost is said first. Cells that are done are not run again: the same command continues after an interruption. In
     the end the reported scores are shown beside ours.
     """
     from ...methods import METHODS

@@ -50,7 +50,7 @@ def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None
 
 
 def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[Entry]]]:
-    """What stands under one heading: on a terminal each family under its own, in a pipe everything without any."""
+    """The entries of each heading: on a terminal each family under its own, in a pipe everything without any."""
     for own, group in groupby(entries, lambda entry: entry.get("family", "") if terminal else ""):
         meaning = f": {api.FAMILIES[own]}" if own in api.FAMILIES else ""
         kept = [{key: value for key, value in entry.items() if not (own and key == "family")} for entry in group]

@@ -62,7 +62,7 @@ def check(
     if failed:
         typer.echo(f"{name}: {failed} of {total} checks failed ({seconds})")
     else:
-        typer.echo(f"{name} holds to the contract ({total} checks, {seconds})")
+        typer.echo(f"{name} passes the contract ({total} checks, {seconds})")
     return int(failed > 0)
 
 
@@ -87,7 +87,7 @@ def _tell(results: Iterator[tuple[str, str, str]]) -> dict[str, str]:
 
 
 def _real(wanted: bool | None, tasks: Sequence[str]) -> Trial | None:
-    """A real dataset to check on, or None. UserError if one is wanted and cannot be had."""
+    """A real dataset to check on, or None. UserError if one is wanted and is unavailable."""
     from ...registry import UserError
     from ..contract.trial import REAL, real_trial
 

@@ -41,8 +41,8 @@ def compete(
 ) -> int:  # fmt: skip
     """Check a method, tune it with the board's budget, run it on the board's tasks and say where it would rank.
 
-    The cost is said first. Once stopped, the same command goes on. With --quick, or with other datasets, rounds or
-    trials, the place is a preview: the published methods had the full budget.
+    The cost is printed first. If it was stopped, the same command resumes. With --quick, or with other datasets,
+    rounds or trials, the place is a preview: the published methods had the full budget.
     """
     from ..compete import QUICK, standing
     from ..runner.gpus import resolved
@@ -69,7 +69,7 @@ def compete(
         return 0
     ask(hours, yes)
     if check(name, real=False):
-        raise UserError(f"{name} fails the contract (see above): mend it, then the same command goes on")
+        raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
     tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
     with as_interrupts():
         for own in found.values():

@@ -143,7 +143,7 @@ def _print(description: Description) -> None:
 
 @app.command()
 def register(results: Results = Path("results")) -> None:
-    """Enter what new rows of a results folder fix for ever into the package: their names' parameters, their clients."""
+    """Register what new rows of a results folder fix permanently: their names' parameters, their clients."""
     from ...registry import UserError
     from ..store import Store
     from ..suites import registered

@@ -46,7 +46,7 @@ def describe(
 
 
 def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
-    """The properties of every node task among the cells, in their order; a dataset that cannot be had is left out."""
+    """The properties of every node task among the cells, in their order; an unavailable dataset is left out."""
     from ...datasets import DATASETS, PARTITIONS
     from ...datasets.federation import NodeData
     from ...datasets.properties import properties

@@ -25,7 +25,7 @@ def method(
     """Write one file with a working method to start from, and say what comes next."""
     what = "your model, training loop and docstring" if torch else "your method's objective, server rule and docstring"
     _started("method", name, into, what, "--quick -m", torch=torch)
-    typer.echo("CONTRIBUTING.md goes on from there to results on the leaderboard")
+    typer.echo("CONTRIBUTING.md describes the way from there to results on the leaderboard")
 
 
 @app.command()
@@ -51,7 +51,7 @@ def _started(kind: str, name: str, into: Path, what: str, option: str, *, torch:
 
     path = template.create(kind, name, into, torch=torch)
     plugin = "" if template.in_tree(into) else f" --plugin {path}"
-    steps = [f"put {what} in place of the template's", f"fglbench check {name}{plugin}"]
+    steps = [f"replace the template's code by {what}", f"fglbench check {name}{plugin}"]
     typer.echo(f"wrote {path}; next:")
     for number, step in enumerate([*steps, f"fglbench run {option} {name}{plugin}"], 1):
         typer.echo(f"  {number}. {step}")

@@ -26,7 +26,7 @@ def _loaded(plugins: Names) -> list[str]:
 
 
 def _announced(folder: str | None) -> str | None:
-    """The dataset's name; each mistake in its files is told."""
+    """The dataset's name; each mistake in its files is printed."""
     from ...datasets.own_data import announce
 
     return announce(Path(folder), complain) if folder else None
@@ -89,7 +89,7 @@ Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N", help="a count
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (one a core)")]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads a worker")]
 Device = Annotated[
-    str, typer.Option(metavar="NAME", help="what computes: cpu, cuda (a worker a GPU), cuda:N, or auto: cuda if any")
+    str, typer.Option(metavar="NAME", help="what computes: cpu, cuda (one worker per GPU), cuda:N, auto: cuda if any")
 ]
 Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="seconds a cell may take; 0: any")]
 Memory = Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="GiB a worker may take")]
@@ -113,7 +113,7 @@ Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="tra
 Parameters = Annotated[
     Names, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1 or features=raw")
 ]
-MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data cannot be had")]
+MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data is unavailable")]
 Embeddings = Annotated[
     bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
 ]

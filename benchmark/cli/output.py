@@ -20,7 +20,7 @@ DEFAULT = Path(WRITTEN)
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """On a terminal as wide as it is; in a pipe or a file every record is one line, whatever COLUMNS says."""
+    """On a terminal as wide as it is; in a pipe or a file every record is one line, for any COLUMNS."""
     console = Console(stderr=stderr, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = ENDLESS
@@ -41,7 +41,7 @@ def print_json(found: Any) -> None:
 
 
 def command(name: str, results: Path) -> str:
-    """The command that goes on with a results folder, to be typed in the folder where one is now."""
+    """The command that continues with a results folder, to be typed in the folder where one is now."""
     return f"fglbench {name}" if results == DEFAULT else f"fglbench {name} --results {shlex.quote(str(results))}"
 
 

@@ -12,7 +12,7 @@ from .options import Results, Suites, names
 def pack(results: Results = Path("results"), suite: Suites = None) -> None:
     """Put the curves of finished rows, a file each, into one compressed file a method and suite, or a few.
 
-    For whoever keeps results in version control: they take a third of the space then. Nothing is lost, runs and reports
+    For results kept in version control: they take a third of the space then. Nothing is lost, runs and reports
     go on as before, and later runs leave files of their own again, which the next `fglbench pack` takes in.
     """
     from ...registry import did_you_mean

@@ -37,7 +37,7 @@ the same clients and splits of Cora, 10 clients. CPU time of each one's process,
 turns of {row} rounds, quartiles in brackets. The ratios are what counts; the milliseconds belong to the machine.
 
 """
-PEAK = "The peak is that of the whole process, data and libraries included, while the cohort trains.\n\n"
+PEAK = "The peak is that of the whole process, data and libraries included, while the client batch trains.\n\n"
 ALTERNATION = """\
 Each method alternates with FedAvg in the same process; phases that prepare another were timed as they ran. The total is
 that of all rounds of a phase in a whole run, by their mean; the milliseconds of a round are the median.
@@ -66,7 +66,7 @@ def profile(
         Path | None, typer.Option(metavar="FILE", help="the Python that has what the peer needs (default: this one)")
     ] = None,
 ) -> None:
-    """Measure rounds of a cohort, of cohorts of one and of centralised training, side by side."""
+    """Measure rounds of a client batch, of single clients and of centralised training, side by side."""
     from ..profile.speed import measure_case, measure_methods
     from ..runner.gpus import resolved
 

@@ -35,7 +35,7 @@ def recommend(
     """Recommend a method for a graph of your own, by a small equal tuning on your own clients.
 
     Shows the properties of the data, what the leaderboard says about data like that, and what was measured here. The
-    answer is also written to RECOMMENDATION.md in the results folder. Once interrupted, the same command goes on.
+    answer is also written to RECOMMENDATION.md in the results folder. If it was interrupted, the same command resumes.
     """
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.budget import seconds_of
@@ -87,5 +87,5 @@ def recommend(
 
 
 def _page(lines: list[str]) -> list[str]:
-    """Lines as paragraphs of a page: each stands on its own, and the table as it is on the terminal."""
+    """Return lines as paragraphs of a page, and the table as it is on the terminal."""
     return [lines[0], "", *(f"    {line}" if line else "" for line in lines[2:])]

@@ -70,7 +70,7 @@ def report(
 
 
 def _cards() -> dict[str, Card]:
-    """What the registry knows of the methods. The report itself reads rows only and is handed this."""
+    """What the registry knows of the methods. The report itself reads rows only and gets this."""
     from ...methods import METHODS
     from ...report.html import Card
 

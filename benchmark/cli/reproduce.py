@@ -52,7 +52,7 @@ def reproduce(
 ) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol; `fglbench report` then sets ours beside theirs.
 
-    Cells that another suite has run already are taken over from there, with their rows.
+    Cells that another suite has run already are reused, with their rows.
     """
     if table is None:
         _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables()
@@ -103,7 +103,7 @@ def _list_tables() -> None:
 def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     """For each table: printed figures that have ours beside them, cells that are left to run, and what they cost.
 
-    Cells that another suite has run are not among them: they are taken over.
+    Cells that another suite has run are not among them: they are reused.
     """
     announce()
     from ...report.papers import tables
@@ -143,7 +143,7 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
-    """The (axis, our name) that each word for a dataset or method stands for: the paper's words, and ours."""
+    """The (axis, our name) that each word for a dataset or method means: the paper's words, and ours."""
     from ...report.papers import printed, tables
     from ..suites.suitefile import load_suite
 
@@ -171,5 +171,5 @@ def _reuse(job: Job, table: str, dry_run: bool) -> None:
         job.store.prepare([table])
         take_over(found, job.store)
     sources = ", ".join(sorted({row.suite for _, row in found}))
-    what = "of these would be taken over" if dry_run else "taken over"
+    what = "of these would be reused" if dry_run else "reused"
     plain_console().print(f"{len(found)} {what} from {sources}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HEADINGS = {"cells": "cells", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
 OWN = "own:"  # how datasets of users are called
-NAMED = 3  # methods; of more their number is told
+NAMED = 3  # methods; more are counted
 
 
 def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
@@ -88,4 +88,4 @@ def still_rising(plan: Plan | Progress) -> list[str]:
     """Which methods were cut off by the number of rounds, the one with most rows first."""
     found = plan.rising()
     methods = ", ".join(f"{method} ({count})" for method, count in found.most_common())
-    return [f"still rising in the last 5% of the rounds: {methods}"] if found else []
+    return [f"not converged: best in the last 5% of the rounds: {methods}"] if found else []

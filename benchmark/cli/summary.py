@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...report.ranking import Ranking
     from ..store.schema import Row
 
-SHOWN = 6  # tasks; of more their number is told
+SHOWN = 6  # tasks; of more, their number
 BASELINE = "fedavg"
 
 

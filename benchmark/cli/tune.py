@@ -55,7 +55,7 @@ def tune(
 ) -> int:  # fmt: skip
     """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
 
-    Each trial is a row in RESULTS/tuning; once interrupted, the same command goes on. What is chosen goes to the file
+    Each trial is a row in RESULTS/tuning; once interrupted, the same command continues. What is chosen goes to the file
     that `params: tuned` of the suite reads. Exit code 1 if some method has none in the end.
     """
     from ...datasets.own_data import metric_setting
@@ -94,7 +94,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
         _tell_hours(tuner, wanted.suite, every)
         return 0
     check_writable(tuner.out)
-    # Before anything runs, and until all has: rungs share a cluster, and one that cannot be had is one line.
+    # Before anything runs, and until all has: rungs share a cluster, and an unavailable one is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
         number = sum(_tuned(tuner, own) for own in found.values())
     typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: {_next(wanted, tuner)}")

@@ -36,7 +36,7 @@ def validate(
 ) -> int:
     """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
 
-    Nothing that lies under PATH is imported or run. Warnings do not make it invalid.
+    Nothing under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
     from ..submission import read, submit

@@ -50,7 +50,7 @@ def verify(
 ) -> int:  # fmt: skip
     """Run a random sample of the rows of PATH again, with the code that is here, and compare. Exit code 1 if one fails.
 
-    All seeds of a drawn cell are run. A score may lie above ours by 2.5 times the
+    All seeds of a drawn cell are run. A score may exceed ours by 2.5 times the
     deviation over our seeds, at least 0.01 and at most 0.05. Their methods must hold to the contract as well.
     """
     from ..runner.gpus import resolved
@@ -83,7 +83,7 @@ def _display() -> Observer:
 
 
 def _holds(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> bool:
-    """Whether a method holds to the contract, on real data as well; a line for each check that it fails."""
+    """Whether a method passes the contract, on real data as well; a line for each check that it fails."""
     from ..contract import method_checks
     from ..submission.verify import in_child
 
@@ -108,7 +108,7 @@ def _tell(found: Sequence[Comparison], how: str) -> None:
 
 
 def _table(found: Sequence[Comparison]) -> str:
-    """theirs, ours and the difference of every row, one line a row."""
+    """theirs, ours and the difference of every row, one line per row."""
     from tabulate import tabulate
 
     from ...report.text import plain

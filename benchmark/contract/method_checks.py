@@ -51,14 +51,16 @@ def repeats_itself(method: Method) -> None:
 
 
 def ignores_the_cohort(method: Method) -> None:
-    """Clients get the same numbers alone and in cohorts of any size, all of them or half of them taking part."""
+    """Clients get the same numbers alone and in client batches of any size, all of them or half of them taking part."""
     for trial in fitting(method):
         size = len(trial.federation.clients) - 1  # and one client alone
         part = guarded_run(method, trial, clients_per_batch=size)
-        compare(plain_run(method, trial), part, trial, f"differs in cohorts of {size} and 1")
+        compare(plain_run(method, trial), part, trial, f"differs in client batches of {size} and 1")
         half = replace(trial, config=trial.config.model_copy(update={"participation": 0.5}))
         part = guarded_run(method, half, clients_per_batch=1)
-        compare(guarded_run(method, half), part, half, "differs in cohorts of 1 when half of the clients take part")
+        compare(
+            guarded_run(method, half), part, half, "differs in client batches of 1 when half of the clients take part"
+        )
 
 
 CHECKS = named(
@@ -71,14 +73,14 @@ ON_REAL = {check.__name__: check for check in (
 
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
-    """Run checks on a method; what is wrong, by check. Empty: the method holds to the contract."""
+    """Run checks on a method; what is wrong, by check. Empty: the method passes."""
     return _failed(results(method, names))
 
 
 def check_method(name: str, params: Mapping[str, Any] | None = None, real: bool = True) -> dict[str, str]:
     """What is wrong with a registered method, by check, on generated data and, with `real`, on a real dataset.
 
-    Empty: it holds to the contract. Raises UserError when the method is unknown, or the dataset cannot be had.
+    Empty: it passes. Raises UserError when the method is unknown, or the dataset is unavailable.
     """
     method = METHODS.build(name, params)
     return check(method) | (_failed(results_on_real(method, real_trial())) if real else {})

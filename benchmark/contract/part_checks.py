@@ -1,7 +1,7 @@
 """What every dataset, partition, split and backbone must hold to, as checks that anyone can run on one of their own.
 
 `run` asks of a dataset, partition or split what `datasets.soundness` asks, on the data at hand; these checks ask it on
-small data of every kind, and whether the same comes out again.
+small data of every kind, and whether a repetition gives the same.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, An
 
 
 def _again(spec: PartitionSpec | SplitSpec, arrays: Callable[[Any], Sequence[np.ndarray]]) -> None:
-    """The same seed gives the same, whatever the global random state is."""
+    """The same seed gives the same, in any global random state."""
     for seed in (0, 1):
         found = []
         for state in (1, 2):
@@ -177,7 +177,7 @@ def starts_the_same(spec: Backbone) -> None:
             demand(torch.equal(value, again[name]), f"parameter {name!r} is not decided by the generator")
             demand(value.shape == other[name].shape, f"parameter {name!r} has another shape in another draw")
         differ = any(not torch.equal(value, other[name]) for name, value in first.items())
-        demand(differ, "starts from the same values whatever the generator: draw from it")
+        demand(differ, "starts from the same values for every generator: draw from it")
 
 
 def yields_its_shapes(spec: Backbone) -> None:
@@ -213,14 +213,14 @@ def uses_every_parameter(spec: Backbone) -> None:
 
 
 def ignores_the_cohort(spec: Backbone) -> None:
-    """A client's numbers are the same alone and in a cohort, in training too, and for sparse features."""
+    """A client's numbers are the same alone and in a client batch, in training too, and for sparse features."""
     own = members()
     for kind in _kinds(spec):
         for training in (False, True):
             together = _pass(kind, collate(own), training=training).logits
             alone = [_pass(kind, collate([one]), (k,), training=training).logits for k, one in enumerate(own)]
             same = _close(together, torch.cat(alone))
-            demand(same, f"{'training' if training else 'evaluation'} differs alone and in a cohort of 3")
+            demand(same, f"{'training' if training else 'evaluation'} differs alone and in a client batch of 3")
     thin = _pass(spec, collate(members(sparse=True))).logits
     demand(_close(_pass(spec, collate(own)).logits, thin), "gives other numbers for sparse features than for dense")
 

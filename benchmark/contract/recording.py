@@ -56,7 +56,7 @@ def record(
 ) -> Record:
     """Run a method and write down what crosses.
 
-    replay: the clients get the messages of that run, whatever they upload; the server does nothing, its model is not
+    replay: the clients get the messages of that run, for any uploads; the server does nothing, its model is not
     recorded, and nothing is predicted. scored: the models are scored after each scored round, as in a real run. wrap:
     what is run in the place of a step.
     """
@@ -86,7 +86,7 @@ def record(
 
 
 def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None) -> Step:
-    """The step, writing down what crosses; with the answers of another run in place of the server's own, if given."""
+    """The step, writing down what crosses; with the answers of another run instead of the server's own, if given."""
 
     def client(cohort: ClientBatch) -> Tree:
         upload = step.client(cohort)

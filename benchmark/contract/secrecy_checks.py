@@ -1,4 +1,4 @@
-"""Checks on who may know what: labels, other clients' data, and steps that nobody counts."""
+"""Checks for leakage: labels, other clients' data, and steps that are not counted."""
 
 from __future__ import annotations
 

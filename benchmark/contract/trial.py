@@ -99,7 +99,7 @@ def domains_federation() -> Federation:
 
 
 def rings_and_trees(count: int) -> GraphSetData:
-    """So many graphs of very different sizes, in turn binary trees and rings (the classes), with random shortcuts."""
+    """`count` graphs of very different sizes, in turn binary trees and rings (the classes), with random shortcuts."""
     rng = np.random.default_rng(0)
     graphs, label = [], []
     for i in range(count):

@@ -60,7 +60,7 @@ def guarded_run(method: Method, trial: Trial, **options: object) -> Record:
     try:
         return record(method, trial, **options)  # type: ignore[arg-type]
     except (Diverged, UserError, RuntimeError) as error:
-        if isinstance(error, Diverged | UserError) or "handed over" in str(error):  # by the engine's seal on messages
+        if isinstance(error, Diverged | UserError) or "after it was sent" in str(error):  # from payload
             raise ContractError(f"on {trial.name}: {error}") from None
         raise
 

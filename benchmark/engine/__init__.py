@@ -1,4 +1,4 @@
-"""The federated engine: clients that train as one program, the exchange, evaluation.
+"""The federated engine: client batches, the round loop, evaluation.
 
 All that an author of a method needs is here; no other module of the engine has to be imported.
 
@@ -10,7 +10,7 @@ All that an author of a method needs is here; no other module of the engine has 
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`,
   `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification)
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
-- per edge, under DGL's names: `active_kernels()`; graphs and the clients' data are on the host whatever the device of
+- per edge, under DGL's names: `active_kernels()`; graphs and the clients' data are on the host for every device of
   the run: `as_graph`, `on_host`, `placed`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 

@@ -1,4 +1,4 @@
-"""A cohort's data: the clients' graphs as one block-diagonal DGLGraph, their rows one after the other."""
+"""The data of a client batch: the clients' graphs as one block-diagonal DGLGraph, their rows one after the other."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Features:
         return self._with_data(self.value.data * kept * np.float32(scale))
 
     def drop_columns(self, keep: torch.Tensor) -> Features:
-        """Zero whole feature columns; keep: bool (K, d), one row a client."""
+        """Zero whole feature columns; keep: bool (K, d), one row per client."""
         if isinstance(self.value, torch.Tensor):
             rows = [x * k for x, k in zip(self.value.split_with_sizes(self.sizes), keep, strict=True)]
             return Features(torch.cat(rows), self.sizes)
@@ -148,15 +148,15 @@ class LabelledRows:
         return {name: 1 / torch.tensor(self.counts[name])[self.owner[rows]] for name, rows in self.rows.items()}
 
     def per_client(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """(N, ...) as one tensor a client."""
+        """(N, ...) as one tensor per client."""
         return list(rows.split_with_sizes(self.sizes))
 
 
 @dataclass(frozen=True)
 class Batch(LabelledRows):
-    """The graphs of K clients as one program sees them: a row is a node.
+    """The graphs of K clients stacked; a row is a node.
 
-    graph: batched DGLGraph, N nodes, without self-loops, on the host whatever the device of the run. x: input features.
+    graph: batched DGLGraph, N nodes, without self-loops, on the host for every device of the run. x: input features.
     sizes: nodes of each client. label: (N,); masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in
     the whole graph, unique within a client only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
     """

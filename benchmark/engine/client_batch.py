@@ -1,4 +1,4 @@
-"""A cohort: clients that train together in one program, with everything that belongs to them."""
+"""A client batch: clients that train together, with their data, models, private state and streams."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Skip(Exception):
 class ClientBatch:
     """K clients in one batch: data, models, private state, optimisers, random streams.
 
-    clients: ids in the federation. batch: all their data in client order; data: the same, one batch an architecture.
-    params: the clients' models, (K, ...). state: whatever a method keeps at its clients between rounds; a tree whose
-    leaves have one entry a client. received: the last download, leaves (K, ...); shared: what `Step.shared` made of it.
+    clients: ids in the federation. batch: all their data in client order; data: the same, one batch per architecture.
+    params: the clients' models, (K, ...). state: what a method keeps at its clients between rounds; a tree whose
+    leaves have one entry per client. received: the last download, leaves (K, ...); shared: the result of `Step.shared`.
     cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
     epochs: of the round's local epochs, how many each client does, where some of them straggle; None: all do all.
     """
@@ -79,7 +79,7 @@ class ClientBatch:
     # -- partial participation ------------------------------------------------------------------------------------
 
     def select(self, positions: Sequence[int]) -> ClientBatch:
-        """The cohort of some of the clients, with their models and state; `absorb` takes it back."""
+        """The client batch of some of the clients, with their models and state; `absorb` takes it back."""
         key = tuple(positions)
         if key not in self._parts:
             if len(self._parts) >= 8:  # a few subsets recur (small K); do not keep one a round for large K
@@ -98,7 +98,7 @@ class ClientBatch:
         return part
 
     def _part(self, positions: Sequence[int]) -> ClientBatch:
-        """A fresh cohort of some of the clients: data, network and streams, but no models or state yet."""
+        """A new client batch of some of the clients: data, network and streams, but no models or state yet."""
         return type(self)(
             [self.members[p] for p in positions],
             self.network.select(positions),
@@ -153,7 +153,7 @@ class ClientBatch:
 
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
         """(K, ...) what all local epochs add up to, divided by their number, as the share of one step: divided by each
-        client's steps an epoch, here one. Who straggles has done so many fewer epochs."""
+        client's steps an epoch, here one. A straggler has done fewer epochs."""
         if self.epochs is None:
             return value
         done = torch.tensor(self.epochs, dtype=value.dtype) / self.config.local_epochs
@@ -174,7 +174,7 @@ class ClientBatch:
     def optimiser(self, name: str = "model") -> StackedOptimiser:
         """For steps that a method takes itself. Skip where clients straggle, who would take them all."""
         if self.epochs is not None:
-            raise Skip("its clients take optimiser steps outside of `ClientBatch.fit`, where nobody can straggle")
+            raise Skip("its clients take optimiser steps outside of `ClientBatch.fit`, where no client can straggle")
         return self._optimiser(name)
 
     def _optimiser(self, name: str) -> StackedOptimiser:
@@ -192,11 +192,11 @@ class ClientBatch:
     ) -> torch.Tensor:
         """Local epochs on `params` (the models by default), in place; each client descends its own loss.
 
-        loss: cohort -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each gets
+        loss: client batch -> (K,). The sum is differentiated: client k's parameters appear in loss k only, so each gets
         exactly its own gradient. adjust: changes the gradients before the optimiser sees them (control variates).
         each_epoch: called at the start of every epoch.
-        Who straggles (`epochs`) does the first epochs with the others and stands still in the rest, of which it draws
-        all the same: what a client draws does not depend on who straggles, nor on who is in its cohort.
+        A straggler (`epochs`) does the first epochs with the others and does not move in the rest, but draws
+        as they do: the draws of a client depend neither on stragglers nor on its client batch.
         Returns the last losses (K,).
         """
         trained = self.params if params is None else params

@@ -38,7 +38,9 @@ class TrainConfig(Stress):
     weighting: Literal["nodes", "train_nodes", "uniform"] = Field(
         "nodes", description="aggregation weights: nodes (or graphs) held, training nodes held, or 1/K"
     )
-    patience: int | None = Field(None, ge=1, description="stop after so many rounds without a better validation value")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this number of rounds without a better validation value"
+    )
     select_by: Literal["val_accuracy", "val_loss", "last"] = Field(
         "val_accuracy", serialization_alias="select", description="how the round is chosen"
     )
@@ -102,7 +104,7 @@ class TrainConfig(Stress):
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, values: Any) -> Any:
-        """Take the former names, which rows and their keys have for ever."""
+        """Take the former names, which stored rows and their keys keep."""
         if not isinstance(values, dict):
             return values
         for former, name in FORMER.items():

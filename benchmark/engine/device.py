@@ -4,12 +4,12 @@ A method is written as for a CPU. While a run is `on` another device,
 
 - a tensor that is made (`torch.zeros`, `torch.tensor`, `torch.from_numpy`, ...) is made there, unless `device=` says
   otherwise;
-- what is drawn from a generator of the host is drawn on the host, to the same bits as on a CPU, and moved;
+- what is drawn from a generator of the host is drawn on the host, bitwise identical to a run on a CPU, and moved;
 - `tensor.numpy()` reads back, for what NumPy, SciPy and scikit-learn do on the host.
 
 The `backward` of a Function of one's own is called by torch, which does not tell of tensors made there: it says
 `device=`, or makes them like others (`new_zeros`, `zeros_like`). Graphs (DGL), sparse matrices as SciPy has them and
-the clients' data as loaded stay on the host. Whatever else meets on two devices is an error of torch.
+the clients' data as loaded stay on the host. Other operands on two devices are an error of torch.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _from_numpy_placed() -> Iterator[None]:
 
 @contextmanager
 def _repeatable(device: torch.device) -> Iterator[None]:
-    """Of CUDA's kernels those that give the same bits each time, where there are such."""
+    """Use deterministic CUDA kernels where they exist."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch_utils: Any = torch.utils.deterministic  # its attribute is made by hand, out of mypy's sight
     filled = torch_utils.fill_uninitialized_memory

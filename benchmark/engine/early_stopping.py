@@ -20,7 +20,7 @@ class Round:
 
 
 class BestRound:
-    """The first of the best rounds by validation; `history` has a column of every figure, one entry a round."""
+    """The first of the best rounds by validation; `history` has a column per figure, one entry per round."""
 
     best: Round
 

@@ -34,7 +34,7 @@ class Target:
 
     @classmethod
     def of(cls, labels: list[torch.Tensor], masks: list[dict[str, torch.Tensor]], sizes: list[int]) -> Target:
-        """Of clients with so many rows each, one client after the other, those in the masks.
+        """Select the rows in the masks. sizes: rows of each client; clients follow one another.
 
         labels, masks: all rows' in pieces of any number of clients.
         """
@@ -138,13 +138,13 @@ def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | Non
 
 @dataclass
 class Models:
-    """What a run has to show after a round: the server's model (no client axis), the clients' own (a tree a cohort)."""
+    """The models after a round: the server's (no client axis), the clients' own (a tree per client batch)."""
 
     server: Params | None
     personal: list[Params] | None
 
     def expanded(self, clients: int) -> Params:
-        """The server's model for so many clients: expanded, not copied, so that one shared product serves all rows."""
+        """The server's model with a client axis: expanded, not copied, so that one shared product serves all rows."""
         assert self.server is not None
         return {name: value.expand(clients, *value.shape) for name, value in self.server.items()}
 
@@ -213,7 +213,7 @@ class Evaluator:
     def beyond(self, data: str) -> tuple[Batch, Target]:
         """The whole graph ("global") or the union of the clients', made at its first use, and its rows.
 
-        The batch, which methods are handed, has no label at all.
+        The batch, which methods get, has no label at all.
         """
         if data not in self._graphs:
             one = whole_client(self.original) if data == "global" else union_client(self.original)

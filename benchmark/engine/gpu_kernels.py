@@ -1,7 +1,7 @@
 """The kernels of every device except the CPU: torch's own operations, since DGL is installed for CPUs.
 
 All sums over neighbours, clients or edges are sums of bags of rows (`torch.embedding_bag`), in the order in which the
-entries are stored: no atomic additions, so the same run gives the same bits. They run on a CPU too, where the tests
+entries are stored: no atomic additions, so the same run is bitwise identical. They run on a CPU too, where the tests
 compare them with DGL.
 """
 
@@ -85,7 +85,7 @@ class GpuKernels(Kernels):
 class Padded(NamedTuple):
     """Clients whose rows are padded with zeros to the same length: with each other they are one batched product.
 
-    The length hangs on the client's own number of rows alone, so that its product is the same in any cohort. clients:
+    The length depends only on the client's own number of rows: its product is the same in any client batch. clients:
     (g,) their positions. rows: (n,) their rows. place: (n,) where these lie when padded, of g * length.
     """
 

@@ -1,4 +1,4 @@
-"""Tensors that are put together only when somebody looks at them.
+"""Tensors that are put together only when they are read.
 
 A `Lazy` is a torch.Tensor to everyone: any operation on it that its content does not know puts the whole tensor
 together, once, and works on that. What the engine does most often with large parameters (a step of the optimiser, the
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from ...foundations import without_distributed_tensors
 
 aten = torch.ops.aten
-# Up to so many clients a weighted sum adds up one client after the other, whatever is stored how: in the order, and so
+# Up to this number of clients a weighted sum adds up one client after the other, in any storage: in the order and so
 # to the bits, of the dense product of plain tensors. It costs little there.
 FEW = 20
 # Methods of a tensor that read its memory without an operation in between.
@@ -103,7 +103,7 @@ class Lazy(torch.Tensor):
             return in_parts(made)
         given, named = tree_map_only(Lazy, whole, (args, kwargs or {}))
         made = func(*given, **named)
-        # Who works in place is handed back what it wrote into.
+        # An in-place function returns the tensor that it wrote into.
         return next((one for one, own in zip(args, given, strict=True) if made is own and one is not own), made)
 
 
@@ -142,7 +142,7 @@ def _ask_once() -> None:
 
 
 def parts_of(value: Any) -> Parts | None:
-    """The parts of a lazy tensor that nobody has looked at; None of any other."""
+    """The parts of a lazy tensor that was not yet read; None for any other."""
     return value.content.parts if isinstance(value, Lazy) else None
 
 
@@ -172,7 +172,7 @@ def weighted_sum(value: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 
 class Joined(Parts):
-    """The values of several cohorts one after the other, along the client axis."""
+    """The values of several client batches one after the other, along the client axis."""
 
     def __init__(self, pieces: Sequence[torch.Tensor]) -> None:
         self.pieces = pieces
@@ -185,7 +185,7 @@ class Joined(Parts):
         return torch.cat([plain(piece) for piece in self.pieces])
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """Of many clients cohort by cohort onto one running sum: nothing of the size of all uploads is made."""
+        """Add many clients batch by batch to one running sum: nothing of the size of all uploads is made."""
         if len(weights) <= FEW:
             return super().weighted_sum(weights)
         shares = weights.split_with_sizes([len(piece) for piece in self.pieces])

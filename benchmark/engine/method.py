@@ -1,7 +1,7 @@
 """The method interface: what a paper's algorithm fills in, and what the engine does for it.
 
 A run is a list of phases, a phase repeats a round, a round is a list of steps. A step has a client half, which runs on
-a cohort and returns what is uploaded, and a server half, which gets the uploads of all participants and returns what is
+a client batch and returns the upload, and a server half, which gets the uploads of all participants and returns what is
 sent down; those who act in the next step find it in `cohort.received`. Nothing else crosses.
 """
 
@@ -57,7 +57,7 @@ class Server:
 
     @property
     def weights(self) -> torch.Tensor:
-        """(participants,) aggregation weights, summing to 1; equal ones where nobody has a weight."""
+        """(participants,) aggregation weights, summing to 1; equal ones where no client has a weight."""
         everyone = self.participants == list(range(self.clients))  # spares a gather, which takes longer than the rest
         own = self.sizes if everyone else self.sizes[self.participants]
         total = own.sum()
@@ -109,9 +109,9 @@ class Common:
 class Step:
     """One exchange: the clients' half, then the server's.
 
-    only: the clients that act, where not all participants of the round do (others that it names are left out); told by
+    only: the clients that act, where not all participants of the round do (others that it names are left out); given by
     the round, not by what was uploaded. The server half is about them alone: uploads, `participants`, `weights`; where
-    nobody acts it gets {}. What it returns goes to those who act in the next step, once, and is kept for nobody else:
+    no client acts it gets {}. What it returns goes to those who act in the next step, once, and is not kept for others:
     what is meant for later it holds back in `state`.
     shared: what every client would compute alike from a download that is the same for everyone. Computed once, it is
     `cohort.shared` in each client half, to be read only. It sees nothing but what all clients know.
@@ -127,7 +127,7 @@ class Step:
 class Phase:
     """`rounds` repetitions of `steps`. A phase that is not scored prepares another and takes no part in selection.
 
-    everyone: all clients take part, whatever the participation of the training rounds. rounds: a number, or what gives
+    everyone: all clients take part, at any participation of the training rounds. rounds: a number, or what gives
     it for a federation (clients that take turns).
     """
 
@@ -174,7 +174,7 @@ class Method(Spec):
     heterogeneous_features: ClassVar[bool] = False
     delivers: ClassVar[Literal["global", "personal"]] = "global"
     heterogeneous: ClassVar[bool] = False  # can its clients have different architectures?
-    fixed_backbone: ClassVar[str | None] = None  # the architecture that the method's name stands for, if it does
+    fixed_backbone: ClassVar[str | None] = None  # the architecture that the method prescribes, if any
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
     reference: ClassVar[bool] = False  # centralised, or without training: no competitor, so shown and never ranked
     trains: ClassVar[bool] = True  # False: nothing is learnt or drawn, a reference that the others must beat
@@ -226,7 +226,7 @@ class Method(Spec):
         return [Phase((Step(self.client, self.server),), config.rounds)]
 
     def prepare(self, cohort: ClientBatch) -> None:
-        """Client side, once, before anything is exchanged. Called on the cohort of all clients (or its chunks)."""
+        """Client side, once, before any exchange. Called on the client batch of all clients (or its chunks)."""
 
     def open(self, server: Server) -> Download:
         """Server side, once: what the clients receive before their first step."""

@@ -101,7 +101,7 @@ def client_graphs(batch: Any, *, dense: bool) -> list[tuple[dgl.DGLGraph, torch.
 
 
 def _as_batched(graph: dgl.DGLGraph, sizes: torch.Tensor) -> dgl.DGLGraph:
-    """The block-diagonal graph as `dgl.batch` of blocks of so many nodes; its edges lie block after block."""
+    """The block-diagonal graph as `dgl.batch` of blocks of these sizes; its edges are stored block after block."""
     if graph.batch_size == len(sizes) and torch.equal(graph.batch_num_nodes(), sizes):
         return graph
     block = torch.repeat_interleave(torch.arange(len(sizes)), sizes)

@@ -1,4 +1,4 @@
-"""The models of a cohort: one stack of parameters for each architecture its clients have."""
+"""The models of a client batch: one stack of parameters for each architecture its clients have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Group:
-    """The clients of a cohort that share an architecture, by their positions in it. kind: the architecture's number."""
+    """Clients that share an architecture, by their positions in the client batch. kind: number of the architecture."""
 
     kind: int
     backbone: Backbone
@@ -30,11 +30,11 @@ class Group:
 class Network:
     """Heterogeneous models as one: a group's parameters are named `Own(kind, name)`, that group's clients in front.
 
-    With one architecture there is one group and plain names. Outputs come back in client order, whatever the grouping.
+    With one architecture there is one group and plain names. Outputs come back in client order for any grouping.
     """
 
     def __init__(self, backbones: Sequence[Backbone], clients: Sequence[int]) -> None:
-        """backbones: client k of the federation has entry k mod len. clients: ids of the cohort's clients, in order."""
+        """backbones: client k of the federation has entry k mod len. clients: ids of the client batch, in order."""
         self.backbones, self.clients = tuple(backbones), tuple(clients)
         kinds = [client % len(self.backbones) for client in self.clients]
         self.groups = [
@@ -47,7 +47,7 @@ class Network:
         return Network(self.backbones, [self.clients[p] for p in positions])
 
     def init(self, seed: int, features: int, classes: int) -> Params:
-        """Initial parameters (K, ...): one common draw for equal architectures, a draw a client for different ones."""
+        """Initial parameters (K, ...): one draw for equal architectures, one draw per client for different ones."""
         if not self.heterogeneous:
             fresh = initial(self.backbones[0], seed, features, classes)
             return {name: value.expand(len(self.clients), *value.shape).clone() for name, value in fresh.items()}
@@ -164,7 +164,7 @@ def initial(backbone: Backbone, seed: int, features: int, classes: int) -> Param
 
 
 def _drawn(backbone: Backbone, generator: np.random.Generator, features: int, classes: int) -> Params:
-    """Drawn on the host, to the same bits for every device."""
+    """Drawn on the host: bitwise identical for every device."""
     with on_host():
         found = backbone.init(generator, features, classes)
     return {name: placed(value) for name, value in found.items()}

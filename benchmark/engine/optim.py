@@ -1,4 +1,4 @@
-"""Local optimisers for a whole cohort: state carries the client axis, so every client has an optimiser of its own."""
+"""Local optimisers for a whole client batch: their state has the client axis, so every client has an optimiser."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SLOTS = {"adam": ("mean", "square"), "sgd": ("momentum",)}  # what a parameter's
 class StackedOptimiser:
     """Adam or SGD with momentum over parameters (K, ...), arithmetic and defaults of torch.optim, fused.
 
-    State is kept a name and a client: `steps` (K,) counts each client's own steps, because under partial participation
-    they differ, and Adam's bias correction needs them. clients: whose, in order, for the run's ledger of steps.
+    State is kept per name and client: `steps` (K,) counts each client's own steps, because under partial participation
+    they differ, and Adam's bias correction needs them. clients: whose, in order, for the run's step counter.
     """
 
     config: TrainConfig
@@ -67,7 +67,7 @@ class StackedOptimiser:
     def _by_rows(self, name: str, param: torch.Tensor, grad: torch.Tensor, active: list[int] | None) -> bool:
         """Whether parameter, gradient and state are all stored by rows, and all clients are at the same step.
 
-        Then the rows that nobody touches move alike at every client: they get no gradient, and what decay and moments
+        Then the rows that no client touches move equally everywhere: they get no gradient, and what decay and moments
         do to them depends on the step's number alone.
         """
         state = self.state.get(name, {})

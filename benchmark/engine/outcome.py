@@ -20,7 +20,7 @@ class Outcome(Metrics):
     "download_bytes", "seconds"). per_client, at the best round: "val" and "score" (one entry where the whole graph or
     the union is scored), and on each client's own test nodes "global_on_local" and "personal_on_local", if there are
     such models. Neither is validated: bytes stay integers. training: what ran, after the method's own `protocol`.
-    optimiser_steps: of the client that took most, in all phases and for whatever it trained. model_steps: the most that
+    optimiser_steps: of the client that took most, in all phases and for all that it trained. model_steps: the most that
     a client took on one parameter. budget_steps: those of plain FedAvg with all clients in every round of the protocol
     that the cell asks for. dp_epsilon: client-level privacy that was spent (privacy.py); None: there is none.
     """

@@ -1,6 +1,6 @@
-"""What crosses between a client and the server: values, their bytes, and the rule that nobody writes into them.
+"""What crosses between a client and the server: values, their bytes, and the rule that they are never changed in place.
 
-An upload is a tree (dicts) whose leaves hold one value a client: a tensor with a leading client axis (K, ...), or a
+An upload is a tree (dicts) whose leaves hold one value per client: a tensor with a leading client axis (K, ...), or a
 list of K tensors where sizes differ. A download is a tree of tensors that are the same for everyone, or `Each` of a
 tree shaped like an upload. Integers of 64 bits count 8 bytes, float32 counts 4: the bytes of the values themselves.
 """
@@ -23,8 +23,8 @@ Tree: TypeAlias = dict[str, Any]  # nested dicts with leaves
 class Each:
     """A download with a value of its own for each client that gets it: leaves (K, ...) or lists of K tensors.
 
-    clients: the ids addressed, in the order of the leaves; None = those who took part in the step. Everyone who acts in
-    the next step must be among them; whoever else is gets nothing, now or later. So a method that allows partial
+    clients: the ids addressed, in the order of the leaves; None = those that took part in the step. All that act in
+    the next step must be among them; other clients get nothing, now or later. So a method that allows partial
     participation addresses all clients, since those of the next round are not known yet.
     """
 
@@ -36,7 +36,7 @@ Download: TypeAlias = "Tree | Each"
 
 
 class Own(str):
-    """A key for what only the clients of one architecture have, where a cohort has several: a name and that `kind`."""
+    """A key for values of one architecture, in a client batch with several: a name and the `kind`."""
 
     kind: int
     name: str
@@ -101,7 +101,7 @@ def leaves(tree: Tree) -> list[Leaf]:
 
 
 def merge(trees: Sequence[Tree]) -> Tree:
-    """The uploads of several cohorts as one, clients in order. Large tensors are copied only if somebody looks."""
+    """Join the uploads of several client batches, clients in order. Large tensors are copied only if they are read."""
 
     def joined(_: int | None, *column: Any) -> Leaf:
         if isinstance(column[0], list):
@@ -116,7 +116,7 @@ def merge(trees: Sequence[Tree]) -> Tree:
 
 
 def tree_bytes(tree: Tree, clients: int) -> list[int]:
-    """Bytes that each of the K clients of a cohort sends or gets. ValueError when a leaf lacks one value a client."""
+    """Bytes that each of the K clients sends or gets. ValueError when a leaf has not one value per client."""
     totals = [0] * clients
     for leaf in leaves(tree):
         held = leaf.shape[0] if isinstance(leaf, torch.Tensor) else len(leaf)  # a tensor's `len` takes its time
@@ -158,7 +158,7 @@ def deliver(message: Download, clients: Sequence[int], participants: Sequence[in
 
 
 class Seal:
-    """Detects a write into a value after it was handed over, through the version counters of the tensors."""
+    """Detects a write into a value after it was sent, through the version counters of the tensors."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[torch.Tensor, int, str]] = []
@@ -172,5 +172,5 @@ class Seal:
         """RuntimeError when a sealed value was written to."""
         for value, sealed, what in self._seen:
             if version(value) != sealed:
-                raise RuntimeError(f"{what} was written to after it was handed over: copy it first")
+                raise RuntimeError(f"{what} was written to after it was sent: copy it first")
         self._seen.clear()

@@ -2,7 +2,7 @@
 
 Each client's update (its upload minus what it received) is clipped to the 2-norm C. What the server half gets in the
 place of the clients' models is, for each of them, one and the same model: the average by the aggregation weights w with
-Gaussian noise of standard deviation sigma C max w on every entry. So whatever its rule is, it is a function of a noisy
+Gaussian noise of standard deviation sigma C max w on every entry. So for every rule it is a function of a noisy
 average (DP-FedAvg: McMahan et al., ICLR 2018, arXiv 1710.06963; here the noise is relative to the largest share).
 
 Protected is whether a client's update was in a round or 0 was in its place; weights and who takes part are public. The

@@ -1,7 +1,7 @@
 """Random numbers that belong to a client, not to its place in a batch.
 
-Every stream is derived from (seed, purpose, client), so a client draws the same numbers whether it trains alone or in
-a cohort of any size, and two purposes never share a stream.
+Every stream is derived from (seed, purpose, client), so a client draws the same numbers in a client batch of any size,
+and two purposes never share a stream.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Streams:
         return Streams(self.seed, [self.clients[p] for p in positions], self._table)
 
     def __call__(self, purpose: str) -> list[np.random.Generator]:
-        """One generator a client, in client order."""
+        """One generator per client, in client order."""
         if purpose not in self._known:
             found = []
             for client in self.clients:
@@ -54,7 +54,7 @@ class Streams:
         return torch.from_numpy(self.kept(purpose, counts, p))
 
     def kept(self, purpose: str, counts: Sequence[int], p: float) -> np.ndarray:
-        """The same for NumPy. Drawn on the host whatever the device of the run, so that draws are the same on all."""
+        """The same for NumPy. Drawn on the host for every device of the run, so that draws are the same on all."""
         kept, at, threshold = np.empty(sum(counts), bool), 0, round(p * _LEVELS) - _LEVELS // 2
         for generator, n in zip(self(purpose), counts, strict=True):
             # Whole 64-bit words, four entries each: NumPy's fastest draw, 25 times torch.bernoulli on one core.

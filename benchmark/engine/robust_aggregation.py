@@ -2,9 +2,9 @@
 
 `config.aggregator` names the rule. n is the number of clients of a step with a positive weight (one without
 training nodes has none), f = round(tolerated * n) the number of hostile
-ones that the rule is set for, u_k client k's update (its upload minus what it received). The rule's result stands in
+ones that the rule is set for, u_k client k's update (its upload minus what it received). The rule's result takes
 the place of every client's model, so that it is what any weighted mean of them gives (as in `privacy`): FedAvg with it
-is the rule of the paper, and every other method that uploads models has it too. The rules weigh clients equally, but
+is the rule of the paper, and every other method that uploads models has it too. The rules weigh clients equally, except
 for `norm-clip`.
 
 - `mean`: the method's own average; nothing is changed.

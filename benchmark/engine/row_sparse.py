@@ -35,7 +35,7 @@ class Touched:
         held = np.zeros(self.clients * self.width, bool)
         held[entry] = True
         pairs = np.flatnonzero(held)
-        self.entry: np.ndarray = (np.cumsum(held) - 1)[entry].astype(np.int32)  # where each stored entry's row lies
+        self.entry: np.ndarray = (np.cumsum(held) - 1)[entry].astype(np.int32)  # the row of each stored entry
         self.pairs = torch.from_numpy(pairs)
         self.client, self.column = self.pairs // self.width, self.pairs % self.width
         self._ordered: tuple[torch.Tensor, Any] | None = None  # the last weights of `in_order`, and what it made
@@ -77,7 +77,7 @@ class Touched:
         return self._ordered[1]
 
     def untouched(self, rows: torch.Tensor) -> torch.Tensor:
-        """(d, h) zeros, to be read only: the gradient of the rows that nobody touches. rows: (R, h), of the others."""
+        """(d, h) zeros, read-only: the gradient of the rows that no client touches. rows: (R, h), of the others."""
         if self._zero is None or self._zero.shape[1] != rows.shape[1]:
             self._zero = rows.new_zeros(self.width, rows.shape[1])
         return self._zero

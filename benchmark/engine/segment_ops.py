@@ -1,10 +1,10 @@
-"""The arithmetic of a cohort: one client's rows meet that client's own weights.
+"""The arithmetic of a client batch: the rows of each client with the weights of that client.
 
 Shapes: K clients, N rows in all (client k's rows are consecutive, `sizes[k]` of them), weights (K, in, out). A weight
 whose client axis is expanded from one tensor (stride 0) is shared by all, and one product serves every row.
 
-Every product for client k has the same shape and operands whatever the cohort, which is what makes results independent
-of the cohort's size.
+Every product for client k has the same shape and operands in any client batch, which makes results independent
+of its size.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _owners(sizes: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 def _membership(sizes: Sequence[int]) -> Any:
-    """(K, N) ones where client k holds row n: one product sums every client's rows, whatever K."""
+    """(K, N) ones where client k holds row n: one product sums every client's rows, for any K."""
     return _members(sizes, here(), cast(Hashable, active_kernels()))
 
 

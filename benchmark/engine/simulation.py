@@ -30,8 +30,8 @@ from .tasks import TASKS
 from .timing import section
 from .transforms import DroppedClients, HomeLayers, Stragglers
 
-# A cohort is cut so that what its optimiser moves, parameters with gradients and state, stays near the cache (see
-# `profile`). Constants, and no measurement of the machine: what rounds by cohorts must come out alike everywhere. Up to
+# Client batches are so small that what an optimiser moves, parameters, gradients and state, stays near the cache (see
+# `profile`). Constants, not measured: rounding depends on the client batches and must be the same everywhere. Up to
 # `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
 FEW_BYTES = 32 * 2**20
 BATCH_BYTES = 64 * 2**20
@@ -39,7 +39,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
 
 
 class Simulation:
-    """The clients (in cohorts), the server, and the messages between them."""
+    """The clients (in client batches), the server, and the messages between them."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Simulation:
         seed: int,
         clients_per_batch: int | None = None,
     ) -> None:
-        """clients_per_batch: clients that train in one program; None = as many as fit `FEW_BYTES`, `BATCH_BYTES`."""
+        """clients_per_batch: clients that train together; None = as many as fit `FEW_BYTES`, `BATCH_BYTES`."""
         _keep_freed_memory()
         federation = arrangement.federation
         task = TASKS[federation.task]
@@ -134,7 +134,7 @@ class Simulation:
         return sorted(self._draws.choice(clients, count, replace=False).tolist())
 
     def _deliver(self, cohort: ClientBatch) -> None:
-        """Hand the server's message to the clients of a cohort, before their step."""
+        """Hand the server's message to the clients of a client batch, before their step."""
         cohort.received = deliver(self._message, cohort.clients, self._addressed)
         _count(self.download_bytes, cohort, cohort.received)
         for each in self.transforms:
@@ -157,7 +157,7 @@ class Simulation:
         return Models(self.method.global_model(self.server), self.personal_models())
 
     def personal_models(self) -> list[Params] | None:
-        """The clients' own models as they stand, one tree a cohort."""
+        """The clients' current models, one tree per client batch."""
         personal = []
         for cohort in self.client_batches:
             cohort.received = deliver(self._message, cohort.clients, self._addressed, partial=True)

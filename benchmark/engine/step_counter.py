@@ -1,4 +1,4 @@
-"""How many optimiser steps the clients of a run take: counted where the steps are taken, whoever asks for them."""
+"""How many optimiser steps the clients of a run take: counted where the steps are taken."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class StepCounter:
         self.of_torch = 0  # steps of optimisers of torch.optim among them
 
     def add(self, clients: tuple[int, ...], names: tuple[str, ...]) -> None:
-        """A step of these clients on these parameters. Nobody named: everyone's."""
+        """A step of these clients on these parameters. No client named: all of them."""
         self._entries[clients, names] += 1
 
     @property
     def total(self) -> int:
-        """Steps of all, whoever took them: those of clients that step together count once."""
+        """Steps of all clients: those of clients that step together count once."""
         return self._entries.total()
 
     def most(self, *, of_a_parameter: bool = False) -> int:
@@ -42,7 +42,7 @@ class StepCounter:
 
 @contextlib.contextmanager
 def counting() -> Iterator[StepCounter]:
-    """Yield a new ledger that counts every optimiser step inside the block."""
+    """Yield a new step counter that counts every optimiser step inside the block."""
     global _open
     before, _open = _open, StepCounter()
     try:
@@ -52,7 +52,7 @@ def counting() -> Iterator[StepCounter]:
 
 
 def enter(clients: Sequence[int], names: Sequence[str], active: Sequence[int] | None) -> None:
-    """A step of a cohort's optimiser; active: positions of the clients that take it (None: all)."""
+    """Count a step of a client batch's optimiser; active: positions of the clients that take it (None: all)."""
     if _open is not None:
         moved = tuple(clients) if active is None else tuple(clients[p] for p in active if clients)
         _open.add(moved, tuple(names))

@@ -24,7 +24,7 @@ from .graphs.graphmodel import graph_models
 class Task:
     """The classes and rules of one task.
 
-    cohort: holds the clients' data. evaluator: scores. sizes: (K,) aggregation weights before normalisation. epoch:
+    `cohort`: holds the clients' data. evaluator: scores. sizes: (K,) aggregation weights before normalisation. epoch:
     most optimiser steps that a client takes per epoch. models: adapts the architectures that a method runs with.
     """
 

@@ -44,7 +44,7 @@ class Client:
     graph. feat: (nodes, d) float32, dense or sparse CSR as `TorchMethod.features` asks. label: int64, one per node (per
     graph of a set), -1 where it may not be known. train_mask, val_mask, test_mask: bool, as long. config: the training
     configuration; `config.local_epochs` is what this client does in this round. received: the last download, without a
-    client axis. state: whatever the method keeps at this client between rounds. round: from 1.
+    client axis. state: what the method keeps at this client between rounds. round: from 1.
     """
 
     id: int
@@ -83,7 +83,7 @@ class TorchMethod(Method):
     init_server(server) returns what the clients receive before the first round.
 
     With `delivers = "global"` a client trains from the received "model", and the last one is scored. With "personal" it
-    goes on from its own last model, which is scored, and uses `client.received` as it likes.
+    continues from its own last model, which is scored, and uses `client.received` as it likes.
     """
 
     features: ClassVar[Literal["dense", "sparse"]] = "dense"
@@ -233,7 +233,7 @@ def _plain(sent: Tree) -> Tree:
 
 
 def _entry(tree: Tree, place: int) -> Tree:
-    """One client's part of what a cohort received."""
+    """One client's part of what a client batch received."""
     return {n: _entry(v, place) if isinstance(v, dict) else v[place] for n, v in tree.items()}
 
 

@@ -42,7 +42,7 @@ def train(
 ) -> Outcome:
     """Train a method on a federated dataset and score it.
 
-    backbones: client k has entry k mod len. clients_per_batch: clients trained in one program (None: chosen for speed);
+    backbones: client k has entry k mod len. clients_per_batch: clients trained together (None: chosen for speed);
     the result does not depend on it except for float32 rounding. on_round: called after each scored round with its
     figures. on_best: called once, at the end, with the evaluator and the models of the best round. device: where it
     computes.

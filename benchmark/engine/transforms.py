@@ -40,7 +40,7 @@ KINDS = {  # what the names of uploads stand for
 
 
 def kind_of(name: str) -> str:
-    """What an upload of this name stands for; the name itself where nobody has said it."""
+    """The kind of an upload of this name; the name itself if it has no kind."""
     return KINDS.get(name, name)
 
 
@@ -69,7 +69,7 @@ class Transform:
     active = True
 
     def prepare(self, cohort: ClientBatch) -> None:
-        """Called once per cohort, after `Method.prepare`."""
+        """Called once per client batch, after `Method.prepare`."""
 
     def start_round(self, phase: Phase, participants: list[int]) -> list[int]:
         """Return the clients that take part in this round, given those that were drawn."""
@@ -79,7 +79,7 @@ class Transform:
         """Change `cohort.received` before a client step, and before models are read for evaluation."""
 
     def start_step(self, cohort: ClientBatch) -> None:
-        """Change how the clients of a cohort train in the step that comes next."""
+        """Change how the clients of a client batch train in the next step."""
 
     def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
         """Return what leaves the clients. message: what the server had sent for this step."""

@@ -1,6 +1,6 @@
 """Views of a federated dataset: without the labels that a method may not see, as public facts, or as one client.
 
-The evaluator scores on the federated dataset itself. A method only gets views: no object that it is handed leads to a
+The evaluator scores on the federated dataset itself. A method only gets views: no object that it gets leads to a
 label that it may not see, and what it writes into labels or masks changes no score. Features and edges are large and
 not secret, so views share them.
 """

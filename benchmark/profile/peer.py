@@ -107,7 +107,7 @@ def _write(
 def race(
     checkout: Path, python: Path | None, dataset: str, clients: int, rounds: int, threads: int, epochs: int
 ) -> tuple[dict[str, str], list[Line]]:
-    """(versions of the peer's packages, a line a method): rounds of the last phase of every method that both have, with
+    """(versions of the peer's packages, one line per method): rounds of the last phase of each common method, with
     each one's own evaluation, `IN_A_ROW` a turn, in alternation on the same clients and splits."""
     given = conditions(dataset, clients, threads, epochs)
     versions, lines = dict[str, str](), list[Line]()

@@ -1,4 +1,4 @@
-"""Speed as ratios: a cohort's round beside cohorts of one and beside centralised training, measured in alternation."""
+"""Speed as ratios: rounds of a client batch, of single clients and of centralised training, measured in alternation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..engine.views import whole_client
 from ..runner.gpus import opened
 from ..runner.system import peak_memory, reset_peak_memory
 
-Line = dict[str, Any]  # of a table: what stands under each heading
+Line = dict[str, Any]  # of a table: heading -> value
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def measure_case(
 ) -> tuple[Line, Line, Line]:
     """FedAvg with GCN-64 on one federation, as lines of three tables: the round, its parts, its memory.
 
-    Meant for a process of its own: the peak is that of the process while only the cohort trained.
+    Meant for a process of its own: the peak is that of the process while only the client batch trained.
     """
     given = conditions(dataset, clients, threads, epochs)
     with on(opened(device)):
@@ -215,7 +215,7 @@ def measure_case(
 
 
 def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[int], dict[str, float], Line]:
-    """Of every kind of round its time; of the cohort's the cohorts' sizes, milliseconds of each part, and memory."""
+    """Times of every kind of round; of client batches their sizes, milliseconds of each part, and memory."""
     method, clients = METHODS.build("fedavg"), len(given.federation.clients)
     reset_peak_memory()
     cohort = RoundOf(given, method)
@@ -234,15 +234,15 @@ def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[i
 
 
 def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
-    """The milliseconds of every kind of round beside each other. sizes: clients in each cohort."""
+    """The milliseconds of every kind of round beside each other. sizes: clients in each client batch."""
     whole, ones, base = (timings[name] for name in ("cohort", "ones", "centralised"))
     return {
-        "cut into": "1 cohort" if len(sizes) == 1 else f"{len(sizes)} cohorts of {max(sizes)}",
+        "batches": "1 batch" if len(sizes) == 1 else f"{len(sizes)} batches of {max(sizes)}",
         "round, ms": whole,
         "centralised E epochs, ms": base,
         "round / centralised": f"{whole.median / base.median:.2f}x",
-        "cohorts of one, ms": ones,
-        "one by one / cohort": f"{ones.median / whole.median:.1f}x",
+        "one at a time, ms": ones,
+        "one by one / batch": f"{ones.median / whole.median:.1f}x",
         "uncut, ms": timings.get("uncut", ""),
         "centralised in our engine, ms": timings["global"],
     }

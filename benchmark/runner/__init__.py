@@ -1,1 +1,1 @@
-"""Running it: what of a plan is to do, the workers that do it, and the row of every cell, whatever becomes of it."""
+"""Run cells: the plan, the workers, and a row for every cell, also if it fails."""

@@ -39,7 +39,7 @@ class Backend(Protocol[W]):
     """A place where workers run."""
 
     def size(self, cells: int) -> int:
-        """How many workers to start for so many cells: at least one. UserError where none can be."""
+        """Return the number of workers to start for a number of cells: at least one. UserError where none can be."""
 
     def start(self, plugins: bool) -> W:
         """A new worker, which imports the plug-ins or knows nothing of them. It may take a while until it is READY."""
@@ -52,7 +52,7 @@ class Backend(Protocol[W]):
 
 
 def open_backend(options: Options, store: Store) -> Backend[Any]:
-    """The backend that the options name. UserError (one line) where it cannot be had."""
+    """The backend that the options name. UserError (one line) if it is unavailable."""
     if options.backend == "ray":
         try:
             from .ray_backend import Cluster

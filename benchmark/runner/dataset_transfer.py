@@ -1,5 +1,5 @@
 """Datasets for workers whose machine has none: the file of the cache where the run was started, from which each machine
-fills its own; of a user's own data the content, which a worker keeps in memory. Whatever arrives is checked against the
+fills its own; of a user's own data the content, which a worker keeps in memory. All that arrives is checked against the
 registered fingerprint, or that of the cell, when it is loaded."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run one cell in this process and say how it went, whatever happens, as a result row."""
+"""Run one cell in this process and return a result row, also if it fails."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FederationCache:
 def _recall(cache: dict[str, T], key: str, make: Callable[[], T]) -> T:
     if key not in cache and len(cache) >= KEPT:
         del cache[next(iter(cache))]  # before the new one is made: two large federations need not fit
-    cache[key] = cache.pop(key) if key in cache else make()  # the one used last stands last
+    cache[key] = cache.pop(key) if key in cache else make()  # the one used last is last
     return cache[key]
 
 
@@ -153,7 +153,7 @@ def _changed_training(cell: Cell, outcome: Outcome) -> str:
 
 
 def _finite(columns: dict[str, list[float]]) -> dict[str, list[float | None]]:
-    """JSON has no NaN: None stands for it."""
+    """JSON has no NaN: None replaces it."""
     return {name: [v if math.isfinite(v) else None for v in values] for name, values in columns.items()}
 
 

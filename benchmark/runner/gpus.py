@@ -81,7 +81,7 @@ def opened(name: str) -> torch.device:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Let the peak of a device's memory begin anew, from what is left when nobody holds more than must be."""
+    """Reset the peak of a device's memory after freeing what is not needed."""
     import torch
 
     if device.type == "cuda":

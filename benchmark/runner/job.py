@@ -23,7 +23,7 @@ __all__ = ["Job", "Options", "Request", "Store"]  # a job, and what it is made o
 class Job:
     """What to run: a request, or the (suite, cell) pairs themselves. Its steps: `plan`, `load`, `run`, `rows`.
 
-    rerun: kinds of rows that are made again (`plan.Rerun`). missing_rows: a cell whose data cannot be had gets a row.
+    rerun: kinds of rows that are made again (`plan.Rerun`). missing_rows: a cell whose data is unavailable gets a row.
     in_process: without workers (`in_process.py`).
     """
 
@@ -40,7 +40,7 @@ class Job:
         return make_plan(cells, self.store, self.rerun, self.options.embeddings, self.options.models)
 
     def load(self, plan: Plan, tell: Callable[[str], object]) -> Plan:
-        """Get the data of a plan; the plan without the cells whose data cannot be had. `tell` hears of each dataset.
+        """Get the data of a plan; the plan without the cells whose data is unavailable. `tell` hears of each dataset.
 
         UserError for a results folder that cannot be written (before any data are fetched), and when no cell is left.
         """

@@ -28,7 +28,7 @@ UNFINISHED = ("failed", "timeout", "oom")
 
 @dataclass(frozen=True)
 class Item:
-    """A cell of a suite, what is to happen with it, and the row that stands for it so far.
+    """A cell of a suite, what is to happen with it, and its current row.
 
     stale: the row was made with an earlier revision of the method.
     """
@@ -59,7 +59,7 @@ class Plan:
         return sum(item.stale for item in self.items if item.state == "done")
 
     def rising(self) -> Counter[str]:
-        """Methods with rows that were still rising when the rounds were over, and how many."""
+        """Methods with rows that had not converged when the rounds were over, and how many."""
         return Counter(row.method for row in self.rows("done") if row.rising)
 
 
@@ -101,7 +101,7 @@ def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> It
 
 @dataclass(frozen=True)
 class Missing:
-    """A dataset that cannot be had: why, and the cells that it leaves out."""
+    """A dataset that is unavailable: why, and the cells that it leaves out."""
 
     error: str
     items: tuple[Item, ...]
@@ -113,7 +113,7 @@ class Missing:
 def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
     """Load every dataset of the plan once, so that workers find it in the cache.
 
-    Returns the plan without the cells whose data cannot be had (the data, not the method, is missing, so they have no
+    Returns the plan without the cells whose data is unavailable (the data, not the method, is missing, so they have no
     row unless `supervisor.record_missing` is asked to write one), and what is missing.
     """
     missing: dict[str, Missing] = {}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not impo
     from ..store import Store
     from ..suites.cell import Cell
 
-# Exit codes of what was ended by somebody: no method's error ends a process so.
+# Exit codes of processes ended from outside: no method's error ends a process so.
 FROM_OUTSIDE = (-getattr(signal, "SIGKILL", 9), *(-number for number in ENDING))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -41,7 +41,7 @@ class Processes:
         self.workers = list[WorkerProcess]()
 
     def size(self, cells: int) -> int:
-        """One worker a GPU, unless more are asked for: they share its memory."""
+        """One worker per GPU, unless more are asked for: they share its memory."""
         if self.options.device == "cpu":
             return self.options.workers(cells)
         return max(1, min(self.options.jobs or len(self.devices), cells))

@@ -94,7 +94,7 @@ class Cluster:
         self.alone_since = self.alone_since or time.monotonic()
         if time.monotonic() > self.alone_since + PATIENCE:
             told = f"no node of the Ray cluster has taken a worker for {PATIENCE / 60:g} minutes"
-            raise UserError(f"{told}; see `ray status`; the same command goes on from here")
+            raise UserError(f"{told}; see `ray status`; the same command continues from here")
 
     def ship(self, dataset: str) -> tuple[str, str, Any] | None:
         """(dataset, sha256, reference) of what `packed` gives, which enters the object store once."""

@@ -1,4 +1,4 @@
-"""Run the cells of a plan by workers, and store a row for every one of them, whatever becomes of it.
+"""Run the cells of a plan by workers, and store a row for every one of them, also if it fails.
 
 The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
 eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
@@ -37,11 +37,11 @@ ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
 class Observer:
-    """Told what happens in a run, in the process that called it; the command line's progress display is one.
+    """Gets the events of a run, in the process that called it; the command line's progress display is one.
 
     begun: all items that will run (`item.suite`, `item.cell`). started, finished: of one item; `row` is its row, and
     elsewhere says that another run made it. round: after each scored round of an item, with its figures ("val",
-    "score", "train_loss", "upload_bytes", "download_bytes", ...). ended follows begun, come what may.
+    "score", "train_loss", "upload_bytes", "download_bytes", ...). ended always follows begun.
     """
 
     def begun(self, items: Sequence[Item]) -> None: ...
@@ -53,7 +53,7 @@ class Observer:
 
 @dataclass
 class Summary:
-    """What came of a run: the rows by suite and cell key."""
+    """The result of a run: the rows by suite and cell key."""
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
 
@@ -183,7 +183,7 @@ class _Run:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def _assign(self, seat: Seat) -> None:
-        """Give an idle worker the next cell that nobody else runs or has run; where it may have none, it is spent."""
+        """Give an idle worker the next cell that no one runs or has run; where it may have none, it is spent."""
         if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
             self.next_look = time.monotonic() + ELSEWHERE
@@ -217,7 +217,7 @@ class _Run:
 
     def _best(self, seat: Seat) -> int:
         """Where in the queue the best cell for a worker is, of those that it may have if there are any: one whose data
-        it has, else one whose data nobody has."""
+        it has, else one whose data no worker has."""
         suited = [index for index, item in enumerate(self.queue) if seat.suits(self._needs(item))] or [0]
         keys = {index: self.queue[index].cell.federation_key for index in suited}
         others = {other.last_federation for other in self.seats}

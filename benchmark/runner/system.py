@@ -42,7 +42,7 @@ def oom_kills() -> int | None:
 
 
 def _said(file: str, name: str) -> int | None:
-    """The number that stands beside a name in a file of Linux's /proc; None elsewhere."""
+    """The number next to a name in a file of Linux's /proc; None elsewhere."""
     with suppress(OSError, ValueError):
         for line in Path(file).read_text().splitlines():
             if line.split()[:1] == [name]:
@@ -83,7 +83,7 @@ def end_descendants(pid: int | None = None) -> None:
 
 
 def end_marked(mark: str) -> None:
-    """End all processes with a mark in their environment, whoever is their parent by now."""
+    """End all processes with a mark in their environment, with any parent."""
     end([process for process in psutil.process_iter() if _mark_of(process) == mark])
 
 
@@ -129,7 +129,7 @@ def as_interrupts() -> Iterator[None]:
 @contextmanager
 def afterwards() -> Iterator[None]:
     """A signal that Python handles and that comes during the block is handled after it: a row is stored whole, and all
-    workers are ended, however often somebody asks."""
+    workers are ended, for any number of requests."""
     if threading.current_thread() is not threading.main_thread():  # which alone handles signals
         yield
         return

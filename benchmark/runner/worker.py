@@ -19,7 +19,7 @@ from typing import Any
 from .system import adopt, end_descendants, ignore
 
 READY, ROUND, DONE = "ready", "round", "done"  # what a worker says
-RUN, KEEP = "run", "keep"  # what it is told
+RUN, KEEP = "run", "keep"  # what it gets as a command
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Options:
     """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
     worker. embeddings, models: keep those of each cell's best round in a side file. backend: processes or ray. address:
     of a running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved`
-    says; of a worker, its own. folders: of the user's own data, on this machine. A worker is handed them before it has
+    says; of a worker, its own. folders: of the user's own data, on this machine. A worker gets them before it has
     imported anything, so they are defined here."""
 
     jobs: int | None = None
@@ -48,7 +48,7 @@ class Options:
         return max(1, min(self.jobs or cores // self.threads, cells))
 
     def told(self, cells: int) -> str:
-        """What will run so many cells: "2 workers, 1 thread each"."""
+        """What will run this number of cells: "2 workers, 1 thread each"."""
         number, threads = self.workers(cells), f"{self.threads} thread{'s' * (self.threads > 1)} each"
         threads += f", on {self.device}" * (self.device != "cpu")
         if self.backend == "ray":

@@ -28,7 +28,7 @@ class Needs(NamedTuple):
 
 
 def needs(cell: Cell) -> Needs:
-    """What a cell needs; a name that nobody knows is its row's matter, and counts as one from outside."""
+    """What a cell needs; an unknown name counts as one from outside, and its row has the error."""
     try:
         return Needs(
             not all(built_in(kind, choice.name) for kind, choice in cell.choices()),

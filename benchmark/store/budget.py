@@ -15,7 +15,7 @@ def excess(row: Mapping[str, Any]) -> str:
 
     row: the columns of a result row by name. A run may take no more scored rounds and no more participation than
     `training` says, no more steps on one parameter than plain FedAvg takes (`budget_steps`), and not more than MODELS
-    times as many in all. Rows of a schema before 3 do not say what they took, so only rounds are held against them.
+    times as many in all. Rows of a schema before 3 do not say what they took, so only rounds are compared.
     """
     asked, effective = mapping(row.get("training")), mapping(row.get("effective_training"))
     budget = _number(row.get("budget_steps"))

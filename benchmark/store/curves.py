@@ -99,7 +99,7 @@ class CurveTable:
     @classmethod
     def of(cls, runs: Mapping[str, Stored]) -> CurveTable:
         """The table of runs as `SideFiles.write_history` was given them, in the order of their keys. Anything but lists
-        of numbers raises an error of Python or NumPy, or comes out of `stored` changed."""
+        of numbers raises an error of Python or NumPy, or is changed by `stored`."""
         keys = sorted(runs)
         flat = {key: dict(_flat(runs[key])) for key in keys}
         names = dict.fromkeys(name for own in flat.values() for name in own)

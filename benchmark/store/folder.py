@@ -1,4 +1,4 @@
-"""Where results live: one CSV file a method, one line a run, appended so that no crash can lose a finished row.
+"""Where results live: one CSV file per method, one line per run, appended so that no crash can lose a finished row.
 
     results/<suite>/<method>.csv                the rows (schema.Row)
     results/<suite>/<method>.csv.damaged        bytes of lines that a crash or a power cut left unreadable
@@ -13,7 +13,7 @@
     results/environments/<hash>.json            the machine and package versions that rows refer to
     results/.logs/<key>.txt                     the traceback behind a failed row (not for version control)
 
-Rows are never edited or deleted. When a key occurs more than once in a file, the row that stands later supersedes the
+Rows are never edited or deleted. When a key occurs more than once in a file, the later row supersedes the
 earlier ones (`latest`); a rerun is therefore an append like any other.
 """
 
@@ -72,7 +72,7 @@ class Store(SideFiles):
         return sorted({path.parent.name for path in self.files()})
 
     def files(self, suite: str | None = None) -> list[Path]:
-        """The files of rows of one suite, or of all. UserError where a folder stands for one."""
+        """The files of rows of one suite, or of all. UserError if one is a folder."""
         folders = [self.root / suite] if suite else self.root.glob("*/")
         found = sorted(path for folder in folders for path in folder.glob("*.csv"))
         found = [path for path in found if path.exists() and is_rows(f"{path.parent.name}/{path.name}")]
@@ -119,7 +119,7 @@ class Store(SideFiles):
         kept = {(row.suite, row.key) for suite in {suite for suite, _ in wanted} for row in self.rows(suite)}
         if lost := len(wanted - kept):
             told = f"{lost} of {len(wanted)} rows of this run are no longer under {str(self.root)!r}"
-            raise LostFolder(f"{told}: somebody removed or replaced files there; the same command runs them again")
+            raise LostFolder(f"{told}: files there were removed or replaced; the same command runs them again")
 
     def claim(self, suite: str, key: str) -> FileLock | None:
         """The right to run a cell, or None while another process has it. Freed by `unclaim` or by our end."""
@@ -152,7 +152,7 @@ class Store(SideFiles):
         return found
 
     def find(self, suite: str, method: str, key: str) -> Row | None:
-        """The row that now stands for a cell, read afresh from disk; None when there is none."""
+        """The current row of a cell, read afresh from disk; None when there is none."""
         path = self.file(suite, method)
         return latest(_of_file(path, row_file.read(path, only=key))).get(key) if path.exists() else None
 
@@ -202,7 +202,7 @@ def _which(folder: Path) -> tuple[int, int] | None:
 
 
 def _sweep_logs(folder: Path) -> None:
-    """Remove the logs of workers whose run was killed, so that nobody did."""
+    """Remove the logs of workers whose run was killed, before it removed them."""
     for path in folder.glob("worker-*-*.txt"):
         run = path.name.split("-")[1]
         if run.isdecimal() and not psutil.pid_exists(int(run)):

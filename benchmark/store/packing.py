@@ -33,7 +33,7 @@ class Packed(NamedTuple):
 
 
 def pack(store: Store, suite: str) -> Packed:
-    """Move the curves of a suite's standing rows into its files of columns.
+    """Move the curves of a suite's current rows into its files of columns.
 
     A run's own file is removed once the file of columns is on disk and gives the same back. Curves that cannot be read,
     do not fit into columns, are more than one file may hold or belong to a cell that is running keep their file. Raises

@@ -1,4 +1,4 @@
-"""What lies where in a results folder: which files hold the rows that count. Plans, reports and `validate` ask here."""
+"""The places in a results folder: which files hold the rows that count. Plans, reports and `validate` ask here."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..engine.method import Method
 
 TABLE = Path(__file__).with_name("revisions.csv")
-HASH = 12  # characters of the hash in rows of before 0.2.0
+HASH = 12  # characters of the hash in rows written before 0.2.0
 
 
 def method_version(cls: type[Method]) -> str:
@@ -34,7 +34,7 @@ def method_version(cls: type[Method]) -> str:
 def current_version(method: str, version: str, commit: str) -> str:
     """Return the version of a row as rows are written today: a known hash as its revision, all others as they are.
 
-    commit: the row's `git_sha`; one early hash stands for two revisions.
+    commit: the row's `git_sha`; one early hash belongs to two revisions.
     """
     known = _table()
     return known.get((method, version, commit)) or known.get((method, version, "")) or version

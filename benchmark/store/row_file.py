@@ -37,7 +37,7 @@ def header() -> bytes:
 
 
 def line(row: Row) -> bytes:
-    """A row as it stands in a file, with the line break at its end."""
+    """A row as written in a file, with the line break at its end."""
     return record(_values(row))
 
 

@@ -2,10 +2,10 @@
 
 The runner writes rows, the report reads them, `validate` checks them: all through this model. It refuses what no reader
 can work with: a value of the wrong type, a fraction beyond [0, 1]. The form, length and range that a column asks for
-besides (`metrics.Column`) are for rows that are to count, and `validate` holds them against these: what a run yields is
-stored whatever it is, and what was stored can be read.
+besides (`metrics.Column`) are for rows that are to count, and `validate` compares them with these: what a run yields is
+always stored, and what was stored can be read.
 
-A column is never changed or removed. A new one has a default and stands last in a line; `SCHEMA_VERSION` goes up by
+A column is never changed or removed. A new one has a default and is last in a line; `SCHEMA_VERSION` goes up by
 one, and `tools/migrate_results.py` adds the empty field to all stored rows.
 """
 
@@ -113,7 +113,7 @@ class Row(Metrics, Identity):
         "", description="canonical JSON of the training configuration that ran, where the method's is not `training`"
     )
     optimiser_steps: int | None = Field(
-        None, description="optimiser steps of the client that took most, in all phases, whatever it trained"
+        None, description="optimiser steps of the client that took most, in all phases, for all that it trained"
     )
     model_steps: int | None = Field(None, description="the most optimiser steps that a client took on one parameter")
     budget_steps: int | None = Field(

@@ -121,7 +121,7 @@ class SideFiles:
     def curves(self, suite: str, key: str) -> Curves:
         """What `write_history` stored as it is. found: None where there is nothing. Raises as `history`.
 
-        A run's own file goes before one of columns, in which an earlier run of the cell may stand."""
+        A run's own file takes precedence over one of columns, which may have an earlier run of the cell."""
         path = self.history_file(suite, key)
         if path.exists():
             return unpacked(path.read_bytes())
@@ -240,7 +240,7 @@ def _parsed(text: bytes) -> tuple[Any, bool]:
     """(what a JSON text holds, whether it is known to be as `history_text` writes it). ValueError for no JSON.
 
     pydantic reads and writes JSON several times as fast as Python. If it writes what it has read as the very same text,
-    every number stands there in the fewest digits that mean it: Python would have read the same, and, where nothing odd
+    every number is written in the fewest digits that mean it: Python would have read the same, and, where nothing odd
     is in the text, write the same. Any other text is Python's to read.
     """
     if text.isascii() and not POWER.search(text) and not any(odd in text for odd in ODD):

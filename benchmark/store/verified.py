@@ -1,4 +1,4 @@
-"""`results/verified.csv`: which rows the maintainers ran again, and whether they came out the same.
+"""`results/verified.csv`: which rows the maintainers ran again, and whether the results were the same.
 
 Only maintainers write it (`fglbench verify --record`); a submission that touches it is refused.
 """

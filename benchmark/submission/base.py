@@ -95,7 +95,7 @@ def _appended(folder: Folder, file: str, old: list[Line], new: list[Line], findi
             left[line.text] -= 1
             kept.append(line.text)
         else:
-            fresh.add(line)  # an old line that stands there once more is new: it may supersede another
+            fresh.add(line)  # an old line that occurs once more is new: it may supersede another
     again = {line.row.key for line in fresh}
     lost = [line for line in old if left[line.text]]
     for line in lost:

@@ -165,7 +165,7 @@ class Folder:
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], str]:
-        """(suite, key) -> the file with its curves; a file of one row goes before a file of columns."""
+        """(suite, key) -> the file with its curves; a file of one row takes precedence over a file of columns."""
         found = dict[tuple[str, str], str]()
         for file in self.files.get("columns", ()):
             path = PurePosixPath(file)
@@ -194,7 +194,7 @@ def read(
 ) -> tuple[Folder, list[Line]]:
     """(the files of a folder, its sound rows). Links, unknown files, large files and damaged lines are findings.
 
-    submission: None: whether a metadata file lies at the root. skip: folders at the root that are not looked at.
+    submission: None: whether there is a metadata file at the root. skip: folders at the root that are not looked at.
     """
     submission = (root / METADATA).is_file() if submission is None else submission
     kinds = SUBMISSION if submission else TRIALS if holds_trials(root) else RESULTS

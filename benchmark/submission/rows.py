@@ -39,7 +39,7 @@ def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
     if cell.key != row.key:
         yield f"key {row.key} is not that of its cell, which is {cell.key}", RERUN
     elif row.dataset.startswith(OWN):
-        yield f"{row.dataset} is the user's data, no registered dataset", "leave its rows out: nobody else has it"
+        yield f"{row.dataset} is the user's data, no registered dataset", "leave its rows out: no one else has it"
     elif row.method in METHODS.names():
         try:
             yield from _names(row, cell, settings)

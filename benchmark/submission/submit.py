@@ -86,7 +86,7 @@ def read_fields(path: Path) -> dict[str, Any]:
 
 
 def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> list[Row]:
-    """The standing rows of a method, of the given suites or of all named ones. UserError if there are none."""
+    """The current rows of a method, of the given suites or of all named ones. UserError if there are none."""
     rows = store.existing().rows(latest_only=True)
     mine = [row for row in rows if row.method == method]
     if not rows:

@@ -110,7 +110,7 @@ def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -
             findings.add(line.place, f"the same row as in line {before.number}", "remove one of them")
         elif before is not None and {line, before} <= claimed and before.row.status == line.row.status == "ok":
             what = f"a second result for the cell of line {before.number} (key {line.row.key})"
-            findings.add(line.place, what, "submit one result a cell; `fglbench submit` packs the last")
+            findings.add(line.place, what, "submit one result per cell; `fglbench submit` packs the last")
         seen[line.row.suite, line.row.key] = line
 
 
@@ -266,7 +266,7 @@ def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> 
     for digest, file in files.items():
         about = folder.store.environment(digest)
         if about is None or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:
-            findings.add(folder.place(file), "not the environment that its name stands for", "add the file of the run")
+            findings.add(folder.place(file), "not the environment that its name gives", "add the file of the run")
 
 
 def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:

@@ -1,7 +1,7 @@
 """Run a random sample of rows again, with all seeds of their cells, and compare the scores.
 
 The rows are run in a process of their own, which alone imports the plug-ins: a plug-in cannot change the comparison. A
-figure of a row may lie above ours by 2.5 s, at least 0.01 and at most 0.05, s being the deviation of our own runs over
+figure of a row may exceed ours by 2.5 s, at least 0.01 and at most 0.05, s being the deviation of our own runs over
 the seeds of the cell (another processor rounds otherwise), and below it by anything.
 """
 
@@ -32,7 +32,7 @@ EQUAL = ("dataset_fingerprint", "partition_hash", "rounds")
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row and its second run. bar: how far the score may lie above ours. problems: none if it passes."""
+    """A row and its second run. bar: how far the score may exceed ours. problems: none if it passes."""
 
     theirs: Row
     ours: Row | None
@@ -58,7 +58,7 @@ def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
         bars[name] = max(floor, min(spread, MOST))
     problems = list[str]()
     if ours is None:
-        problems.append("not run: its data cannot be had")
+        problems.append("not run: its data is unavailable")
     elif ours.status != theirs.status:
         why = ours.error or f"it has a score of {ours.score:.4f}"
         problems.append(f"{theirs.status} in the row, but {ours.status} here: {why}")

@@ -4,7 +4,7 @@ A key must not depend on which options the code happens to have. `founding.json`
 name, the parameters that stand in the rows made first. A parameter that is not listed was added later: at its default
 it changes nothing, so it is part of no key and of no row; at another value it is part of both. A name that is not
 listed yet has all of its parameters in its rows; it is listed when its first rows come into results/ (`fglbench data
-register`; a test asks for it). A later parameter keeps its default for ever, since rows without it mean that value.
+register`; a test asks for it). A later parameter keeps its default permanently, since rows without it mean that value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def founding() -> dict[str, dict[str, list[str]]]:
 
 
 def write_founding(table: Mapping[str, Mapping[str, list[str]]]) -> None:
-    """Replace the table: one name a line."""
+    """Replace the table: one name per line."""
     kinds = [
         f' "{kind}": {{\n' + ",\n".join(f'  "{name}": {json.dumps(own)}' for name, own in names.items()) + "\n }"
         for kind, names in table.items()

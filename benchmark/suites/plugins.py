@@ -3,7 +3,7 @@
 Python files and modules are imported when a command names them (`load_plugins`). Packages that are installed announce
 what they have under the entry point groups `fglbench.methods`, `.datasets`, `.partitions`, `.splits` and `.backbones`,
 the name of an entry point being that of the method, dataset, ...; a package is imported when such a name is asked for,
-and not before, so that a broken one disturbs nobody else. What is built in cannot be replaced.
+and not before, so that a broken one disturbs nothing else. What is built in cannot be replaced.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _owner(point: EntryPoint) -> str:
 
 
 def built_in(kind: str, name: str) -> bool:
-    """Whether what has a name is defined in the package. UserError for a name that nobody has."""
+    """Whether what has a name is defined in the package. UserError for a name that does not exist."""
     return REGISTRIES[kind].cls(name).__module__.startswith(f"{PACKAGE}.")
 
 
@@ -108,7 +108,7 @@ for _registry in REGISTRIES.values():
 
 @contextmanager
 def _guarded(what: str) -> Iterator[None]:
-    """Around an import: whatever it raises is one line, and a built-in name that it took over is given back."""
+    """Around an import: any error is one line, and a built-in name that it replaced is restored."""
     before = [(one, name, one.cls(name)) for one in REGISTRIES.values() for name in one.names() if _built_in(one, name)]
     try:
         yield

@@ -36,7 +36,7 @@ class PublishedTask:
 
 @cache
 def published() -> dict[str, Any]:
-    """Return the file as it stands."""
+    """Return the content of the file."""
     found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 

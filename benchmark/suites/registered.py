@@ -1,4 +1,4 @@
-"""What the committed rows fix for ever: which clients a cell has, and which parameters a name's first rows have."""
+"""What the committed rows fix permanently: which clients a cell has, and which parameters a name's first rows have."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _what(cell: Cell) -> str:
 
 
 def register(rows: Iterable[Row]) -> list[str]:
-    """Enter what rows name and nobody has entered: names in founding.json, clients in federations.csv. What is new.
+    """Enter what rows name and the package lacks: names in founding.json, clients in federations.csv. What is new.
 
     An entry that is there is never changed. Raises OSError where the package cannot be written.
     """

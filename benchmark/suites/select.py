@@ -274,7 +274,7 @@ def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
 
 
 def _label(value: Any) -> Any:
-    """What tells two values of an axis apart on the command line: the name, whatever its parameters."""
+    """What tells two values of an axis apart on the command line: the name, with any parameters."""
     if isinstance(value, list):
         return "+".join(entry.name for entry in value)
     return value.name if isinstance(value, Choice) else value

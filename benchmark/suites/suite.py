@@ -14,7 +14,7 @@ be a list, so a block of single values lists one cell.
       methods: [fedavg, {name: fedprox, params: {mu: 0.1}}]
       seeds: 3                                           # 0, 1, 2
 
-`params: tuned` of a method stands for what `fglbench tune` chose for it on each dataset; `tuned` of the suite names the
+`params: tuned` of a method means what `fglbench tune` chose for it on each dataset; `tuned` of the suite names the
 file of these settings, where it is not called as the suite is (`tuned.py`); `tune` has the rounds of a full trial and
 the tuning seeds: `tune: {rounds: 100, seeds: [100], datasets: {citeseer: [100, 101]}}`.
 
@@ -70,7 +70,7 @@ def _as_backbones(value: Any) -> Any:
 
 
 def seed_range(first: int, last: int) -> list[int]:
-    """The seeds from first to last. ValueError for more than anybody can run."""
+    """The seeds from first to last. ValueError for more than can be run."""
     if last - first >= MOST_SEEDS:
         raise ValueError(f"more than {MOST_SEEDS} seeds")
     return list(range(first, last + 1))
@@ -243,7 +243,7 @@ class Suite(Part):
         return self.model_copy(update={"cross": [block.base(only) for block in self.cross]})
 
     def at_own_settings(self) -> Suite:
-        """With the suite's own settings in place of tuned ones: the cells that there are once all is tuned."""
+        """With the suite's own settings instead of tuned ones: the cells that there are once all is tuned."""
         return self.model_copy(update={"cross": [block.at_own_settings() for block in self.cross]})
 
     def _tuned(self) -> list[tuple[str, str]]:

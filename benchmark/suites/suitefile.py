@@ -1,4 +1,4 @@
-"""Suite files: YAML text to a `Suite`, with the line of whatever is wrong in it."""
+"""Suite files: YAML text to a `Suite`, with the line of each mistake."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _check_name(path: Path) -> None:
 
 @cache
 def parse_suite(text: str, path: Path) -> Suite:
-    """A suite from YAML text; `path` gives its name and stands in messages. The same text is read once."""
+    """A suite from YAML text; `path` gives its name and is part of messages. The same text is read once."""
     tree, values = yamltext.parse(text, str(path))
     if not isinstance(values, dict):
         raise UserError(f"{path}: a suite is a mapping with `description` and `cross`")
@@ -95,7 +95,7 @@ def _located(error: ValidationError, tree: yaml.Node | None, path: Path) -> User
     return UserError(f"{path}:{line}: {'.'.join(keys[1:])}: {message}")
 
 
-_MODELS: dict[str, type[BaseModel]] = {  # what stands below a key
+_MODELS: dict[str, type[BaseModel]] = {  # what is below a key
     "cross": Block,
     "datasets": DatasetEntry,
     "methods": MethodEntry,
@@ -106,7 +106,7 @@ _MODELS: dict[str, type[BaseModel]] = {  # what stands below a key
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
-    """(where it begins, the node) below `node` at a key or index; a single value stands for a list of one."""
+    """(where it begins, the node) below `node` at a key or index; a single value means a list of one."""
     if isinstance(part, int) and isinstance(node, yaml.SequenceNode):
         child = node.value[part] if part < len(node.value) else None
         return child, child

@@ -1,4 +1,4 @@
-"""Settings that `fglbench tune` chose: files that suites refer to, one setting a method and dataset.
+"""Settings that `fglbench tune` chose: files that suites refer to, one setting per method and dataset.
 
     fedavg:
       cora:
@@ -55,7 +55,7 @@ class Values(Part):
         return ", ".join(f"{name}={value}" for part in parts for name, value in getattr(self, part).items())
 
     def applied(self, cell: Cell) -> Cell:
-        """The cell with these values in place of its own. UserError for a wrong parameter."""
+        """The cell with these values instead of its own. UserError for a wrong parameter."""
         method = Choice(name=cell.method.name, params=cell.method.params | self.method)
         backbones = tuple(Choice(name=own.name, params=own.params | self.backbone) for own in cell.backbones)
         training = train_config(dict(cell.training) | self.training)

@@ -28,7 +28,7 @@ FEW = 4  # trials, below which nothing is said of importance
 
 
 class Finished(NamedTuple):
-    """A study that stands in the file of settings, and its rows."""
+    """A study that is in the file of settings, and its rows."""
 
     study: Study
     chosen: Tuned
@@ -68,7 +68,7 @@ def finished(store: Store, suite: str, settings: Path) -> list[Finished]:
 
 
 def _told(study: Study, standing: Mapping[str, Row]) -> tuple[Row, ...]:
-    """The rows of a study, which is told them; none where some are missing."""
+    """Give a study its stored rows and return them; none if some are missing."""
     rows = list[Row]()
     while cells := study.cells():
         if any(cell.key not in standing for cell in cells):
@@ -95,7 +95,7 @@ def page(found: Sequence[Finished]) -> str:
         _settings(found),
         "## What mattered",
         "Share of the variance of validation in the first rung that a dimension explains (fANOVA, mean over studies): a"
-        " hint, with so few trials.",
+        " hint only: the trials are few.",
         _importance(found),
         f"![Spread of trials and best so far]({FIGURE})",
     ]

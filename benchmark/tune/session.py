@@ -107,10 +107,10 @@ class Tuner:
     def run(
         self, own: Sequence[Study], complain: Callable[[str], object], observer: Callable[[], Observer]
     ) -> list[Tuned]:
-        """Carry out studies of one dataset, all of a rung together; what was chosen, which stands in the file then.
+        """Carry out studies of one dataset, all of a rung together; return what was chosen and stored in the file.
 
         A study whose trials all failed is complained of and left out. UserError as `Job.load` and `Job.run`; what is
-        interrupted goes on when it is called again.
+        interrupted resumes when it is called again.
         """
         while cells := [(study.suite, cell) for study in own for cell in study.cells()]:
             rows = self._rows(cells, complain, observer)
@@ -127,9 +127,9 @@ class Tuner:
         return [chosen for _, chosen in found]
 
     def left(self, own: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
-        """What studies that nothing was told still have to run, as `planned`; without those that are done.
+        """What studies without results still have to run, as `planned`; without those that are done.
 
-        They are told the rungs that the results folder has, all of a rung together, so that it is read once a rung.
+        They get the rungs that the results folder has, all of a rung together, so that it is read once per rung.
         """
         due, found = list(own), []
         while cells := [(study.suite, cell) for study in due for cell in study.cells()]:

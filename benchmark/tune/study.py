@@ -23,7 +23,7 @@ from ..suites.cell import Cell
 from ..suites.tuned import Tuned, Values
 from .design import Design, applied, values
 
-FIRST, KEPT = 3, 4  # the first rung takes a third of the rounds; a quarter of its trials goes on
+FIRST, KEPT = 3, 4  # the first rung takes a third of the rounds; a quarter of its trials continues
 LEAST = 2  # trials of the last rung: the suite's own setting and another
 DEFAULT = 0  # the trial with the suite's own setting; it is never pruned
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -108,7 +108,7 @@ class Study:
         return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
-        """The rows of the rung that was due, by key; what is best goes on. A trial without validation has failed."""
+        """Take the rows of this rung, by key; the best trials continue. A trial without validation has failed."""
         standing = []
         for trial in self.alive:
             own = [rows[cell.key] for cell in self._cells(trial)]

@@ -17,7 +17,7 @@ HEADS = ("homo", "smooth", "signed")  # the MLPs that see the propagated feature
 
 
 class Topology:
-    """What a cohort's clients know after step 1. known: P (N, C). alike: each client's S (n, n), bool."""
+    """What the clients of a client batch know after step 1. known: P (N, C). alike: each client's S (n, n), bool."""
 
     def __init__(self, batch: Batch, known: torch.Tensor, alpha: float, similar: float, powers: int) -> None:
         self.batch, self.known, self.powers = batch, known, powers
@@ -44,7 +44,7 @@ class Topology:
     def _features(self) -> Features | None:
         """X~ (N, (powers + 1) d) where d is small; else None, and the products are propagated.
 
-        Which is a matter of d alone: the same for a client in any cohort.
+        It depends on d alone: the same for a client in any client batch.
         """
         if (self.powers + 1) * self.batch.x.width > DENSE:
             return None

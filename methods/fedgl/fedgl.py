@@ -54,7 +54,7 @@ class FedGL(FedAvg):
     (N_k,) int64 with -1 for none, and the pseudo-graph's entries among the client's nodes, at most N_k s of (value,
     index row N_k + column; with "openfgl" s + 1), down. What alpha = 0, beta = 0 or a later `start` leaves without use
     is not sent. The ids by which the server aligns nodes, (N_k,) int64, go up once before the rounds. With partial
-    participation nodes that nobody reported in the last round have no pseudo-label and no pseudo-edge. Scored as the
+    participation nodes that no client reported in the last round have no pseudo-label and no pseudo-edge. Scored as the
     other methods are, on the true graph alone; FedGL's global goal is `score_on: union`.
 
     Departures. Eq. 11 and 13 weigh over all clients although only S_i hold node i, which caps the confidence at W_i:
@@ -211,7 +211,7 @@ class FedGL(FedAvg):
         return Each(personal, range(clients))
 
     def fuse(self, server: Server, values: list[torch.Tensor]) -> torch.Tensor:
-        """(nodes, C) the participants' rows (N_k, C), weighted and put together by node; 0 where nobody reported."""
+        """(nodes, C) the participants' rows (N_k, C), weighted and put together by node; 0 where no client reported."""
         fused = torch.zeros(server.state["nodes"], values[0].shape[1])
         weight = torch.zeros(server.state["nodes"], 1)
         for client, own, rows in zip(server.participants, server.weights, values, strict=True):

@@ -50,7 +50,7 @@ class FedOMD(FedAvg):
       up theta_k;                    down theta
     Both uploads of moments describe one training pass (dropout on) under the received model. In the paper that pass is
     also the training step's own, as `same_pass` has it; otherwise the step draws new dropout masks, and with several
-    local epochs the moments stay those of the round's beginning (the paper has one epoch a round). Without beta there
+    local epochs the moments stay those of the round's beginning (the paper has one epoch per round). Without beta there
     is nothing to exchange but the models.
 
     The norms decide. As printed they are not squared, so their gradients have the same length beta however near the
@@ -92,9 +92,9 @@ class FedOMD(FedAvg):
     same_pass: bool = Field(
         False,
         description="moments of the training pass itself (paper, Algorithm 1): the step has the dropout masks of their "
-        "pass and is the round's only one, whatever local_epochs says",
+        "pass and is the round's only one, for any local_epochs",
     )
-    bounded: bool = Field(False, description="moments of tanh(Z), which lies in [0, 1); ours, for exploding moments")
+    bounded: bool = Field(False, description="moments of tanh(Z), which is in [0, 1); ours, for exploding moments")
     train_nodes_only: bool = Field(
         False, description="moments over training nodes (Eq. 11), not all local (Algorithm 1)"
     )

@@ -118,7 +118,7 @@ class FedSagePlus(FedSage, Generation):
         return [self.turn(server.round)[0]]
 
     def others(self, server: Server) -> list[int]:
-        """The clients that answer: all others, but for the round in which the turn ends."""
+        """The clients that answer: all others, except in the round in which the turn ends."""
         owner, epoch = self.turn(server.round)
         return [k for k in range(server.clients) if k != owner] if epoch < self.exchange_epochs else []
 

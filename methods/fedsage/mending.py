@@ -67,9 +67,9 @@ class Held(NamedTuple):
 class PooledFeatures(MendedFeatures):
     """Mended features in less time, for GraphSAGE's first layer alone, weights [W_self, W_neigh].
 
-    Of generated rows the mean over neighbours takes no more than their sum. So W_neigh meets one row a parent, the sum
-    of its new nodes' features, which stands in the first one's place; the others' are zero. W_self meets only `needed`
-    new nodes: elsewhere the result lacks that half, where nobody reads it.
+    The mean over neighbours needs only the sum of generated rows. So W_neigh meets one row per parent, the sum
+    of its new nodes' features, which takes the first one's place; the others' are zero. W_self meets only `needed`
+    new nodes: elsewhere the result lacks that half, where it is not read.
     """
 
     def __init__(self, mended: MendedFeatures, parent: torch.Tensor) -> None:

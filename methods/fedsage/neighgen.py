@@ -33,7 +33,7 @@ class NeighGen:
     def init(self, generator: np.random.Generator, features: int) -> Params:
         """Fresh parameters: Glorot in the encoder, PyTorch's default for linear maps elsewhere.
 
-        But dGen's bias starts at 1: from a random one all nodes of a client may lie below zero, where a ReLU has no
+        But dGen's bias starts at 1: from a random one all nodes of a client may be below zero, where a ReLU has no
         gradient, and that client would never learn to generate (the first of ten on Cora, for one).
         """
         source = torch.Generator().manual_seed(int(generator.integers(2**63)))
@@ -132,7 +132,7 @@ class Impaired:
 
 @on_host()
 def impair(member: NodeClient, share: float, slots: int, generator: np.random.Generator) -> Impaired:
-    """Hide a random `share` of the validation nodes. All of it lies on the host."""
+    """Hide a random `share` of the validation nodes. All of it is on the host."""
     graph = member.graph
     could = graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
     hidden = torch.zeros(graph.num_nodes(), dtype=torch.bool)

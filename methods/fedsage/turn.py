@@ -19,7 +19,7 @@ class Generation(Spec):
     """Hyper-parameters of NeighGen and its training, for methods to inherit."""
 
     neighbours: int = Field(
-        5, ge=0, description="P, at most so many new neighbours a node (released code: 5); 0 = none"
+        5, ge=0, description="P, at most this number of new neighbours per node (released code: 5); 0 = none"
     )
     hidden_share: float = Field(
         0.5, ge=0, le=1, description="share of the validation nodes hidden (released code: 0.5)"
@@ -66,7 +66,7 @@ class Turn:
     """A client's turn: its generator while it trains, on its impaired graph. Dropped when the graph is mended."""
 
     def __init__(self, settings: Generation, cohort: ClientBatch) -> None:
-        """cohort: the client alone, its `params` the initial classifier."""
+        """`cohort`: the client batch of this client alone, its `params` the initial classifier."""
         self.settings, self.generator, streams = settings, settings.generator, cohort.streams
         self.impaired = impair(
             cohort.members[0], settings.hidden_share, settings.neighbours, streams("hidden nodes")[0]
@@ -90,7 +90,7 @@ class Turn:
     def _learn(self) -> None:
         trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
         self.cohort.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
-        self.cohort.optimiser("joint").reset()  # half a gigabyte for a large d; fGen goes on with a new one
+        self.cohort.optimiser("joint").reset()  # half a gigabyte for a large d; fGen continues with a new one
         with torch.no_grad():
             self.encoding = self.generator.encode(self.params, self.cohort.batch, None)
             self.missing = self.generator.missing(self.params, self.encoding)
@@ -161,7 +161,7 @@ class Turn:
 
 
 def reach(batch: Batch, rows: torch.Tensor, hops: int) -> torch.Tensor:
-    """(N,) 1 for the given rows and what lies within so many hops of them, else 0."""
+    """(N,) 1 for the given rows and the rows within `hops` hops of them, else 0."""
     near = torch.zeros(len(batch.label)).index_fill(0, rows, 1.0)
     for _ in range(hops):
         near = ((batch.sum @ near.unsqueeze(1)).squeeze(1) + near).clamp(max=1)

@@ -46,8 +46,8 @@ class FedSSP(LocalTraining):
     statistics of the encoders' BatchNorm too. Messages: the encoders and the mean up, the encoders and M down:
     2 h^2 + (heads + 8) h scalars of encoders and h of means. Scored: each client's own model under the new encoders.
 
-    Depth and width are the cell's backbone's; the architecture is the paper's, whatever the cell's is. As in the
-    released code p_k shifts r in training alone; `preference` "always" is the other reading. Departures: the code's
+    Depth and width are the cell's backbone's; the architecture is always the paper's. As in the
+    released code p_k shifts r only in training; `preference` "always" is the other reading. Departures: the code's
     entry of the identity at an edge, always 0, is left out, and so is dropout on attention weights. It has rates of
     AdamW and SGD for model and p_k (here the cell's optimiser for both), makes AdamW anew for each minibatch, never
     clears the gradient of p_k, draws each client's first model itself, averages without weights, sends no encoders in
@@ -70,7 +70,7 @@ class FedSSP(LocalTraining):
         json_schema_extra=tunable(0.25, 2.5, 25.0),
     )  # fmt: skip
     preference: Literal["training", "always"] = Field(
-        "training", description="when p_k is added: in training alone (released code), or in predictions too"
+        "training", description="when p_k is added: only in training (released code), or in predictions too"
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:

@@ -31,7 +31,7 @@ from .views import Candidates, ViewModel, alike, edge_codes, sampled, through
 
 LIMIT = 8 << 30  # bytes of matrices of pairs of nodes
 FAR = -1e9
-FLOOR = 1e-5  # of a class nobody near has (released code)
+FLOOR = 1e-5  # of a class that no neighbour has (released code)
 
 
 @METHODS.register("fggp")

@@ -46,7 +46,7 @@ class Views(Spec):
         return weak if strength == "weak" else strong
 
     def view(self, cohort: ClientBatch, strength: Strength, purpose: str) -> tuple[Batch, ...]:
-        """A fresh view of all clients of a cohort, one batch an architecture, as `Network.forward` takes it."""
+        """A fresh view of all clients of a client batch, one batch per architecture, as `Network.forward` takes it."""
         groups = zip(cohort.network.groups, cohort.data, strict=True)
         rates = self.rates(strength)
         return tuple(augment(data, cohort.streams.select(group.positions), purpose, *rates) for group, data in groups)

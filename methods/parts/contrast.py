@@ -13,7 +13,7 @@ from ...benchmark.engine import section
 
 Rivals = Literal["negatives", "all"]
 
-# Similarities held at once: anchors of a client are worked off in chunks of so many entries (16 MiB of float32).
+# Similarities held at once: anchors of a client are worked off in chunks of this number of entries (16 MiB of float32).
 CHUNK = 1 << 22
 EVERY = slice(None)
 
@@ -45,8 +45,8 @@ def class_contrast(
 
         1/|P_i| sum_{p in P_i} -log( exp(s_ip) / (exp(s_ip) + sum_{q in Q_i} exp(s_iq)) )
 
-    With rivals "all" every sample stands in the denominator (supervised InfoNCE as in PyGCL). Memory: `CHUNK` entries,
-    whatever the size of a client.
+    With rivals "all" every sample is in the denominator (supervised InfoNCE as in PyGCL). Memory: `CHUNK` entries,
+    for every size of a client.
     """
     a, b = unit_rows(anchors), unit_rows(samples)
     result: torch.Tensor = _ClassContrast.apply(a, b, label, tuple(sizes), temperature, rivals)

@@ -1,6 +1,6 @@
 """Knowledge distillation between two models of a client: predictions, and embeddings over the neighbourhood.
 
-All functions take log-probabilities (N, c), `torch.log_softmax` of logits or embeddings, and give one value a row.
+All functions take log-probabilities (N, c), `torch.log_softmax` of logits or embeddings, and give one value per row.
 The teacher gets no gradient: where two models teach each other, the sum of both terms then gives each its own.
 """
 
@@ -22,7 +22,7 @@ def rows_of(cohort: ClientBatch, nodes: Nodes) -> torch.Tensor:
 
 
 def mean_of(cohort: ClientBatch, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
-    """(N,) a value a node -> (K,) each client's mean over its training nodes, or over all its nodes."""
+    """(N,) one value per node -> (K,) each client's mean over its training nodes, or over all its nodes."""
     rows = rows_of(cohort, nodes)
     return cohort.mean_over(values[rows] if nodes == "train" else values, rows)
 

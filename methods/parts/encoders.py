@@ -74,7 +74,7 @@ class GINEncoder(Encoder):
 
 
 class GCNEncoder(Encoder):
-    """L layers h' = PReLU(S h W + b) with one slope a layer (MVGRL's); a node's code is the last layer's output."""
+    """L layers h' = PReLU(S h W + b) with one slope per layer (MVGRL's); a node's code is the last layer's output."""
 
     def draw(self, features: int, source: torch.Generator) -> Params:
         params: Params = {}
@@ -100,7 +100,7 @@ class Head(Encoder):
 
     inputs: int = Field(ge=1, description="width of the rows")
     out: int = Field(ge=1, description="width of the projection")
-    activation: str = Field("relu", pattern="^p?relu$", description="relu, or prelu with a slope a layer")
+    activation: str = Field("relu", pattern="^p?relu$", description="relu, or prelu with one slope per layer")
 
     def draw(self, features: int, source: torch.Generator) -> Params:
         params = init_linear("shortcut", self.inputs, self.out, source)

@@ -1,4 +1,4 @@
-"""Clients whose models end in a linear head on an embedding of one common width, whatever their architectures."""
+"""Clients whose models end in a linear head on an embedding of one common width, with any architectures."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class RemembersOtherCells(FedAvg):
 
 
 class Agreeable(torch.Tensor):
-    """Equals whatever it is compared with."""
+    """Equals everything."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -308,7 +308,7 @@ class ManyNames(FedAvg):
 
 
 class OptimiserByHand(FedAvg):
-    """Takes steps of an optimiser that belongs to nobody."""
+    """Takes steps of an optimiser that belongs to no client."""
 
     def client(self, cohort):
         upload = super().client(cohort)

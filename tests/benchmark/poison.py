@@ -65,7 +65,7 @@ class Class(Poisons):
 
 @METHODS.register("p-thread")
 class Thread(Poisons):
-    """A thread that goes on striking."""
+    """A thread that does not stop."""
 
     def strike(self):
         threading.Thread(target=self.forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""The contract of whatever runs cells: every way a cell can end is a row, and the rest go on, with the same numbers.
+"""The contract of backends: every way a cell can end is a row, and the rest continue, with the same numbers.
 
 The Ray part runs on two Ray nodes of this machine.
 """
@@ -95,7 +95,7 @@ def test_a_failed_row_tells_where_and_a_log_tells_all(troubled):
 
 
 class Witness(Observer):
-    """Writes down what it is told, and looks for side files when a row is new."""
+    """Writes down what is reported to it, and looks for side files when a row is new."""
 
     def __init__(self, store):
         self.store, self.told, self.complete = store, [], []
@@ -164,7 +164,7 @@ def test_interrupted_runs_go_on_and_two_at_once_share_the_work(tiny, backend, wo
         _, errors = run.communicate(timeout=60)
         if sign == signal.SIGINT:
             assert run.returncode == 130
-            assert errors == "fglbench: stopped; the same command goes on from here\n"
+            assert errors == "fglbench: stopped; the same command continues from here\n"
         left = 1 if sign == signal.SIGINT else 0
         wait_until(lambda: len(workers()) <= left, "end of the workers that outlive their run")  # noqa: B023
     finished = {row.key: row for row in Store(results).rows("tiny")}
@@ -347,7 +347,7 @@ def test_a_cluster_that_does_not_answer_is_one_line(suite, tmp_path, monkeypatch
         )
 
         def answer():
-            stream, _ = mute.accept()  # the one of before
+            stream, _ = mute.accept()  # the earlier one
             stream.close()
             stream, _ = mute.accept()
             with stream:

@@ -97,7 +97,7 @@ def test_status_names_the_methods_that_were_cut_off(capsys, tmp_path):
         values = {"best_round": best, "rounds": 30, "val": 0.5, "started": "2026", "environment": "e"}
         store.append(cell.row(suite, status="ok", **values))
     assert main(["status", "-s", "quick", "--results", str(tmp_path)]) == 0
-    assert "quick: still rising in the last 5% of the rounds: fedavg (2)" in capsys.readouterr().out
+    assert "quick: not converged: best in the last 5% of the rounds: fedavg (2)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits", "backbones", "suites"])
@@ -270,7 +270,7 @@ def test_an_unknown_home_is_one_line(variable, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path))
     monkeypatch.setenv(variable, "~nosuchuser/data")
     assert main(["data", "fetch", "acm"]) == 2
-    assert f"{variable}: '~nosuchuser/data' is in the home of nobody here" in capsys.readouterr().err
+    assert f"{variable}: '~nosuchuser/data' names no user of this machine" in capsys.readouterr().err
 
 
 def test_a_method_is_not_compared_with_itself(capsys):

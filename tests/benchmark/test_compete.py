@@ -73,7 +73,7 @@ def test_one_command_from_a_file_to_a_place(
     assert "1 studies" in capsys.readouterr().out and not Path("runs").exists()
     assert main(asked) == 0
     said = capsys.readouterr().out
-    assert "holds to the contract" in said and "my-compete: you would rank 2nd of 4 on 1 dataset" in said
+    assert "passes the contract" in said and "my-compete: you would rank 2nd of 4 on 1 dataset" in said
     assert "preview" in said and "against fedavg: +" in said
     assert Path("runs/compete-my-compete/my-compete.tuned.yaml").is_file()
     assert main(asked) == 0

@@ -49,7 +49,7 @@ def test_templates_pass_as_they_are(
     assert main(["new", kind, f"fresh-{kind}"]) == 0
     steps = [line.split("fglbench ")[1] for line in capsys.readouterr().out.splitlines() if "fglbench " in line]
     assert main(steps[0].split()) == 0
-    assert f"fresh-{kind} holds to the contract" in capsys.readouterr().out
+    assert f"fresh-{kind} passes the contract" in capsys.readouterr().out
     assert main([*steps[1].split(), "--dry-run"]) == 0
     assert "custom: " in capsys.readouterr().out
     with pytest.raises(Exception, match=f"there is a {kind} 'fresh-{kind}' already"):
@@ -178,7 +178,7 @@ class Idle(GCN):
 
 
 class Mixed(MLP):
-    """Rows centred over the whole cohort."""
+    """Rows centred over the whole client batch."""
 
     def layer(self, params: Any, i: int, h: Any, batch: Any) -> torch.Tensor:
         z = super().layer(params, i, h, batch)

@@ -25,7 +25,7 @@ from fglbench.report.provenance import describe
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, number: int, *, built: bool = True) -> None:
-    """One with so many GPUs, and a torch with CUDA or without."""
+    """A machine with this number of GPUs, and a torch with CUDA or without."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: built and number > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
@@ -86,7 +86,7 @@ def test_a_mistake_is_one_line_and_loses_nothing(
 
 
 class FakeWorker:
-    """A worker that lives until it is told."""
+    """A worker that lives until it is stopped."""
 
     def __init__(self, log: Path, options: Options) -> None:
         self.device, self.alive = options.device, True

@@ -1,4 +1,4 @@
-"""Keys outlive the code: what is pinned here stays, whatever options are added."""
+"""Keys outlive the code: what is pinned here stays, with any options added."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -
     with pytest.raises(UserError, match=rf"gives other clients here .*{16 * 'f'}.*{wanted}.*results/environments"):
         check_clients(cell, 64 * "f")
     other = Cell(**{**{name: getattr(cell, name) for name in Cell.model_fields}, "clients": 7})
-    check_clients(other, 64 * "f")  # nobody has run this: nothing to compare with
+    check_clients(other, 64 * "f")  # this was never run: nothing to compare with
     dealt = next(cell for cell in load_suite("graph").cells() if cell.dataset.name == "mutag")
     with pytest.raises(UserError, match="gives other clients here") as caught:
         check_clients(dealt, 64 * "f")

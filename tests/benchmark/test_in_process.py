@@ -41,7 +41,7 @@ def test_rows_are_those_of_workers(tmp_path: Path) -> None:
 
 
 def test_a_method_of_the_session_runs_here_and_workers_say_how(tmp_path: Path) -> None:
-    """As in a notebook: code that lies in no file."""
+    """As in a notebook: code that is in no file."""
     done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, cwd=tmp_path)
     assert "REFUSED method 'in-a-cell' is defined in this session" in done.stdout, done.stderr
     assert "in_process=True" in done.stdout

@@ -1,4 +1,4 @@
-"""Writers that are killed at any moment, several at a time: no row that was acknowledged is lost, none stands twice.
+"""Writers that are killed at any moment, several at a time: no row that was acknowledged is lost, none is stored twice.
 
 Two of three append rows with their curves; the third converts the folder, which has rows and curves of version 0.1, and
 moves curves into files of columns.

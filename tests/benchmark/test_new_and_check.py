@@ -45,7 +45,7 @@ def test_the_template_passes_the_contract_as_it_is(
     lines, count = capsys.readouterr().out.splitlines(), len(method_checks.CHECKS)
     assert [line.split("  ")[0] for line in lines[:count]] == [name.replace("_", " ") for name in method_checks.CHECKS]
     assert all(line.endswith("  ok") for line in lines[:count])
-    assert lines[count].startswith(f"my-method holds to the contract ({count} checks, ")
+    assert lines[count].startswith(f"my-method passes the contract ({count} checks, ")
     assert len(lines) == count + 1
 
 
@@ -70,7 +70,7 @@ def test_check_runs_on_a_real_dataset_and_says_so(
         f"{name.replace('_', ' ')} on csbm" for name in method_checks.ON_REAL
     ]
     assert main(["check", "fedavg"]) == 0
-    assert "holds to the contract (0 checks" in capsys.readouterr().out
+    assert "passes the contract (0 checks" in capsys.readouterr().out
     assert main(["check", "fedavg", "--real"]) == 0
     assert main(["check", "fedavg", "--no-real"]) == 0
     assert asked == [True, True, False]

@@ -1,4 +1,4 @@
-"""Curves as they come from a file of anybody's: what is read, and what is noticed, is what careful reading would."""
+"""Curves as they come from an untrusted file: what is read, and what is noticed, is what careful reading would."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_installed_methods_and_datasets_are_listed_and_broken_ones_named(site: P
     assert "(plug-in: data-pack)" in " ".join(datasets[1].split())  # however narrow its column is
     assert "FedAvg under another name" in shown[1]
     assert checked[0] == 0
-    assert "good-data holds to the contract" in checked[1]
+    assert "good-data passes the contract" in checked[1]
 
 
 BAD = {
@@ -216,7 +216,7 @@ def test_a_package_written_from_the_page_has_all_five_kinds(tmp_path: Path) -> N
     )
     for name, (code, out, err) in zip(names, checked, strict=True):
         assert code == 0, (name, out, err)
-        assert f"{name} holds to the contract" in out
+        assert f"{name} passes the contract" in out
     assert "(plug-in: coastal)" in " ".join(listed[1].split())
     assert ran[0] == 0, ran
     row = next(csv.DictReader((tmp_path / "results" / "custom" / "slow-avg.csv").open()))

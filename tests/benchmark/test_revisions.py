@@ -45,7 +45,7 @@ def test_a_new_row_has_the_revision_of_its_method(made: Made, monkeypatch: pytes
 
 
 def test_a_hash_counts_as_the_revision_that_the_table_has_for_it(made: Made) -> None:
-    """By hand, from the history of FedSage+: its first hash stood for two codes, told apart by the commit."""
+    """By hand, from the history of FedSage+: its first hash belonged to two codes; the commit says which."""
     assert not outdated(made("ae200f5b89f1"), method_version(METHODS.cls("fedavg")))
     assert outdated(made("0" * 12), method_version(METHODS.cls("fedavg")))
     assert outdated(made("older"), method_version(METHODS.cls("fedavg")))

@@ -60,7 +60,7 @@ def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registrie
     def content(spec):
         asked.append(spec.name)
         if not had and spec.name == "b":
-            raise UserError("dataset 'b' cannot be had")
+            raise UserError("dataset 'b' is unavailable")
         return {}, "mirror"
 
     for name in "ab":
@@ -73,7 +73,7 @@ def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registrie
     plan, missing = with_data(make_plan(select(Request(suites=(str(path),))), Store(tmp_path / "results")))
     assert asked == ["a", "b"]
     assert len(plan.items) == had
-    assert [str(one) for one in missing] == ([] if had else ["dataset 'b' cannot be had (1 cell left out)"])
+    assert [str(one) for one in missing] == ([] if had else ["dataset 'b' is unavailable (1 cell left out)"])
 
 
 def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
@@ -82,7 +82,7 @@ def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
         synthetic = False
 
         def content(self):
-            raise UserError("dataset 'nowhere' cannot be had (cache: none in /home/me)")
+            raise UserError("dataset 'nowhere' is unavailable (cache: none in /home/me)")
 
     monkeypatch.setitem(DATASETS._classes, "nowhere", Nowhere)
     path = tmp_path / "tiny.yaml"
@@ -90,7 +90,7 @@ def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
     store, request = Store(tmp_path / "results"), Request(suites=(str(path),))
     plan, missing = with_data(make_plan(select(request), store))
     assert {item.cell.dataset.name for item in plan.items} == {"csbm"}
-    told = "dataset 'nowhere' cannot be had (cache: none in /home/me) (4 cells left out)"
+    told = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 cells left out)"
     assert [str(one) for one in missing] == [told]
     assert store.rows() == []
 
@@ -109,7 +109,7 @@ def test_the_python_interface_goes_on_where_data_are_missing(tiny, tmp_path, mon
         synthetic = False
 
         def content(self):
-            raise UserError("dataset 'nowhere' cannot be had")
+            raise UserError("dataset 'nowhere' is unavailable")
 
     monkeypatch.setitem(DATASETS._classes, "nowhere", Nowhere)
     path = tmp_path / "tiny.yaml"
@@ -119,19 +119,19 @@ def test_the_python_interface_goes_on_where_data_are_missing(tiny, tmp_path, mon
         store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
     options = {"suites": [str(path)], "results": store.root}
     with (
-        pytest.warns(UserWarning, match=r"'nowhere' cannot be had \(4 cells left out\)") as told,
+        pytest.warns(UserWarning, match=r"'nowhere' is unavailable \(4 cells left out\)") as told,
         pytest.raises(UserError, match="nothing could be run: none of the datasets could be loaded"),
     ):
         fglbench.run(**options)
     assert [warning.filename for warning in told] == [__file__]
     assert len(store.rows()) == 4
-    with pytest.warns(UserWarning, match="cannot be had"):
+    with pytest.warns(UserWarning, match="is unavailable"):
         frame = fglbench.run(**options, rerun=["all"], missing_rows=True, jobs=1, submitter="me", memory_limit=8)
     assert set(zip(frame["dataset"], frame["status"], frame["submitter"], strict=True)) == {
         ("nowhere", "skipped", "me"), ("csbm", "ok", "me"),
     }  # fmt: skip
     assert len(frame) == 8
-    with pytest.warns(UserWarning, match="cannot be had"):
+    with pytest.warns(UserWarning, match="is unavailable"):
         assert len(fglbench.run(**options, seeds=[5, 6], jobs=1)) == 4  # no row where data are missing, unless asked
 
 

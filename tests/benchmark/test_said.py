@@ -1,4 +1,4 @@
-"""What commands say: to people once and in words, to programs as JSON, into a pipe a record a line."""
+"""What commands say: to people once and in words, to programs as JSON, into a pipe one record per line."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_status_says_a_reason_once_and_explains_its_words(capsys, tmp_path):
     assert main(["status", "--results", str(tmp_path)]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert "4 methods: skipped: no data (8 cells of quick)" in lines
-    assert "moon: failed: a bug (2 cells of quick)" in lines  # no method of the suite, and yet it is told
+    assert "moon: failed: a bug (2 cells of quick)" in lines  # no method of the suite, and yet it is shown
     assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
     assert any(line.startswith("others: ") for line in lines)
     (own,) = told(capsys, "status", "--results", str(tmp_path))

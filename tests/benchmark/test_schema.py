@@ -155,8 +155,8 @@ NEW_METRIC = """
         clients=1, split="s", split_params="{}", backbone="gcn", backbone_params="{}", method="m", method_version="v",
         method_params="{}", training="{}", seed=0, status="ok", started="", environment="e", rounds=1, best_round=1)
     new = schema.Row(**old, auc=0.5)
-    told = [what for what, _ in rows.problems(schema.Row(**old))]
-    assert any("without" in what and "auc" in what for what in told)
+    problems = [what for what, _ in rows.problems(schema.Row(**old))]
+    assert any("without" in what and "auc" in what for what in problems)
     history = dict.fromkeys(metrics.CURVES, [1.0])
     assert list(curves._figures(new, history))[-1].startswith("auc is 0.5 in the")
     assert "auc" in curves.malformed({"history": {"round": [1]}}, new)

@@ -1,4 +1,4 @@
-"""A run that is asked to end, by any signal, at any moment: no row is lost, no process stays, the next run goes on."""
+"""A run that is asked to end, by any signal, at any moment: no row is lost, no process stays, a new run continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from fglbench.benchmark.cli import main; sys.exit(main())"
 )
-STOPPED = "fglbench: stopped; the same command goes on from here\n"
+STOPPED = "fglbench: stopped; the same command continues from here\n"
 CELLS = 20
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 

@@ -34,7 +34,7 @@ class Killed(Trouble):
 
 @METHODS.register("t-killed-once")
 class KilledOnce(Trouble):
-    """As by somebody who ends the wrong process, and sees it."""
+    """As by a user who ends the wrong process, and sees it."""
 
     def strike(self):
         if not os.path.exists(os.environ["TROUBLES_MARK"]):

@@ -147,7 +147,7 @@ def tu_files() -> dict[str, bytes]:
 
 
 def put(folder: Path, files: dict[str, bytes]) -> dict[str, Path]:
-    """Write files below a folder; where each of them lies."""
+    """Write files below a folder; return their paths."""
     paths = {name: folder / name for name in files}
     for name, path in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)

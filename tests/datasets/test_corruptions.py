@@ -186,7 +186,7 @@ def test_wrong_labels_are_other_classes_alike_often() -> None:
 
 
 def test_clients_and_conditions_draw_their_own_numbers() -> None:
-    """The noise of a client is that of nobody else: no two rows of it are the same."""
+    """The noise of a client is that of no other client: no two rows of it are the same."""
     before, after = node_federation().whole.feat, hard(node_federation(), feature_noise=1.0).whole.feat
     assert len(torch.unique(after - before, dim=0)) == len(before)
 

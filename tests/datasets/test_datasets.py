@@ -25,7 +25,7 @@ from fglbench.registry import UserError
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
 
 
-UNCHECKED = {"roman-empire", "amazon-ratings", "questions"}  # nobody has registered their content yet
+UNCHECKED = {"roman-empire", "amazon-ratings", "questions"}  # their content is not yet registered
 
 
 @pytest.mark.parametrize("name", DATASETS.names())

@@ -1,4 +1,4 @@
-"""Rows of unit length, against scikit-learn's `normalize`: the same bits."""
+"""Rows of unit length, against scikit-learn's `normalize`: bitwise identical."""
 
 from __future__ import annotations
 

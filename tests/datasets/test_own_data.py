@@ -1,4 +1,4 @@
-"""A user's own graph: the worked example of docs/own-data.md as it stands there, one line a mistake, no board."""
+"""A user's own graph: the worked example of docs/own-data.md as written there, one line per mistake, no board."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_worked_example_runs_as_it_is_printed(villages: Path, capsys: pytest
         ("own", "2", "fixed", "own")
     }
     assert all(row["dataset_fingerprint"][:16] in row["dataset_params"] for row in found)
-    assert str(villages) not in str(found)  # where it lies is nobody's business
+    assert str(villages) not in str(found)  # the path is private
     assert main(registered) == 0
     assert [row["suite"] for row in rows(results)] == [CUSTOM] * 5
     capsys.readouterr()
@@ -84,7 +84,7 @@ def test_other_commands_find_the_folder_by_the_variable(
     assignment, _, *command = blocks()[-1].split()
     monkeypatch.setenv(*assignment.split("=", 1))
     assert main(command) == 0
-    assert "own:villages holds to the contract" in capsys.readouterr().out
+    assert "own:villages passes the contract" in capsys.readouterr().out
 
 
 def test_the_page_names_mistakes_as_they_are_told(villages: Path) -> None:

@@ -32,7 +32,7 @@ def node_data(edges: np.ndarray, label: np.ndarray) -> NodeData:
 
 
 def graph_set(counts: tuple[int, ...]) -> GraphSetData:
-    """A set with so many graphs of each class, in shuffled order."""
+    """A set with `counts` graphs of each class, in shuffled order."""
     label = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
     one = bidirected(np.array([[0, 1]]), 2)
     return GraphSetData("set", [one] * len(label), torch.from_numpy(label), len(counts), "toy", "generated")
@@ -172,12 +172,12 @@ def test_a_larger_resolution_makes_more_communities_as_in_networkx() -> None:
 
 
 def test_too_few_communities_to_deal_whole() -> None:
-    with pytest.raises(UserError, match="6 communities of 'toy' cannot be dealt whole to 7 clients"):
+    with pytest.raises(UserError, match="6 communities of 'toy' cannot be assigned whole to 7 clients"):
         PARTITIONS.build("louvain", {"dealing": "whole"})(cliques(6, 8), 7, 0)
 
 
 def deal_slowly(communities: list[list[int]], clients: int, delta: int) -> list[list[int]] | None:
-    """The published rule as it is told: cut, sort, walk round; None where that walk would never end."""
+    """The published rule as described: cut, sort, walk round; None where that walk would never end."""
     fair = sum(len(community) for community in communities) // clients
     pieces = []
     for community in communities:
@@ -251,7 +251,7 @@ def test_metis_balances_and_cuts_less_than_chance(capfd: pytest.CaptureFixture[s
 
 
 def fedpub_slowly(owner: list[int], communities: int, draw: Callable[[list[int], int], list[int]]) -> list[list[int]]:
-    """The paper's rule, told node by node: five clients a community, each with a half of it. owner: of each node."""
+    """The paper's rule, node by node: five clients a community, each with a half of it. owner: of each node."""
     clients = []
     for community in range(communities):
         members = [node for node, own in enumerate(owner) if own == community]

@@ -22,7 +22,7 @@ from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
 HEAD = "id,days,mature,views,partner,new_id\n"
-TWITCH = {  # three users of DE, two of FR, the last of whom stands twice
+TWITCH = {  # three users of DE, two of FR, the last of whom occurs twice
     "DE_edges.csv": "from,to\n0,2\n2,0\n1,1\n",
     "DE_features.json": json.dumps({"2": [5, 3169, 5], "0": [0], "1": []}),
     "DE_target.csv": HEAD + "9,1,True,70,False,2\n8,1,False,50,True,0\n7,1,True,60,False,1\n",

@@ -158,7 +158,7 @@ def test_mirror_says_what_it_lacks(mirror: Path, monkeypatch: pytest.MonkeyPatch
 
 
 class Index:
-    """A package index that has one wheel; stands in for `pip download`."""
+    """A package index that has one wheel; replaces `pip download`."""
 
     def __init__(self, path: Path, members: dict[str, bytes]) -> None:
         self.wheel = path / "pkg-1.0-cp310-cp310-any.whl"

@@ -20,7 +20,7 @@ EMPTY = np.empty((0, 2), dtype=np.int64)
 
 
 def labelled(counts: tuple[int, ...], unlabelled: int = 0, fixed: dict[str, torch.Tensor] | None = None) -> NodeData:
-    """A graph without edges with so many nodes of each class, shuffled, and some without label."""
+    """A graph without edges with `counts` nodes of each class, shuffled, and some without label."""
     label = np.concatenate([np.repeat(np.arange(len(counts)), counts), np.full(unlabelled, -1)])
     label = np.random.default_rng(0).permutation(label).astype(np.int64)
     graph = bidirected(EMPTY, len(label))

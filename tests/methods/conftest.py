@@ -1,4 +1,4 @@
-"""Running a few rounds of a method, and what every method must hold: any cohort size, and locality."""
+"""Running a few rounds of a method, and what every method must hold: any size of client batch, and locality."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
 
 @pytest.fixture(scope="session")
 def any_batch_size(federation: Callable[..., Federation]) -> Callable[..., None]:
-    """any_batch_size(method, params, **options of start): the same uploads and models in cohorts of any size."""
+    """any_batch_size(method, params, **options of start): the same uploads and models in client batches of any size."""
 
     def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
         world = federation((13, 7, 10, 9, 8, 11), without_train=(3,))
@@ -125,7 +125,7 @@ def any_batch_size(federation: Callable[..., Federation]) -> Callable[..., None]
 
 
 def see(cohort: ClientBatch, clients: Sequence[NodeClient]) -> None:
-    """Replace the data of a cohort."""
+    """Replace the data of a client batch."""
     cohort.batch = collate(clients)
     groups = [collate([clients[p] for p in group.positions]) for group in cohort.network.groups]
     cohort.data = tuple(groups) if cohort.network.heterogeneous else (cohort.batch,)
@@ -136,7 +136,7 @@ def local_only(federation: Callable[..., Federation]) -> Callable[..., None]:
     """local_only(method, params, **options of start): what is private to a client shows in no other client's upload.
 
     After a common first round, client 1 gets other features and labels; only its own upload of round 2 changes. And
-    other labels on nodes that are not for training change nobody's.
+    other labels on nodes that are not for training change no client's.
     """
 
     def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:

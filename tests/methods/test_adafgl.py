@@ -25,7 +25,7 @@ D, H, C = 12, 8, 3
 
 
 def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2, **config: Any) -> Simulation:
-    """An exchange after so many whole phases."""
+    """An exchange after a number of whole phases."""
     method = METHODS.build("adafgl", params)
     settings = method.protocol(TrainConfig(**{"rounds": 6, "local_epochs": 2, **config}))
     backbone = BACKBONES.build("gcn", {"hidden": H, "dropout": 0})
@@ -37,7 +37,7 @@ def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2
 
 
 def ready(world: Federation, **params: Any) -> tuple[AdaFGL, ClientBatch]:
-    """The method and its cohort at the start of step 2, the heads' parameters different for every client."""
+    """The method and its client batch at the start of step 2, the heads' parameters different for every client."""
     simulation = run(world, params, phases=1)
     method, cohort = simulation.method, simulation.client_batches[0]
     assert isinstance(method, AdaFGL)

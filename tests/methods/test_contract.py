@@ -210,7 +210,7 @@ def fedspray(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 
 
 def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Up the classes that k has or predicts; down a memory of one prototype a class and round up to one a client."""
+    """Up: the classes of k; down a memory of one prototype per class and round up to one per client."""
     model, entry = FLOAT * (gcn() + D * H + H * H), FLOAT * H + INT
     held = world.classes[k]
     return (model + held * entry, model + C * entry), (model + held * entry, model + 3 * C * world.clients * entry)
@@ -362,7 +362,7 @@ class Moody(FedAvg):
     ("broken", "check", "words"),
     [
         (Peeking, "stays_local", "private data of client"),
-        (Peeking, "ignores_the_cohort", "cohorts of 3 and 1"),
+        (Peeking, "ignores_the_cohort", "client batches of 3 and 1"),
         (Moody, "repeats_itself", "same seed"),
     ],
 )

@@ -67,7 +67,7 @@ def nodes(
 
 
 def graphs(counts: tuple[int, ...], of: Callable[[int], int], clustered: bool = False) -> Federation:
-    """Clients of so many graphs, paths of `of(i)` nodes (for 1: without an edge)."""
+    """Clients of these numbers of graphs, paths of `of(i)` nodes (for 1: without an edge)."""
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(len(counts)), counts)
     made = []

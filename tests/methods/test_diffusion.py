@@ -1,4 +1,4 @@
-"""Personalised PageRank, graph by graph, against the walk it stands for."""
+"""Personalised PageRank, graph by graph, against its random walk."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: 
 
 
 def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make, start_graphs: Start) -> None:
-    """Whatever the diffusion is, the first step's statistics are the adjacency view's."""
+    """For any diffusion the first step's statistics are the adjacency view's."""
     found = []
     for alpha in (0.2, 0.9):
         running = start_graphs(graph_sets(), "fclg", {"alpha": alpha}, local_epochs=1, batch_size=None)

@@ -26,7 +26,7 @@ MODEL = (12 * 8 + 8) + (8 * 3 + 3)
 
 @pytest.fixture(scope="module")
 def overlapping(federation: Make) -> Callable[..., Federation]:
-    """Clients that each hold so many random nodes of one graph of 40."""
+    """Clients that each hold a number of random nodes of one graph of 40."""
 
     def cut(sizes: tuple[int, ...] = (15, 20, 25), seed: int = 0) -> Federation:
         world = federation((40,))
@@ -47,7 +47,7 @@ def ids_of(world: Federation) -> list[list[int]]:
 
 
 def slow_fuse(world: Federation, values: dict[int, torch.Tensor], literal: bool) -> dict[int, torch.Tensor]:
-    """Eq. 11 and 13 node by node; values: what each participant reported. Nodes that nobody reported are left out."""
+    """Eq. 11 and 13 node by node; values: what each participant reported. Other nodes are left out."""
     ids, total = ids_of(world), sum(len(ids_of(world)[k]) for k in values)
     fused: dict[int, torch.Tensor] = {}
     for node in range(40):
@@ -108,7 +108,7 @@ def slow_propagation(
 
 
 def found_labels(world: Federation, message: Any) -> dict[int, int]:
-    """The pseudo-labels in a download, by node id; all clients that hold a node must be told the same."""
+    """The pseudo-labels in a download, by node id; all clients that hold a node must get the same."""
     labels: dict[int, int] = {}
     for ids, own in zip(ids_of(world), message.tree["label"], strict=True):
         for node, label in zip(ids, own.tolist(), strict=True):
@@ -211,7 +211,7 @@ def test_fusion_of_the_clients_that_took_part(literal: bool, overlapping: Make, 
         predictions = dict(zip(server.participants, upload["prediction"], strict=True))
         assert told == slow_labels(slow_fuse(world, predictions, literal), 0.5)
         assert set(told) <= set(expected)
-        tree = run.simulation._message.tree  # and nodes that nobody reported have no pseudo-edge
+        tree = run.simulation._message.tree  # and nodes that no client reported have no pseudo-edge
         for ids, index in zip(ids_of(world), tree["index"], strict=True):
             ends = {ids[i] for e in index.tolist() for i in divmod(e, len(ids))}
             assert ends <= set(expected)
@@ -321,7 +321,7 @@ def test_skip_names_backbone_and_size(overlapping: Make) -> None:
     assert METHODS.build("fedgl").skip(Facts.of(world), [gcn]) is None
     large = replace(world, whole=replace(world.whole, label=torch.zeros(169_343, dtype=torch.int64)))
     assert "169343 nodes" in METHODS.build("fedgl-no-gpl").skip(Facts.of(large), [gcn])
-    for nodes, fits in ((44_721, True), (44_722, False)):  # 2e9 pairs lie between
+    for nodes, fits in ((44_721, True), (44_722, False)):  # 2e9 pairs are between
         whole = replace(world.whole, label=torch.zeros(nodes, dtype=torch.int64))
         assert (METHODS.build("fedgl").skip(Facts.of(replace(world, whole=whole)), [gcn]) is None) == fits
 

@@ -136,7 +136,7 @@ def test_who_skips_a_round_finds_what_it_was_sent_last(federation: Make, start: 
             else:
                 assert not torch.equal(sent["0.weight"][client], last["0.weight"][client])
         last = sent
-        models = simulation.models()  # every client has a model to be scored, whoever took part
+        models = simulation.models()  # every client has a model to be scored, also if it took no part
         assert models.personal is not None and all(len(v) == 5 for v in models.personal[0].values())
 
 

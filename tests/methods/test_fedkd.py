@@ -132,7 +132,7 @@ def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., A
 
 
 def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..., Any]) -> None:
-    """Whoever takes part in a round starts it from the server's model, whatever rounds it missed."""
+    """A participant starts a round from the server's model, also after rounds that it missed."""
     run = start(federation(SIZES), "fedkd", participation=0.5)
     begun: set[int] = set()
     for number in range(1, 9):

@@ -225,7 +225,7 @@ def test_with_one_type_it_is_fedavg_of_one_channel(federation: Make) -> None:
 
 
 def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
-    """k-means of a client's own codes, the same whoever is in the cohort; zeros where there are too few edges."""
+    """k-means of a client's own codes, the same in any client batch; zeros where there are too few edges."""
     world = federation((20, 2, 16))
     found = []
     for size in (3, 1):

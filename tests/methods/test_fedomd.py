@@ -138,7 +138,7 @@ def slow_round(
         return h, hidden
 
     features = [run(client, theta)[1] for client in federation.clients]
-    pools = [torch.cat([own[i] for own in features]) for i in range(3)]  # what nobody holds: all clients' rows together
+    pools = [torch.cat([own[i] for own in features]) for i in range(3)]  # all clients' rows together
     mean = [pool.mean(0) for pool in pools]
     moments = [[((pool - pool.mean(0)) ** j).mean(0) for j in range(2, 6)] for pool in pools]
     out = []

@@ -332,7 +332,7 @@ def test_sums_keep_unstored_zeros() -> None:
     a, b = torch.ones(2, 3), torch.full((2, 3), 2.0)
     assert add([zero, zero]).stride() == (0, 0)
     torch.testing.assert_close(add([a, zero, b, b]), torch.full((2, 3), 5.0))
-    torch.testing.assert_close(a, torch.ones(2, 3))  # nobody's upload is written to
+    torch.testing.assert_close(a, torch.ones(2, 3))  # no upload is written to
 
 
 def traffic(simulation: Simulation) -> tuple[list[int], list[int]]:

@@ -118,7 +118,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     for k, theta in enumerate(own):
         for n, value in theta.items():
             torch.testing.assert_close(cohort.params[n][k], value, rtol=1e-4, atol=1e-5)
-    assert silent > 0 < taught  # the bound told nodes apart
+    assert silent > 0 < taught  # the bound separated nodes
 
 
 def test_bytes(federation: Make, start: Callable[..., Any]) -> None:

@@ -146,7 +146,7 @@ def test_rounds_equal_a_slow_server(name: str, labelled_sets: Make, start: Calla
 
 
 def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    """One epoch, rate 0 (nearly): whatever the order, a client of one minibatch has the norm of its whole gradient,
+    """One epoch, rate 0 (nearly): in any order, a client of one minibatch has the norm of its whole gradient,
     also where others go on."""
     world = labelled_sets((13, 5, 6))  # 7, 3, 3 training graphs: three minibatches (the last joined), one and one
     run = start(world, "gcfl+", kinds=["gin"], local_epochs=1, batch_size=3, lr=1e-9, backbone={"dropout": 0.0})
@@ -194,13 +194,13 @@ def test_without_a_cut_every_model_is_fedavgs_to_the_last_bit(
 
 
 def test_bounds_in_units_of_the_largest_mean_update() -> None:
-    """By hand: the largest mean update so far is 5, so 0.1 stands for 0.5 and 0.4 for 2."""
+    """By hand: the largest mean update so far is 5, so 0.1 means 0.5 and 0.4 for 2."""
     method = METHODS.build("gcfl", {"eps1": 0.1, "eps2": 0.4, "scale": "largest", "warm_up": 0})
     server: Any = SimpleNamespace(participants=[0, 1, 2], round=9, state={"largest": 5.0})
     cut = torch.tensor([[1.0, 2.0], [1.0, 2.0], [-1.0, -3.0]])  # mean norm 0.47, largest 3.2
     assert len(method.parted(server, [0, 1, 2], cut)) == 2
     assert len(method.parted(server, [0, 1, 2], cut * 1.1)) == 1  # the mean moves by 0.52
-    assert len(method.parted(server, [0, 1, 2], cut * 0.6)) == 1  # nobody moves by 2
+    assert len(method.parted(server, [0, 1, 2], cut * 0.6)) == 1  # no client moves by 2
 
 
 def test_the_unit_is_the_largest_of_all_rounds(labelled_sets: Make, start: Callable[..., Any]) -> None:

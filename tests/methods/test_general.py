@@ -143,7 +143,7 @@ def test_a_slight_proximal_term_moves_the_model_by_its_share_of_a_step(
 
 
 def test_with_one_step_a_round_the_proximal_term_is_nothing(federation: Make, start: Callable[..., Any]) -> None:
-    """The other case that `submission/coincidence.py` excuses, whatever mu and the optimiser are."""
+    """The other case that `submission/coincidence.py` excuses, for every mu and optimiser."""
     world = federation((13, 7, 10))
     runs = [
         start(world, name, params, kinds=["gcn"], local_epochs=1)

@@ -37,7 +37,7 @@ def test_orders_and_their_agreement_by_hand(made: SimpleNamespace) -> None:
 
 
 def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path, made: SimpleNamespace) -> None:
-    """Curves in the files rise to their score but for a's, which falls below all others."""
+    """Curves in the files rise to their score except for a's, which falls below all others."""
     folder = made.write(tmp_path / "results", rows(made))
     store = Store(folder)
     for row in store.rows("demo"):

@@ -1,4 +1,4 @@
-"""How rows become tasks, entrants, coverage and rankings."""
+"""How rows become tasks, entries, coverage and rankings."""
 
 from __future__ import annotations
 

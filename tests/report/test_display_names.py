@@ -9,7 +9,7 @@ from fglbench.report.text import ABSENT
 
 
 def test_parameters_tell_apart_those_that_they_belong_to() -> None:
-    """By hand: Louvain's own parameters are one and the same, so that its name says enough; alpha is told of two."""
+    """By hand: Louvain's own parameters are one and the same, so that its name says enough; alpha is named for two."""
     variants = pd.DataFrame(
         [
             ("louvain", '{"delta":20}', 5), ("louvain", '{"delta":20}', 10), ("metis", "{}", 10),

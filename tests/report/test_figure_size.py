@@ -1,4 +1,4 @@
-"""Figures stay small: every version of one is kept in the repository for ever."""
+"""Figures stay small: every version of one is kept in the repository permanently."""
 
 from __future__ import annotations
 

@@ -204,15 +204,15 @@ def test_a_method_part_says_what_it_is_and_where_it_leads(results: Path, made: S
 
 
 def test_boards_without_a_ranking_have_their_part(tmp_path: Path, made: SimpleNamespace) -> None:
-    rows = [made.row("arxiv", "a", 0, suite="dead", error="features cannot be had")]
+    rows = [made.row("arxiv", "a", 0, suite="dead", error="features are unavailable")]
     rows += [made.row("cora", "a", s, 0.5, suite="sweep", method_params=f'{{"mu":{s}}}') for s in (0, 1, 2)]
     rows += [made.row("cora", "a", 0, 0.5 + mu, suite="sweep", method_params=f'{{"mu":{mu}}}') for mu in (0.1, 0.2)]
     root = read(made.write(tmp_path / "results", rows))
     dead = root.one("section", id="board-dead")
     assert "No method is complete" in dead.text
-    assert "arxiv: failed (seed 0): features cannot be had" in dead.text
+    assert "arxiv: failed (seed 0): features are unavailable" in dead.text
     assert dead.all("table", **{"class": "sheet"}) == []
-    assert "dead: arxiv: failed (seed 0): features cannot be had" in root.one("details", id="method-a").text
+    assert "dead: arxiv: failed (seed 0): features are unavailable" in root.one("details", id="method-a").text
     assert len(sheet(root, "tasks:sweep")) > 1
 
 

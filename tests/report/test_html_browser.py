@@ -125,7 +125,7 @@ def show(tab: Any, width: int, height: int, scheme: str = "light") -> None:
 
 
 def lines(tab: Any, table: str) -> list[dict[str, Any]]:
-    """The rows of a table from top to bottom: entrant, whether it is shown, and the values of its cells."""
+    """The rows of a table from top to bottom: entry, whether it is shown, and the values of its cells."""
     return tab.execute_script(
         "return [...document.getElementById(arguments[0]).tBodies[0].rows].map((row) => ({"
         "entrant: row.dataset.entrant,"

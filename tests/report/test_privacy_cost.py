@@ -27,7 +27,7 @@ def run(made: SimpleNamespace, method: str, score: float, seed: int, **privacy: 
 
 
 def rows(made: SimpleNamespace, clip: float = 1.0) -> list[Any]:
-    """Two methods, two seeds 0.02 apart, and one that trains alone."""
+    """Two methods, two seeds 0.02 apart, and one that trains locally."""
     found = []
     for method, plain in (("fedavg", 0.8), ("moon", 0.7)):
         for seed in (0, 1):

@@ -131,7 +131,7 @@ def test_a_row_that_has_the_parameter_is_no_row_of_the_base(made: SimpleNamespac
 
 def test_a_parameter_of_one_of_mixed_architectures(made: SimpleNamespace) -> None:
     """The plain mixture is the base's; that of whose models one has the parameter is the reading's; lists of nothing
-    and a single model with it are told apart as well."""
+    and a single model with it are distinguished as well."""
     plain, normed = '[{"hidden":64},{"eps":0.0}]', '[{"hidden":64},{"batch_norm":true,"eps":0.0},{"hidden":64}]'
     params = (plain, normed, '[{"batch_norm":false}]', "[]", '{"batch_norm":true}')
     rows = table([made.row("cora", "avg", seed, 0.1, backbone_params=own) for seed, own in enumerate(params)])

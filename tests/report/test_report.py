@@ -205,11 +205,11 @@ def test_text_from_rows_is_never_markup(tmp_path: Path, made: SimpleNamespace) -
 
 
 def test_a_board_of_failures_has_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
-    folder = made.write(tmp_path / "results", [made.row("arxiv", "a", 0, error="features cannot be had")])
+    folder = made.write(tmp_path / "results", [made.row("arxiv", "a", 0, error="features are unavailable")])
     build.write(build.make(folder, None))
     text = (folder / "LEADERBOARD.md").read_text()
     assert "No method is complete" in text
-    assert "- arxiv: failed (seed 0): features cannot be had" in text
+    assert "- arxiv: failed (seed 0): features are unavailable" in text
 
 
 def test_cautions_name_what_does_not_fit_together(tmp_path: Path, made: SimpleNamespace) -> None:

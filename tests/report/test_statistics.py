@@ -124,7 +124,7 @@ def test_indistinguishable_is_paired() -> None:
     noise = np.array([1, -1, 1, -1, 0.5]) * 1e-4
     scores = pd.DataFrame({"a": seeds, "b": seeds - 0.01 + noise, "c": seeds - [0.2, 0.2, -0.1, 0.2, 0.2]})
     assert st.indistinguishable(scores, "a") == {"c"}
-    assert st.indistinguishable(scores.iloc[:2], "a") == set()  # two seeds say nothing of anybody
+    assert st.indistinguishable(scores.iloc[:2], "a") == set()  # two seeds are not enough for a test
 
 
 def test_pareto_front_by_definition() -> None:

@@ -1,4 +1,4 @@
-"""What the entrants ran with; who is not ranked for it; what stands below a reference that learns nothing."""
+"""Settings of the entries; entries that are not ranked for them; entries below a reference that learns nothing."""
 
 from __future__ import annotations
 

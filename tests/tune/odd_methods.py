@@ -24,7 +24,7 @@ class Planted(FedAvg):
 
 @METHODS.register("t-broken")
 class Broken(FedAvg):
-    """Fails whatever its setting."""
+    """Fails with any setting."""
 
     def local_loss(self, cohort):
         raise ValueError("no luck")

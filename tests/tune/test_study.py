@@ -1,4 +1,4 @@
-"""A study: what it draws, what goes on, what it chooses, and what it must not see."""
+"""A study: what it draws, what continues, what it chooses, and what it must not see."""
 
 from __future__ import annotations
 

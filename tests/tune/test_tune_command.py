@@ -147,7 +147,7 @@ def test_a_dry_run_says_what_it_will_cost_by_the_rows_of_earlier_trials(done, su
         ([], ["-m", "fedavg,t-broken", "--rerun", "failed"], "left: 1 studies, 6 cells"),
         ([9, 9], ["-m", "fedavg"], "left: 1 studies, 2 cells"),
         ([9], ["-m", "fedavg"], "left: 1 studies, 1 cells"),
-        ([3], ["-m", "fedavg"], "left: 1 studies, 3 cells"),  # the rungs above it hang on it
+        ([3], ["-m", "fedavg"], "left: 1 studies, 3 cells"),  # the rungs above it depend on it
         ([], ["-m", "fedavg,local"], "left: 1 studies, 6 cells"),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_tuned_cell_has_the_setting_on_every_task_and_its_row_says_so(tuned, t
     row = execute(cells[0], "tiny", Store(tmp_path), FederationCache(), {"environment": "0" * 12})
     told = {"rounds": 464, "seeds": [100], "study": CHOSEN["study"], "trials": 12}
     assert json.loads(row.tuning) == told
-    again = Cell.of(row)  # without what was added later and stands at its default
+    again = Cell.of(row)  # without what was added later and is at its default
     assert (again.identity, again.tuning) == (cells[0].identity, cells[0].tuning)
     assert cells[0].key == Cell.of(row.model_copy(update={"tuning": ""})).key  # it is no part of what ran
 

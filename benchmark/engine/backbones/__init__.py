@@ -1,4 +1,4 @@
-"""Graph neural networks, each written once for a whole cohort."""
+"""Graph neural networks, each written for a whole client batch."""
 
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
 from .convolutional import GCN, MLP, SGC

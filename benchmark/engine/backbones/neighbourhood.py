@@ -71,11 +71,11 @@ class GraphSAGE(Backbone):
 class GIN(Backbone):
     """Xu et al., ICLR 2019: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} h_u), MLP = linear, ReLU, linear, width h.
 
-    With `batch_norm` BatchNorm stands before every ReLU: the paper's experiments have it on every hidden layer.
+    With `batch_norm` there is a BatchNorm before every ReLU: the paper's experiments have it on every hidden layer.
     """
 
     eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
-    train_eps: bool = Field(False, description="learn one eps a layer")
+    train_eps: bool = Field(False, description="learn one eps per layer")
     batch_norm: bool = Field(False, description="BatchNorm before every ReLU, over a client's own rows of the batch")
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
@@ -99,7 +99,7 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
     """BatchNorm `name` (Ioffe & Szegedy 2015) over each client's rows, where the model has it; else the rows.
 
     Scoring takes the statistics of the rows that it scores, too: where a client's whole graph is one batch they are
-    those of training but for dropout, and no running statistics have to be averaged by the methods.
+    those of training except for dropout, and no running statistics have to be averaged by the methods.
     """
     if f"{name}.scale" not in params:
         return rows

@@ -20,8 +20,8 @@ def orthogonalise(weight: torch.Tensor, iterations: int) -> torch.Tensor:
     """(..., n, m) matrices pushed towards orthogonality, all in one batched program.
 
     Z = W minus the mean of each row, S = (Z Z^T + 1e-5 I) / ||Z Z^T + 1e-5 I||_F, B_0 = I,
-    B_{t+1} = 1.5 B_t - 0.5 B_t^3 S, result B_T Z / sqrt(||Z Z^T + 1e-5 I||_F), whose singular values approach 1, all
-    but that of the vector of ones, which centring removes. For n > m the m x m matrix Z^T Z stands in for Z Z^T: a
+    B_{t+1} = 1.5 B_t - 0.5 B_t^3 S, result B_T Z / sqrt(||Z Z^T + 1e-5 I||_F), with singular values near 1, except
+    that of the vector of ones, which centring removes. For n > m the m x m matrix Z^T Z replaces Z Z^T: a
     polynomial commutes, p(Z Z^T) Z = Z p(Z^T Z), so the result is the same without a matrix of n x n.
 
     The iteration amplifies rounding in the direction that centring removed: finite in float32 up to about 8 iterations.

@@ -44,7 +44,7 @@ class GraphEvaluator(Evaluator):
         return super().score(models, model, data, with_loss=with_loss)
 
     def _whole(self, models: Models, place: int) -> Params:
-        """The server's encoder between the first and last layers of each client of a cohort."""
+        """The server's encoder between the first and last layers of each client of a client batch."""
         own = at_home((models.personal or [])[place])
         return own | models.expanded(len(self.client_batches[place]))
 

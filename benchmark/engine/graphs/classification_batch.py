@@ -1,4 +1,4 @@
-"""A cohort of clients whose graphs are classified: to a method it is what a cohort of nodes is."""
+"""A client batch whose graphs are classified. Methods use it like a client batch of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..method import crossing
 from .clustering_batch import cut
 from .rows import GraphRows, LabelledStack
 
-Shown = tuple[GraphRows, tuple[GraphRows, ...]]  # a cohort's `batch` and `data`
+Shown = tuple[GraphRows, tuple[GraphRows, ...]]  # the `batch` and `data`
 NOBODY = np.empty(0, np.int64)
 
 
@@ -70,7 +70,7 @@ class LabelledClientBatch(ClientBatch):
     def steps(self) -> Iterator[list[int] | None]:
         """An epoch of minibatches of `config.batch_size` training graphs, each client's order from its own stream.
 
-        All clients' minibatches of a step are one program.
+        All clients' minibatches of a step are one batched computation.
         """
         chunks = [self._chunks(*own) for own in zip(self.streams("minibatches"), self._trained, strict=True)]
         before: Shown = (self.batch, self.data)  # type: ignore[assignment]

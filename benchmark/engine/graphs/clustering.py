@@ -22,7 +22,7 @@ CHUNK = 512  # graphs embedded at a time: scoring normalises nothing over a batc
 
 
 class ClusteringEvaluator(Evaluator):
-    """Embeds every graph of the dataset, whoever holds it, and clusters the embeddings together.
+    """Embeds every graph of the dataset, of all clients, and clusters the embeddings together.
 
     k = number of classes; Lloyd's k-means (the FCLG paper cites Hartigan-Wong's), best inertia of 10 k-means++ starts,
     the same seed at each scoring. Accuracy and macro-F1 are those of the best one-to-one matching of clusters to

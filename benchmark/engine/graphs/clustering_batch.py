@@ -1,4 +1,4 @@
-"""A cohort of clients that hold sets of graphs: the same models, state and optimisers, trained in minibatches."""
+"""Clients that hold sets of graphs: the same models, state and optimisers, trained in minibatches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .graphsets import GraphBatch, GraphStack
 
 
 class GraphClientBatch(ClientBatch):
-    """A cohort whose members are `GraphClient`s, stripped of their labels: nothing here may learn from them.
+    """A client batch whose members are `GraphClient`s, stripped of their labels: nothing here may learn from them.
 
     held: for each client its graphs' numbers in the stack. minibatch: what a loss is to be computed on.
     """
@@ -47,7 +47,7 @@ class GraphClientBatch(ClientBatch):
     def steps(self) -> Iterator[list[int] | None]:
         """An epoch of minibatches of `config.batch_size` graphs, each client's order from its own stream.
 
-        All clients' minibatches of a step are one program. A client with fewer minibatches sits out the last steps.
+        All clients' minibatches of a step are one batched computation. A client with fewer ones skips the last steps.
         """
         chunks = [
             cut(generator.permutation(own), self.config.batch_size)

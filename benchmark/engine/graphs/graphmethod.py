@@ -47,7 +47,7 @@ def encoder_of(network: Network, kind: type[E]) -> E:
 
 
 class GraphMethod(Method):
-    """A method that learns one embedding a graph without labels. Subclasses give `encoder`, `batch_loss` and `embed`.
+    """A method that learns one embedding per graph without labels. Subclasses give `encoder`, `batch_loss` and `embed`.
 
     Without labels nothing can be selected by validation, so the last round counts; the embeddings of all graphs are
     clustered together. The cell's `select_by`, `patience` and `score_on` are therefore

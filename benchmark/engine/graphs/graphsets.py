@@ -1,4 +1,4 @@
-"""Sets of graphs: all graphs of a cohort stacked once, and the batches that are cut from the stack.
+"""Sets of graphs: all graphs of a client batch stacked once, and the batches that are cut from the stack.
 
 A batch holds graphs of K clients, client by client, as one block-diagonal program. Graphs lie one after the other in
 the stack, so a batch of whole graphs is a gather of contiguous runs, for features and for every operator (adjacency,
@@ -23,7 +23,7 @@ from ..timing import section
 # From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to
 # a symmetric block-diagonal matrix of the same shape. Hashable: a stack computes each operator once.
 Operator = Callable[[sp.csr_matrix, np.ndarray], sp.csr_matrix]
-# From the same to a vector for each node, (nodes, c), that hangs on the node's own graph alone. Hashable too.
+# From the same to a vector for each node, (nodes, c), that depends only on the node's own graph. Hashable too.
 NodeCode = Callable[[sp.csr_matrix, np.ndarray], torch.Tensor]
 
 
@@ -159,14 +159,14 @@ class GraphBatch:
         return segment_sum(rows, self.membership, len(self.picks))
 
     def mean_over_graphs(self, values: torch.Tensor) -> torch.Tensor:
-        """(B,) a value a graph -> (K,) each client's mean; 0 for a client without a graph."""
+        """(B,) one value per graph -> (K,) each client's mean; 0 for a client without a graph."""
         return _means(values, self.counts)
 
     def mean_over_nodes(self, values: torch.Tensor) -> torch.Tensor:
-        """(N,) a value a node -> (K,) each client's mean; 0 for a client without a graph."""
+        """(N,) one value per node -> (K,) each client's mean; 0 for a client without a graph."""
         return _means(values, self.sizes)
 
 
 def _means(values: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
-    """(n,) so many values of each client in turn -> (K,) their means; 0 for a client without one."""
+    """(n,) the values of client after client, by `counts` -> (K,) their means; 0 for a client without one."""
     return segment_sum(values, owners(counts), len(counts)) / torch.tensor(counts).clamp(min=1)

@@ -100,7 +100,7 @@ def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if asked is not None:
         named["device"] = torch.device("cpu")
     found = func(*own, **named)
-    same = {id(one.near): one for one in far}  # who works in place is handed back what it wrote into
+    same = {id(one.near): one for one in far}  # an in-place function returns its target
 
     def told(one: torch.Tensor) -> torch.Tensor:
         return same[id(one)] if id(one) in same and there else Far(one) if there else one

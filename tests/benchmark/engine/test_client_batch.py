@@ -1,4 +1,4 @@
-"""The same numbers for any cohort size, with dropout, kept optimiser state and partial participation."""
+"""The same numbers for any size of client batch, with dropout, kept optimiser state and partial participation."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_encoders_alone_cross(name: str) -> None:
 
 
 def test_one_client_of_a_domain_trains_as_alone() -> None:
-    """What is averaged over one client is that client's, and what stays at home goes on where it was."""
+    """What is averaged over one client is that client's, and what stays at home continues where it was."""
     world = domains_federation()
     whole = world.whole
     assert isinstance(whole, GraphSetData)

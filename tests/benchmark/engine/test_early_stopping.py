@@ -32,14 +32,14 @@ def run(config: TrainConfig, *values: float, loss: tuple[float, ...] = ()) -> Be
         ({}, (0.5, 0.7, 0.7), (), 2),  # the first of equals
         ({"select_by": "val_loss"}, (0.5, 0.7, 0.6), (2.0, 3.0, 1.0), 3),
         ({"select_by": "last"}, (0.9, 0.7, 0.5), (), 3),
-        ({}, (math.nan, math.nan), (), 2),  # nobody has a validation node
+        ({}, (math.nan, math.nan), (), 2),  # no client has a validation node
         ({"select_by": "val_loss"}, (0.5, 0.5), (math.inf, math.inf), 1),
     ],
 )
 def test_the_round_that_counts(settings: dict, values: tuple, loss: tuple, best: int) -> None:
     found = run(TrainConfig(**settings), *values, loss=loss)
     assert found.best.number == best and found.rounds == len(values)
-    assert found.best.models.personal[0]["w"].item() == best  # as it was then, whatever came later
+    assert found.best.models.personal[0]["w"].item() == best  # as it was then, not later
 
 
 def test_patience_counts_rounds_without_a_better_value() -> None:

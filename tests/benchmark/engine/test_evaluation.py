@@ -91,7 +91,7 @@ def test_a_dataset_scored_by_roc_auc(federation: Make) -> None:
     assert by_area.score_weighted == pytest.approx(sum(n * v for n, v in pairs) / sum(n for n, _ in pairs))
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["one set", "a set a client"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one set", "one set per client"])
 def test_a_set_of_graphs_scored_by_roc_auc(apart: bool) -> None:
     plain = labelled_graphs()
     if apart:  # as the assays of Tox21: each client has two classes of its own

@@ -1,4 +1,4 @@
-"""Clients that fail: nothing of theirs crosses, they keep their state, and every method goes on."""
+"""Clients that fail: nothing of theirs crosses, they keep their state, and every method continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def trial(**training: Any) -> Trial:
 
 
 def fates(seed: int = 0) -> list[list[int]]:
-    """Who works in each round, drawn as it is written: a number a client and round, from a stream of its own."""
+    """Who works in each round, drawn as it is written: one number per client and round, from a stream of its own."""
     draw = stream(seed, "failure")
     return [[k for k, u in enumerate(draw.random(CLIENTS)) if u >= FAILURE] for _ in range(ROUNDS)]
 

@@ -28,7 +28,7 @@ def trial(place: int = 0, **training: Any) -> Trial:
 
 
 def ran(name: str, **training: Any) -> SimpleNamespace:
-    """A run with what crossed: models that went down and up, before any attack, and what the server half was handed."""
+    """A run with what crossed: models that went down and up, before any attack, and what the server half got."""
     seen = SimpleNamespace(down=[], up=[], handed=[], weights=[])
 
     def wrap(simulation: Any, step: Any) -> Any:

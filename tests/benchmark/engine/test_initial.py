@@ -29,7 +29,7 @@ GLOROT = {  # (fan in, fan out) of each weight: uniform in +-sqrt(6 / (in + out)
 
 
 def made(name: str, clients: int = 20, **options: object) -> Params:
-    """The parameters of many clients, which are so many draws: (clients, ...) each."""
+    """The parameters of many clients, one draw per client: (clients, ...) each."""
     backbone = BACKBONES.build(name, {"hidden": H, "layers": 3, **options})
     own = [backbone.init(stream(11, "test", k), D, C) for k in range(clients)]
     return {key: torch.stack([one[key] for one in own]) for key in own[0]}
@@ -75,7 +75,7 @@ def test_an_mlp_starts_as_torchs_linear_layers() -> None:
 
 
 def linear_fans(extra: int) -> dict[str, int]:
-    """Fan in of the linear maps of a GIN that classifies graphs, with so many more inputs a layer (FedStar)."""
+    """Fan in of the linear maps of a GIN that classifies graphs, with `more` further inputs per layer (FedStar)."""
     layers = {f"{i}.inner": H + extra for i in range(3)} | {f"{i}.outer": H for i in range(3)}
     return layers | {"input": D, "post": H, "head": H}
 

@@ -112,7 +112,7 @@ def test_products_by_the_kernels_of_devices_have_gradients() -> None:
 
 
 def test_edges_are_those_of_the_graph_that_is_asked_about() -> None:
-    """Graphs are told apart by what they are, not by where they lie: a dead one's place is taken by the next."""
+    """Graphs are distinguished by identity, not by address: the address of a dead one is reused."""
     values = torch.arange(3.0)
     for target in ([0, 0, 1], [1, 1, 1], [2, 0, 0]):
         graph = dgl.graph(([0, 1, 2], target), num_nodes=3)

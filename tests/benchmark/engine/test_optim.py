@@ -1,4 +1,4 @@
-"""Stacked optimisers against torch.optim, one instance a client."""
+"""Stacked optimisers against torch.optim, one instance per client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes counted by hand, personal downloads, and the seal on what was handed over."""
+"""Bytes counted by hand, personal downloads, and the seal on what was sent."""
 
 from __future__ import annotations
 

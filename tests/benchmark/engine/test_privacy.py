@@ -35,7 +35,7 @@ def trial(**training: Any) -> Trial:
 
 
 def ran(name: str, **training: Any) -> SimpleNamespace:
-    """A run with what crossed: models that went down and up, what the server half was handed, its participants."""
+    """A run with what crossed: models that went down and up, what the server half got, its participants."""
     seen = SimpleNamespace(down=[], up=[], handed=[], weights=[], participants=[])
 
     def wrap(simulation: Any, step: Any) -> Any:

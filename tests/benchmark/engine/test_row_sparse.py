@@ -1,4 +1,4 @@
-"""Input weights stored by the rows that clients touch: the same numbers as plain tensors, whatever looks at them."""
+"""Input weights stored by the rows that clients touch: the same numbers as plain tensors, for all readers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BY_ROWS, PLAIN = 1e9, 0.0  # values of `WORTH`: always by rows, never
 
 
 def narrow(federation: Make) -> Federation:
-    """Five clients, each without entries in more than half of 40 columns; nobody has one in the last column."""
+    """Five clients, each without entries in more than half of 40 columns; no client has one in the last column."""
     world, rng = federation((13, 7, 10, 9, 8), features=40, without_train=(3,)), np.random.default_rng(3)
     clients = []
     for client in world.clients:
@@ -215,7 +215,7 @@ def test_gradients_of_several_uses_add_up() -> None:
 
 @pytest.mark.parametrize("few", [0, 20])
 def test_weighted_sums(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one stack and of several cohorts, plain and by rows, against a loop over clients."""
+    """Of one stack and of several client batches, plain and by rows, against a loop over clients."""
     monkeypatch.setattr(lazy, "FEW", few)
     monkeypatch.setattr(payload, "LARGE", 0)
     share = torch.tensor([0.1, 0.2, 0.0, 0.3, 0.15, 0.25])

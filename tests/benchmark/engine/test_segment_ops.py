@@ -1,4 +1,4 @@
-"""Cohort arithmetic against loops over clients and against DGL's own message passing."""
+"""Arithmetic of client batches against loops over clients and against DGL's own message passing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_matrix_of_ones_multiplies_as_any_other(ones: bool, width: int) -> Non
 
 
 def test_cross_entropy_of_each_client() -> None:
-    """Values and gradients of torch's own, client by client; the third has no row, the last row is nobody's."""
+    """Values and gradients of torch's own, client by client; the third has no row, the last row is no client's."""
     torch.manual_seed(0)
     logits = torch.randn(9, 4, requires_grad=True)
     rows, label, owner = torch.tensor([6, 1, 2, 4]), torch.tensor([3, 0, 1, 1]), torch.tensor([0, 1, 1, 3])

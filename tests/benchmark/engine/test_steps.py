@@ -120,7 +120,7 @@ def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> Non
                 log.append(3.0 * word + 6 - client)
         expected.append(log)
     assert logs(simulation) == expected
-    assert list(range(1, 9)) == CALLS  # once a step, however many cohorts
+    assert list(range(1, 9)) == CALLS  # once a step, for any number of client batches
     # Up: two words of 12 bytes as owner, six answers of 4. Down: the start, six words, one sum.
     assert simulation.upload_bytes == [2 * 12 + 6 * 4] * 4
     assert simulation.download_bytes == [4 + 6 * 12 + 4] * 4

@@ -91,7 +91,7 @@ def _trained(model: dict[str, torch.Tensor], client: Any, mask: torch.Tensor, ep
 
 
 def prepared(place: int, name: str, **training: Any) -> ClientBatch:
-    """A cohort of all clients with their first models."""
+    """A client batch of all clients with their first models."""
     own = trial(place, **training)
     simulation, _ = set_up(
         own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients)
@@ -175,7 +175,7 @@ class OwnLoop(FedAvg):
 
 def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
     record(OwnLoop(), trial())
-    with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where nobody can straggle"):
+    with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where no client can straggle"):
         record(OwnLoop(), trial(straggle=0.5))
 
 

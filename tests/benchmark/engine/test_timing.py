@@ -1,4 +1,4 @@
-"""Sections: their own seconds, around a block or a function, and nothing when nobody measures."""
+"""Sections: their own seconds, around a block or a function, and nothing without a measurement."""
 
 from __future__ import annotations
 

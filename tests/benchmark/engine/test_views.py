@@ -1,4 +1,4 @@
-"""What a method is handed has no label that it may not see; steps are counted; a selection leads to nobody else."""
+"""What a method gets has no hidden label; steps are counted; a selection leads to no other client."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_no_object_of_the_blind_federation_leads_to_the_truth(kind: str, request
     truth = memory(world.whole.label, columns, [own.label for own in world.clients] if not columns else None)
     assert truth and not memory(hide_labels(world)) & truth
     before = [world.whole.label.clone(), *(mask.clone() for mask in world.masks.values())]
-    for one in reachable(hide_labels(world)):  # and whatever is written there
+    for one in reachable(hide_labels(world)):  # and all that is written there
         if isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.int64):
             one.zero_()
     assert all(map(torch.equal, before, [world.whole.label, *world.masks.values()]))
@@ -192,8 +192,8 @@ def test_steps_by_hand() -> None:
     for clients, names in [((0, 1), ("a", "b")), ((0,), ("a",)), ((1,), ("c",)), ((1,), ("c",)), ((), ("a",))]:
         ledger.add(clients, names)
     assert ledger.total == 5
-    assert ledger.most() == 4  # client 1: with 0, twice alone, and nobody's
-    assert ledger.most(of_a_parameter=True) == 3  # client 0 on a: with 1, alone, and nobody's
+    assert ledger.most() == 4  # client 1: with 0, twice alone, and no client's
+    assert ledger.most(of_a_parameter=True) == 3  # client 0 on a: with 1, alone, and no client's
     assert StepCounter().most() == 0
 
 
@@ -247,7 +247,7 @@ def test_a_ledger_counts_what_is_inside(federation: Make) -> None:
         ({"rounds": 11}, "11 scored rounds, 10 given"),
         ({"model_steps": 31, "budget_steps": 30}, "31 steps of a model, 30 given"),
         ({"optimiser_steps": 61, "budget_steps": 30}, "61 optimiser steps, 60 given"),
-        ({"optimiser_steps": 10**6}, ""),  # nobody knows what was given
+        ({"optimiser_steps": 10**6}, ""),  # what was given is unknown
         ({"effective_training": '{"participation":1.0}'}, "1 of the clients in a round, 0.5 given"),
         ({"effective_training": '{"participation":0.2,"rounds":99}'}, ""),  # rounds are those that were run
         ({"training": "[[[", "rounds": 99, "effective_training": "[]"}, ""),

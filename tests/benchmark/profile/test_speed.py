@@ -121,7 +121,7 @@ def calls_of_a_round(clients: int) -> int:
     conditions = Conditions(federation, [BACKBONES.build("gcn")], TrainConfig(local_epochs=3))
     own = RoundOf(
         conditions, METHODS.build("fedavg"), clients_per_batch=clients
-    )  # where a cohort is cut is another question
+    )  # how clients are divided into batches is another question
     own()
     with Calls() as calls:
         own()
@@ -130,6 +130,6 @@ def calls_of_a_round(clients: int) -> int:
 
 @pytest.mark.parametrize(("clients", "most"), [(10, 490), (100, 1680)])
 def test_a_round_takes_few_operator_calls(clients: int, most: int) -> None:
-    """One program for all clients: the bounds are a tenth above what it takes. A change that loops over clients where
+    """One computation for all clients: the bounds are a tenth above what it takes. Code that loops over clients where
     none did is found here and not by a clock."""
     assert calls_of_a_round(clients) <= most

@@ -1,4 +1,4 @@
-"""Results against what was there before: rows are appended, never changed, and nobody certifies himself."""
+"""Results against what was there before: rows are appended, never changed, and no one certifies their own rows."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_the_base_may_be_a_commit(
 def test_what_a_commit_has_as_results_is_no_submission(
     here: Path, results: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file at its root would keep all else from being held against the base."""
+    """A file at its root would keep all else from being compared with the base."""
     shutil.copytree(results / "tiny", results / "tuning" / "tiny")
     commit(here, "results")
     for folder in (results, results / "tuning"):
@@ -203,7 +203,7 @@ def test_trials_that_are_gone_are_told_of_a_commit_too(
 
 @pytest.mark.parametrize("place", ["results", "above/results"])
 def test_a_link_has_no_base(here: Path, results: Path, place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What git knows of it is the link: held against nothing, all would be new."""
+    """What git knows of it is the link: compared with nothing, all would be new."""
     (here / "above").mkdir()
     shutil.move(results, here / place)
     commit(here, place)

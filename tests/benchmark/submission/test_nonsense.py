@@ -1,4 +1,4 @@
-"""Nonsense from everywhere: whatever is typed or lies in a file, the answer is short, and nothing stored is lost."""
+"""Nonsense from everywhere: for any command line and file the answer is short, and nothing stored is lost."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def stored(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in kept if path.suffix in (".csv", ".gz", ".json")}
 
 
-HUGE, DEEP = 10**4000, ("1" * 4001, "[" * 9999)  # what a JSON writer does not write, and what stands for it
+HUGE, DEEP = 10**4000, ("1" * 4001, "[" * 9999)  # what a JSON writer does not write, and its replacements
 
 
 def answer(arguments: list[str]) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Rows from outside never rank, whatever is written in them; the maintainers' own run does."""
+"""Rows from outside never rank, with any content; the maintainers' own run does."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ FORGED: dict[str, Callable[[Path], None]] = {
 
 
 def ranking(results: Path) -> Any:
-    """The standing rows that the report ranks."""
+    """The current rows that the report ranks."""
     return [(board.suite, sorted(board.rows["key"] + board.rows["method"])) for board in build.load_boards(results)]
 
 

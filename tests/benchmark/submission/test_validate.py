@@ -101,7 +101,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
         lambda f, t: t.edit(f / ROWS, 2, partition_hash="0" * 64),
         [r"fedprox\.csv:2: partition hash 0{16}… of csbm, seed 0; it must be [0-9a-f]{16}…; get the registered data"],
     ),
-    "a method that nobody knows": (
+    "a method that is unknown": (
         lambda f, t: (
             t.edit(f / ROWS, None, rekey=True, method="os.system", method_params="{}"),
             (f / ROWS).rename(f / "tiny/os.system.csv"),
@@ -109,7 +109,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
         [r"os\.system\.csv:[2-5]: method 'os\.system' is not known here", "curves of no row", "are missing",
          "but there are"],
     ),
-    "a suite that nobody knows": (
+    "a suite that is unknown": (
         lambda f, t: (t.edit(f / ROWS, None, suite="huge"), (f / "tiny").rename(f / "huge")),
         [r"huge/fedprox\.csv:[2-5]: unknown suite 'huge' \(known: tiny\)"],
     ),
@@ -185,7 +185,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "another machine": (
         lambda f, t: write(next((f / "environments").iterdir()), '{\n  "cpu": "faster"\n}\n'),
-        [r"environments/[0-9a-f]{12}\.json: not the environment that its name stands for"],
+        [r"environments/[0-9a-f]{12}\.json: not the environment that its name gives"],
     ),
     "no machine": (
         lambda f, t: next((f / "environments").iterdir()).unlink(),

@@ -89,7 +89,7 @@ def test_data_partition_status_and_rounds_are_the_same(rows: list[Row]) -> None:
     assert problems(row, failed) == ("ok in the row, but failed here: crashed",)
     assert problems(failed, row) == (f"failed in the row, but ok here: it has a score of {row.score:.4f}",)
     assert problems(failed, failed) == ()
-    assert problems(row, None) == ("not run: its data cannot be had",)
+    assert problems(row, None) == ("not run: its data is unavailable",)
 
 
 PATCH = """
