@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from ...datasets.own_data import known_folders
-from ...registry import UserError
+from ...registry import UserError, did_you_mean
 from ..store import Store
 from ..store.provenance import now
 from ..store.schema import FORMULA, RULES, Row
@@ -118,7 +118,7 @@ def check_options(options: Options) -> None:
         if not sound and not (value is None and name != "threads"):
             raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
     if options.backend not in ("processes", "ray"):
-        raise UserError(f"backend is {options.backend!r:.60}; it is one of processes, ray")
+        raise did_you_mean(f"{options.backend!s:.60}", ("processes", "ray"), "backend")
     name = options.submitter
     short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
     if not short or name.startswith(FORMULA):

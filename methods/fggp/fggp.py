@@ -83,10 +83,7 @@ class FGGP(FedAvg):
         "prototypes", description="predict by the memory (paper, code's default), or by the model's own last layer"
     )
     memory: int = Field(20, ge=1, description="entries of the memory a class (code: 10, logged run 20)")
-    nearest: int = Field(
-        30, ge=1, description="entries that a prediction looks at (code: 30, logged run 40)",
-        json_schema_extra=tunable(5, 10, 30),
-    )  # fmt: skip
+    nearest: int = Field(30, ge=1, description="entries that a prediction looks at (code: 30, logged run 40)")
     temperature: float = Field(0.1, gt=0, description="temperature of a prediction's weights (code: 0.1)")
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:

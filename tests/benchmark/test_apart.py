@@ -58,7 +58,7 @@ def test_no_way_of_poisoning_reaches_another_cell(suite: str, tmp_path: Path, ba
 
 @pytest.mark.usefixtures("registries")
 def test_what_is_imported_beside_a_registered_method_does_not_reach_it(suite: str, tmp_path: Path) -> None:
-    clean, beside = (ran(suite, tmp_path / str(len(own)), seeds=[0], plugins=own) for own in ([], [ON_IMPORT]))
+    clean, beside = (ran(suite, tmp_path / str(len(own)), seeds=[0], plugins=own) for own in ((), [ON_IMPORT]))
     assert figures(beside).equals(figures(clean))
 
 

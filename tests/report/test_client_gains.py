@@ -54,7 +54,7 @@ def test_the_columns_stand_where_clients_come_with_the_data(partition: str, made
     shown = {line.cells[0].text: [line.cells[titles.index(title)].text for title in gains] for line in table.lines}
     assert shown["alpha"] == ["75.00", "+0.0"]
     assert shown["beta"] == ["25.00", "-15.0"]
-    assert shown["local"] == [ABSENT, ABSENT]
+    assert shown["Local training"] == [ABSENT, ABSENT]
 
 
 def test_without_local_training_or_with_other_clients_there_is_no_gain(made: SimpleNamespace) -> None:
