@@ -46,8 +46,10 @@ def apart(first: Outcome, second: Outcome) -> float:
 
 @pytest.mark.parametrize("name", METHODS.names())
 def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a federation drawn by its name: nothing meets on two devices, and figures are those of the CPU. They may differ
-    only where weights that are off by the rounding of a float32 give other figures on the CPU itself."""
+    """On a federation drawn by its name: nothing meets on two devices, and figures are those of the CPU.
+
+    They may differ only where weights that are off by the rounding of a float32 give other figures on the CPU itself.
+    """
     trial = random.Random(name).choice(sampled_trials(METHODS.build(name)))
     mine = run(trial, name)
     with at_hand() as device:
