@@ -22,7 +22,7 @@ class Column:
     json: bool = False  # canonical JSON
     least: float = 0  # of a number
     needed: bool = False  # by a row with status ok
-    always: str = "node graph graph-classification"  # tasks of which every sound run yields it
+    always: str = "node graph graph-classification link-prediction"  # tasks of which every sound run yields it
     measure: str = ""  # the measure of the report that it is; what has one name is added up
     exact: bool = False  # a count: equal when the cell runs again on the same type of machine
     floor: float = 0  # a figure: when the cell runs again it may always differ by this; 0: not compared
@@ -52,15 +52,15 @@ class Metrics(BaseModel):
     score_metric: Annotated[str, Column(needed=True)] = Field(
         "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
     )
-    val: Annotated[Fraction, Column(always="node graph-classification", measure="val", floor=0.01, curve="val")] = (
-        Field(None, description="the validation metric that selected the round")
-    )
+    val: Annotated[
+        Fraction, Column(always="node graph-classification link-prediction", measure="val", floor=0.01, curve="val")
+    ] = Field(None, description="the validation metric that selected the round")
     macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
         None, description="F1 over classes on a client's test nodes, mean over clients"
     )
-    score_weighted: Annotated[Fraction, Column(always="node graph-classification", measure="score_weighted")] = Field(
-        None, description="the primary metric weighted by test nodes"
-    )
+    score_weighted: Annotated[
+        Fraction, Column(always="node graph-classification link-prediction", measure="score_weighted")
+    ] = Field(None, description="the primary metric weighted by test nodes")
     global_on_global: Annotated[Fraction, Column(always="", measure="global_on_global")] = Field(
         None, description="global model, whole graph, all test nodes"
     )

@@ -11,7 +11,8 @@ import torch
 
 from ..registry import UserError
 from .features import Rows
-from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData
+from .federation import Data, Federation, GraphClient, GraphSetData, LinkClient, NodeClient, NodeData
+from .links import Links
 from .partitioning import PartitionSpec
 from .rng import derive
 from .soundness import cover_problem, ids_problem, roles_problem
@@ -34,8 +35,13 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     roles = split(data, parts, derive(seed, "split"))
     if problem := roles_problem(roles, parts, data):
         raise UserError(f"split {split.name!r} on {data.name!r}: {problem}")
-    held: list[NodeClient] | list[GraphClient]
-    if isinstance(data, NodeData):
+    held: Sequence[NodeClient] | Sequence[GraphClient]
+    masks = roles.clients
+    if isinstance(split, Links):
+        assert isinstance(data, NodeData)
+        held = split.clients(data, parts, derive(seed, "split"))
+        masks = [client.masks for client in held]
+    elif isinstance(data, NodeData):
         rows = Rows(data.feat)
         held = [node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
@@ -47,11 +53,11 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         ]
     return Federation(
         whole=data,
-        clients=held,
+        clients=list(held),  # type: ignore[arg-type]
         masks=roles.whole,
-        partition_hash=_hash(parts, roles),
+        partition_hash=_hash(parts, roles, held),
         seed=seed,
-        notes=_notes(roles, data.task),
+        notes=_notes(masks, "edge" if isinstance(split, Links) else data.task),
     )
 
 
@@ -77,20 +83,24 @@ def node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, to
     return NodeClient(graph, rows(ids))
 
 
-def _hash(parts: Sequence[np.ndarray], roles: SplitResult) -> str:
+def _hash(parts: Sequence[np.ndarray], roles: SplitResult, held: Sequence[NodeClient] | Sequence[GraphClient]) -> str:
     digest = hashlib.sha256()
     for ids in parts:
         digest.update(f"{len(ids)};".encode())
         digest.update(ids.astype("<i8").tobytes())
     digest.update(roles.role.tobytes())
+    for client in held:
+        if isinstance(client, LinkClient):
+            for values in (client.pairs, client.label, *client.masks.values()):
+                digest.update(values.numpy().astype("<i8").tobytes())
     return digest.hexdigest()
 
 
-def _notes(roles: SplitResult, unit: str) -> tuple[str, ...]:
-    """unit: what is split, node or graph."""
+def _notes(clients: Sequence[dict[str, torch.Tensor]], unit: str) -> tuple[str, ...]:
+    """clients: the masks of each. unit: what is split, node, graph or edge."""
     notes = []
     for part, what in (("train", "training"), ("val", "validation"), ("test", "test")):
-        without = [str(client) for client, masks in enumerate(roles.clients) if masks and not masks[part].any()]
+        without = [str(client) for client, masks in enumerate(clients) if masks and not masks[part].any()]
         if without:
             subject = f"client {without[0]} has" if len(without) == 1 else f"clients {', '.join(without)} have"
             notes.append(f"{subject} no {what} {unit}")

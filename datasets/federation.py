@@ -15,10 +15,13 @@ import dgl
 import torch
 
 Task = Literal["node", "graph"]  # what a dataset is: one graph with labelled nodes, or a set of graphs
-# What is done with it: nodes are classified, graphs are clustered without labels, graphs are classified.
-Goal = Literal["node", "graph", "graph-classification"]
+# What is done with it: nodes are classified, graphs are clustered without labels, graphs are classified, edges between
+# nodes are predicted.
+Goal = Literal["node", "graph", "graph-classification", "link-prediction"]
 Part = Literal["train", "val", "test"]
-Measure = Literal["accuracy", "macro_f1", "roc_auc", "average_precision"]  # what validation values and scores are
+Measure = Literal[
+    "accuracy", "macro_f1", "roc_auc", "average_precision", "mrr"
+]  # what validation values and scores are
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
 
 
@@ -94,6 +97,19 @@ class NodeClient:
 
 
 @dataclass(frozen=True)
+class LinkClient(NodeClient):
+    """What one client holds where links are predicted. Its graph has the training edges alone, and nodes without labels.
+
+    pairs: int64 (m, 2) rows of its graph, first below second. label: int64 (m,), 1 = an edge, 0 = none. masks: bool (m,)
+    "train", "val", "test".
+    """
+
+    pairs: torch.Tensor
+    label: torch.Tensor
+    masks: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
 class GraphClient:
     """What one client holds of a graph set: its graphs, their labels (n,) and their places in the whole set (n,).
 
@@ -113,7 +129,7 @@ class Federation:
     """A dataset cut into clients, with the whole dataset for the server's evaluation.
 
     whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" of nodes, or of graphs where these are
-    classified; empty where they are clustered. With overlapping clients the masks agree: no node is a training node of
+    classified; empty where they are clustered and where links are predicted. With overlapping clients the masks agree: no node is a training node of
     one client and a test node of another.
     partition_hash: sha256 over which client holds which node or graph and in which split part.
     notes: what a reader of the results must know ("client 3 has no training node", ...).
@@ -128,6 +144,8 @@ class Federation:
 
     @property
     def task(self) -> Goal:
+        if self.clients and isinstance(self.clients[0], LinkClient):
+            return "link-prediction"
         return "graph-classification" if self.whole.task == "graph" and self.masks else self.whole.task
 
     @property
@@ -141,7 +159,7 @@ class Federation:
 
     @property
     def num_classes(self) -> int:
-        return self.whole.num_classes
+        return 2 if self.task == "link-prediction" else self.whole.num_classes
 
     @property
     def num_features(self) -> int:

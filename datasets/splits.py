@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 
 from ..registry import Registry, UserError
-from .federation import PARTS, Data, NodeData, Task
+from .federation import PARTS, Data, Goal, NodeData, Task
 from .partitioning import CuttingSpec, floor
 
 NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
@@ -58,6 +58,11 @@ class SplitSpec(CuttingSpec):
             what = f"split {self.name!r} leaves {data.name!r} no training {data.task} at all"
             raise UserError(f"{what}; give it a larger share")
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
+
+    @classmethod
+    def goal(cls, task: Task) -> Goal:
+        """What is done with a dataset under this split."""
+        return "graph-classification" if task == "graph" and cls.labelled else task
 
     def choose(self, data: Data, seed: int) -> Data:
         """The data with the published split that belongs to the seed of a run; as they are for other splits."""

@@ -48,7 +48,7 @@ class Local(LocalTraining):
     family = "alone"
     summary = "every client trains on its own data only: the baseline for federating"
     title = "Local training"
-    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
+    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "link-prediction")
     heterogeneous_features = True
 
     delivers = "personal"
@@ -76,7 +76,7 @@ class FedAvg(LocalTraining):
     title = "FedAvg"
     venue = "AISTATS 2017"
     paper_url = "https://arxiv.org/abs/1602.05629"
-    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification")
+    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "link-prediction")
     heterogeneous_features = True
 
     def open(self, server: Server) -> Download:

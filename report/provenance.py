@@ -22,7 +22,12 @@ MACHINE = {
 }  # fmt: skip
 
 
-KINDS = {"node": "node classification", "graph": "graph clustering", "graph-classification": "graph classification"}
+KINDS = {
+    "node": "node classification",
+    "graph": "graph clustering",
+    "graph-classification": "graph classification",
+    "link-prediction": "link prediction",
+}
 
 
 def protocol(board: Board) -> list[str]:

@@ -83,6 +83,20 @@ class Target:
                 found[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
         return found
 
+    def mrr(self, margin: torch.Tensor, part: str) -> torch.Tensor:
+        """(clients,) mean over a client's rows of class 1 of 1 / rank among its rows of class 0 (the mean of the best
+        and the worst rank where values are equal, as OGB's evaluator has it); nan where a class has no row."""
+        rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
+        found = torch.full((self.clients,), math.nan)
+        for k in range(self.clients):
+            own, edge = rows[owner == k], label[owner == k] == 1
+            others = own[~edge].sort().values
+            if edge.any() and len(others):
+                above = len(others) - torch.searchsorted(others, own[edge], right=True)
+                level = len(others) - torch.searchsorted(others, own[edge]) - above
+                found[k] = (1 / (1 + above + level / 2)).mean()
+        return found
+
     def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) F1, averaged over the classes that occur in truth or prediction; nan for a client without rows."""
         from sklearn.metrics import f1_score  # a second and more to import: only where it is needed
@@ -181,6 +195,9 @@ class Scored:
         assert logits is not None, "classes alone have no such measure"
         if measure == "roc_auc" and self.margin is not None:
             return self.target.roc_auc(self.margin, part)
+        if measure == "mrr":
+            assert self.margin is not None
+            return self.target.mrr(self.margin, part)
         return self.target.by_class(logits, part, measure)
 
 
@@ -189,6 +206,7 @@ MEASURES: dict[Measure, str] = {
     "macro_f1": "macro-F1",
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
+    "mrr": "mean reciprocal rank",
 }
 
 

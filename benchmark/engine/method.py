@@ -29,6 +29,7 @@ from .views import Facts
 METHODS: Registry[Method] = Registry("method")
 WHAT: dict[Goal, str] = {
     "node": "node classification", "graph": "sets of graphs", "graph-classification": "graph classification",
+    "link-prediction": "link prediction",
 }  # fmt: skip
 
 RENAMED = {  # class attributes that methods had before, and what to write now
@@ -167,7 +168,8 @@ class Method(Spec):
     paper_url: ClassVar[str] = ""
     code_url: ClassVar[str] = ""
     # Which federations it is for. A method for nodes is for "graph-classification" too if it only uses rows, labels,
-    # models and losses, and no edge, feature or neighbour. Inherited: a subclass that adds such a thing says ("node",).
+    # models and losses, and no edge, feature or neighbour; and for "link-prediction" if it needs no embedding of a class
+    # either. Inherited: a subclass that adds such a thing says ("node",).
     tasks: ClassVar[tuple[Goal, ...]] = ("node",)
     # Can each client have its own features and classes? Then only models may cross, whose first and last layers stay
     # at the clients. Inherited too.

@@ -1,4 +1,4 @@
-"""What differs between tasks: node classification, clustering of graphs, graph classification."""
+"""What differs between tasks: node classification, clustering of graphs, graph classification, link prediction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...datasets.federation import Federation, Goal, GraphClient, NodeClient
+from ...datasets.federation import Federation, Goal, GraphClient, LinkClient, NodeClient
 from .backbones import Backbone
 from .client_batch import ClientBatch
 from .config import TrainConfig
@@ -18,6 +18,7 @@ from .graphs.classification_batch import LabelledClientBatch
 from .graphs.clustering import ClusteringEvaluator
 from .graphs.clustering_batch import GraphClientBatch, cut
 from .graphs.graphmodel import graph_models
+from .links import LinkClientBatch, LinkEvaluator, link_models
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ def _graph_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
     return _weights(*_graph_counts(federation), config)
 
 
+def _link_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
+    clients = [c for c in federation.clients if isinstance(c, LinkClient)]
+    return _weights([c.graph.num_nodes() for c in clients], [int(c.masks["train"].sum()) for c in clients], config)
+
+
 def _weights(held: list[int], train: list[int], config: TrainConfig) -> torch.Tensor:
     """(K,) what `config.weighting` asks for; 0 for a client that has nothing to train on."""
     chosen = {"nodes": held, "train_nodes": train, "uniform": [1] * len(held)}[config.weighting]
@@ -68,4 +74,5 @@ TASKS: dict[Goal, Task] = {
     "node": Task(ClientBatch, Evaluator, _node_sizes, lambda federation, config: 1),
     "graph": Task(GraphClientBatch, ClusteringEvaluator, _graph_sizes, _minibatches),
     "graph-classification": Task(LabelledClientBatch, GraphEvaluator, _graph_sizes, _minibatches, graph_models),
+    "link-prediction": Task(LinkClientBatch, LinkEvaluator, _link_sizes, lambda federation, config: 1, link_models),
 }

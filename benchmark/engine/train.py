@@ -120,6 +120,8 @@ def set_up(
     config = effective_training(method, config)
     if not method.travels and config.score_on != "local":
         raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
+    if federation.task == "link-prediction" and config.score_on != "local":
+        raise Skip("the whole graph and the union hold the edges to be predicted: models are scored on local links")
     if federation.domains and config.score_on != "local":
         raise Skip("clients have classes of their own: there is no whole and no union to score a model on")
     arrangement = _arranged(method, hide_labels(federation))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import dgl
 import torch
 
-from ...datasets.federation import Federation, Goal, GraphClient, GraphSetData, NodeClient, NodeData
+from ...datasets.federation import Federation, Goal, GraphClient, GraphSetData, LinkClient, NodeClient, NodeData
 from .device import on_host
 from .payload import detached
 from .segment_ops import take_rows
@@ -26,8 +26,8 @@ NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """Sizes of one client. size: nodes, or graphs; parts: how many of them per split part (empty without a split);
-    degrees: (n,) in-edges per node, empty for a set of graphs."""
+    """Sizes of one client. size: nodes, graphs, or pairs of nodes where links are predicted; parts: how many of them
+    per split part (empty without a split); degrees: (n,) in-edges per node, empty where no node is classified."""
 
     size: int
     parts: dict[str, int]
@@ -58,9 +58,9 @@ class Facts:
 
 
 def _client_facts(client: NodeClient | GraphClient) -> ClientFacts:
-    if isinstance(client, GraphClient):
+    if isinstance(client, GraphClient | LinkClient):
         parts = {part: int(mask.sum()) for part, mask in client.masks.items()}
-        return ClientFacts(len(client.graphs), parts, torch.empty(0, dtype=torch.long))
+        return ClientFacts(len(client.label), parts, torch.empty(0, dtype=torch.long))
     masks = {part: client.graph.ndata[f"{part}_mask"] for part in ("train", "val", "test")}
     parts = {part: int(mask.sum()) for part, mask in masks.items()}
     return ClientFacts(client.graph.num_nodes(), parts, client.graph.in_degrees())
@@ -80,6 +80,12 @@ def hide_labels(federation: Federation) -> Federation:
         sets = [_hide_in_set(client) for client in federation.clients if isinstance(client, GraphClient)]
         bare = replace(whole, graphs=[graph.local_var() for graph in whole.graphs], label=_seen(whole.label, masks))
         return replace(federation, whole=bare, clients=sets, masks=masks)
+    if federation.task == "link-prediction":
+        links = [_hide_in_links(client) for client in federation.clients if isinstance(client, LinkClient)]
+        # No edge of the whole graph: those that validate and test are among them.
+        no_edges = dgl.graph(([], []), num_nodes=whole.graph.num_nodes())
+        bare_nodes = replace(whole, graph=no_edges, label=torch.full_like(whole.label, HIDDEN))
+        return replace(federation, whole=bare_nodes, clients=links)
     graph = whole.graph.local_var()
     for name in list(graph.ndata):
         del graph.ndata[name]
@@ -97,6 +103,11 @@ def _hide_in_graph(client: NodeClient) -> NodeClient:
     graph = _copy(client.graph)
     graph.ndata["label"] = _seen(graph.ndata["label"], {"train": graph.ndata["train_mask"]})
     return NodeClient(graph, client.feat)
+
+
+def _hide_in_links(client: LinkClient) -> LinkClient:
+    masks = {part: mask.clone() for part, mask in client.masks.items()}
+    return LinkClient(_copy(client.graph), client.feat, client.pairs.clone(), _seen(client.label, masks), masks)
 
 
 def _hide_in_set(client: GraphClient) -> GraphClient:

@@ -190,8 +190,7 @@ class Cell(Part):
     @property
     def task(self) -> Goal:
         """What is done with its data. UserError for an unknown name."""
-        what = DATASETS.cls(self.dataset.name).task
-        return "graph-classification" if what == "graph" and SPLITS.cls(self.split.name).labelled else what
+        return SPLITS.cls(self.split.name).goal(DATASETS.cls(self.dataset.name).task)
 
     @property
     def training_json(self) -> str:

@@ -59,6 +59,11 @@ class Backbone(Spec):
     readout: Literal["sum", "mean"] = Field(
         "sum", description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)"
     )
+    decoder: Literal["dot", "mlp"] = Field(
+        "dot",
+        description="where links are predicted: what makes a pair's logit of its nodes' vectors, their inner product or "
+        "an MLP of one hidden layer on their elementwise product",
+    )
     linear_start: Literal["glorot", "torch"] = Field(
         "glorot",
         description="first weights and biases of GIN's linear maps, and of those around the layers where graphs are "
