@@ -43,6 +43,9 @@ Count = int | None
 Seconds = float | None
 
 
+LABELLED = "node graph-classification link-prediction"  # tasks with validation
+
+
 class Metrics(BaseModel):
     """The figures of one run. None where a figure does not exist."""
 
@@ -52,15 +55,15 @@ class Metrics(BaseModel):
     score_metric: Annotated[str, Column(needed=True)] = Field(
         "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
     )
-    val: Annotated[
-        Fraction, Column(always="node graph-classification link-prediction", measure="val", floor=0.01, curve="val")
-    ] = Field(None, description="the validation metric that selected the round")
+    val: Annotated[Fraction, Column(always=LABELLED, measure="val", floor=0.01, curve="val")] = Field(
+        None, description="the validation metric that selected the round"
+    )
     macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
         None, description="F1 over classes on a client's test nodes, mean over clients"
     )
-    score_weighted: Annotated[
-        Fraction, Column(always="node graph-classification link-prediction", measure="score_weighted")
-    ] = Field(None, description="the primary metric weighted by test nodes")
+    score_weighted: Annotated[Fraction, Column(always=LABELLED, measure="score_weighted")] = Field(
+        None, description="the primary metric weighted by test nodes"
+    )
     global_on_global: Annotated[Fraction, Column(always="", measure="global_on_global")] = Field(
         None, description="global model, whole graph, all test nodes"
     )

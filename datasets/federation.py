@@ -19,9 +19,7 @@ Task = Literal["node", "graph"]  # what a dataset is: one graph with labelled no
 # nodes are predicted.
 Goal = Literal["node", "graph", "graph-classification", "link-prediction"]
 Part = Literal["train", "val", "test"]
-Measure = Literal[
-    "accuracy", "macro_f1", "roc_auc", "average_precision", "mrr"
-]  # what validation values and scores are
+Measure = Literal["accuracy", "macro_f1", "roc_auc", "average_precision", "mrr"]  # of validation and scores
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
 
 
@@ -90,18 +88,21 @@ class NodeClient:
 
     graph: the induced subgraph, n nodes, with ndata "label" int64, "train_mask", "val_mask", "test_mask" bool and
     "global_id" int64 (the node's id in the whole graph). feat: (n, d) dense or sparse CSR.
+    outside: int64 (2, e), the edges to other clients' nodes: row of the own node, global id of the other. Only methods
+    that say so get it (`Method.edges_between_clients`); None for all others.
     """
 
     graph: dgl.DGLGraph
     feat: torch.Tensor
+    outside: torch.Tensor | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LinkClient(NodeClient):
-    """What one client holds where links are predicted. Its graph has the training edges alone, and nodes without labels.
+    """What one client holds where links are predicted. Its graph has the training edges alone; nodes have no label.
 
-    pairs: int64 (m, 2) rows of its graph, first below second. label: int64 (m,), 1 = an edge, 0 = none. masks: bool (m,)
-    "train", "val", "test".
+    pairs: int64 (m, 2) rows of its graph, first below second. label: int64 (m,), 1 = an edge, 0 = none. masks: bool
+    (m,) "train", "val", "test".
     """
 
     pairs: torch.Tensor
@@ -129,8 +130,8 @@ class Federation:
     """A dataset cut into clients, with the whole dataset for the server's evaluation.
 
     whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" of nodes, or of graphs where these are
-    classified; empty where they are clustered and where links are predicted. With overlapping clients the masks agree: no node is a training node of
-    one client and a test node of another.
+    classified; empty where they are clustered and where links are predicted. With overlapping clients the masks agree:
+    no node is a training node of one client and a test node of another.
     partition_hash: sha256 over which client holds which node or graph and in which split part.
     notes: what a reader of the results must know ("client 3 has no training node", ...).
     """

@@ -40,9 +40,10 @@ class Links(SplitSpec):
     test: float = Field(0.2, gt=0, lt=1, description="share of edges that test")
     negatives: int = Field(1, ge=1, le=100, description="pairs without an edge for each edge")
     score: Literal["roc_auc", "mrr"] = Field(
-        "roc_auc", description="the measure: area under the ROC curve, or the mean reciprocal rank of an edge among the "
-        "client's pairs without one",
-    )  # fmt: skip
+        "roc_auc",
+        description="the measure: area under the ROC curve, or the mean reciprocal rank of an edge among the pairs "
+        "without one of its client",
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Links:
@@ -94,15 +95,15 @@ class Links(SplitSpec):
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         pairs, label, every = pairs[order], label[order], every[order]
         seen = torch.from_numpy(ends[role == TRAIN])
-        graph = dgl.graph(
-            (torch.cat([seen[:, 0], seen[:, 1]]), torch.cat([seen[:, 1], seen[:, 0]])), num_nodes=len(ids)
-        )
+        both = torch.cat([seen, seen.flip(1)])
+        graph = dgl.graph((both[:, 0], both[:, 1]), num_nodes=len(ids))
         graph.ndata["label"] = torch.full((len(ids),), -1)
         graph.ndata["global_id"] = torch.from_numpy(ids)
         for part in PARTS:
             graph.ndata[f"{part}_mask"] = torch.zeros(len(ids), dtype=torch.bool)
         masks = {part: torch.from_numpy(every == code) for code, part in enumerate(PARTS)}
-        return LinkClient(graph, rows(ids), torch.from_numpy(pairs), torch.from_numpy(label), masks)
+        held = {"pairs": torch.from_numpy(pairs), "label": torch.from_numpy(label), "masks": masks}
+        return LinkClient(graph=graph, feat=rows(ids), **held)
 
 
 def _without_edge(ends: np.ndarray, nodes: int, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
+from ...datasets.federation import Federation, GraphClient, GraphSetData, LinkClient, NodeClient, NodeData
 from ...datasets.sources import obtain
 from ..engine import TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
-from .altered import drawn, without_training
+from .altered import without_training
 
 REAL = "cora"
 
@@ -45,6 +45,7 @@ def trials() -> tuple[Trial, ...]:
         Trial("sets of graphs", graph_federation(), gcn, sets),
         Trial("graphs to classify", without_training(labelled_graphs(), 2), gin, sets),
         Trial("clients of their own domains", domains_federation(), gin, sets),
+        Trial("links to predict", link_federation(), gcn, sets),
     )
 
 
@@ -54,6 +55,16 @@ def node_federation() -> Federation:
     data = DATASETS.build("csbm", {"nodes": 180, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
     split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
     return build_federation(data, PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15}), split, 4, 2)
+
+
+@cache
+def link_federation() -> Federation:
+    """Three unequal clients of a stochastic block model whose links are predicted, sparse features."""
+    data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
+    assert isinstance(data, NodeData)
+    sparse = replace(data, feat=torch.relu(data.feat).to_sparse_csr())
+    partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
+    return build_federation(sparse, partition, SPLITS.build("links"), 3, 2)
 
 
 @cache
@@ -118,7 +129,7 @@ def rings_and_trees(count: int) -> GraphSetData:
 
 def scored_labels(client: NodeClient | GraphClient) -> torch.Tensor:
     """(n,) the labels of a client's test nodes, or graphs."""
-    if isinstance(client, GraphClient):
+    if isinstance(client, GraphClient | LinkClient):
         return client.label[client.masks["test"]]
     return client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
 
@@ -132,12 +143,3 @@ def real_trial(*, near: bool = False) -> Trial:
     federation = build_federation(spec.load(), PARTITIONS.build("louvain"), split, 5, 0)
     config = TrainConfig(rounds=2, local_epochs=1)
     return Trial(f"{REAL} in 5 clients", federation, (BACKBONES.build("gcn", {"hidden": 16}),), config)
-
-
-def fresh_trial() -> Trial:
-    """Three clients of a graph that is drawn anew at each call, with labels to be predicted that are drawn too."""
-    seed = int(np.random.default_rng().integers(2**31))
-    data = DATASETS.build("csbm", {"nodes": 211, "classes": 3, "features": 20, "seed": seed}).load()
-    split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
-    federation = build_federation(data, PARTITIONS.build("uniform"), split, 3, 0)
-    return Trial("labels drawn at random", drawn(federation), (BACKBONES.build("gcn", {"hidden": 8}),))

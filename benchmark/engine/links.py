@@ -62,7 +62,7 @@ class LinkClientBatch(ClientBatch):
 
 class LinkModel(Backbone):
     """z = the layers of `encoder` on the training edges, all of width h, the last one without activation. The logit of
-    an edge between u and v is the inner product of z_u and z_v, that of none 0: cross-entropy over the two is the binary
+    an edge between u and v is the inner product of z_u and z_v, that of none is 0: their cross-entropy is the binary
     cross-entropy of the inner product (Kipf & Welling 2016, arXiv 1611.07308). With `decoder` "mlp" both logits are
     W_2 relu(W_1 (z_u * z_v) + b_1) + b_2, with dropout after the activation.
 

@@ -1,0 +1,211 @@
+"""Link prediction: what is split, what is hidden, and the numbers against plain loops and other libraries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dgl
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from ogb.linkproppred import Evaluator as OgbEvaluator
+from sklearn.metrics import roc_auc_score
+
+from fglbench.benchmark.contract.altered import relabelled
+from fglbench.benchmark.engine import TrainConfig
+from fglbench.benchmark.engine.backbones import BACKBONES
+from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.links import LinkModel, LinkRows
+from fglbench.benchmark.engine.train import set_up, train
+from fglbench.benchmark.engine.views import hide_labels
+from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from fglbench.datasets.federation import LinkClient
+from fglbench.methods import METHODS
+from fglbench.registry import UserError
+
+
+def data(nodes: int = 120):
+    return DATASETS.build(
+        "csbm", {"nodes": nodes, "classes": 3, "features": 12, "homophily": 0.9, "degree": min(6, nodes // 10)}
+    ).load()
+
+
+def federation(clients: int = 3, **split):
+    return build_federation(data(), PARTITIONS.build("uniform"), SPLITS.build("links", split), clients, 0)
+
+
+def undirected(graph: dgl.DGLGraph, ids: torch.Tensor | None = None) -> set[tuple[int, int]]:
+    ends = torch.stack(graph.edges(), 1)
+    ends = ends if ids is None else ids[ends]
+    return {(min(pair), max(pair)) for pair in ends.tolist()}
+
+
+def part(client: LinkClient, name: str, label: int) -> list[tuple[int, int]]:
+    return [tuple(pair) for pair in client.pairs[client.masks[name] & (client.label == label)].tolist()]
+
+
+def test_edges_are_split_per_client_and_drawn_pairs_have_no_edge() -> None:
+    whole = data()
+    for client in federation(negatives=2).clients:
+        ids = client.graph.ndata["global_id"]
+        every = undirected(dgl.node_subgraph(whole.graph, ids))
+        parts = {name: part(client, name, 1) for name in ("train", "val", "test")}
+        counts = {name: len(own) for name, own in parts.items()}
+        assert counts["val"] == round(0.1 * len(every)) and counts["test"] == round(0.2 * len(every))
+        assert sorted(sum(parts.values(), [])) == sorted(every)  # noqa: RUF017
+        others = [pair for name in counts for pair in part(client, name, 0)]
+        assert len(set(others)) == len(others) == 2 * len(every) and not set(others) & every
+        assert {name: len(part(client, name, 0)) for name in counts} == {name: 2 * n for name, n in counts.items()}
+        assert all(first < second for first, second in others)
+        assert undirected(client.graph) == set(parts["train"])  # messages pass over training edges alone
+
+
+def test_no_edge_to_be_predicted_is_in_anything_that_a_method_sees() -> None:
+    for clients, partition in ((3, "uniform"), (6, "random-overlap")):
+        made = build_federation(data(), PARTITIONS.build(partition), SPLITS.build("links"), clients, 1)
+        tested = {
+            tuple(sorted(own.graph.ndata["global_id"][list(pair)].tolist()))
+            for own in made.clients for name in ("val", "test") for pair in part(own, name, 1)
+        }  # fmt: skip
+        seen = hide_labels(made)
+        assert seen.whole.graph.num_edges() == 0 and (seen.whole.label == -1).all()
+        for own in seen.clients:  # an edge that two clients hold is no training edge of the other
+            assert not undirected(own.graph, own.graph.ndata["global_id"]) & tested
+            assert (own.label[~own.masks["train"]] == -1).all() and (own.graph.ndata["label"] == -1).all()
+        assert tested
+
+
+def test_a_dense_graph_gives_what_pairs_it_has() -> None:
+    source, target = torch.triu_indices(12, 12, 1)
+    source, target = source[:-6], target[:-6]  # 60 edges, 6 pairs without
+    whole = replace(data(12), graph=dgl.graph((torch.cat([source, target]), torch.cat([target, source]))))
+    made = build_federation(whole, PARTITIONS.build("uniform"), SPLITS.build("links"), 1, 0)
+    client = made.clients[0]
+    assert int((client.label == 0).sum()) == 6 and int((client.label == 1).sum()) == 60
+
+
+@pytest.mark.parametrize("values", [{"train": 0.5}, {"negatives": 0}, {"score": "hits"}])
+def test_wrong_shares_are_one_line(values) -> None:
+    with pytest.raises(UserError) as told:
+        SPLITS.build("links", values)
+    assert "\n" not in str(told.value)
+
+
+def test_a_graph_without_edges_and_conditions_of_nodes_are_one_line() -> None:
+    bare = replace(data(20), graph=dgl.graph(([], []), num_nodes=20))
+    with pytest.raises(UserError, match="no client has an edge to train on"):
+        build_federation(bare, PARTITIONS.build("uniform"), SPLITS.build("links"), 2, 0)
+    config = TrainConfig(rounds=1, label_noise=0.5)
+    with pytest.raises(UserError, match="conditions are for node classification"):
+        train(federation(), METHODS.build("fedavg"), [BACKBONES.build("gcn")], config, 0)
+
+
+def reference(client, params: dict[str, torch.Tensor], decoder: str) -> torch.Tensor:
+    """Logits of all pairs by dense matrices, a pair at a time."""
+    n = client.graph.num_nodes()
+    dense = torch.zeros(n, n)
+    for u, v in torch.stack(client.graph.edges(), 1).tolist():
+        dense[v, u] = 1.0
+    dense += torch.eye(n)
+    scale = dense.sum(1) ** -0.5
+    dense = scale[:, None] * dense * scale[None, :]
+    h = torch.relu(dense @ (client.feat @ params["0.weight"]) + params["0.bias"])
+    z = dense @ (h @ params["1.weight"]) + params["1.bias"]
+    rows = []
+    for u, v in client.pairs.tolist():
+        if decoder == "dot":
+            rows.append(torch.stack([torch.zeros(()), (z[u] * z[v]).sum()]))
+        else:
+            hidden = torch.relu(params["post.weight"].T @ (z[u] * z[v]) + params["post.bias"])
+            rows.append(params["head.weight"].T @ hidden + params["head.bias"])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("decoder", ["dot", "mlp"])
+def test_fedavg_is_a_plain_loop_over_clients(decoder: str) -> None:
+    made = federation()
+    backbone = BACKBONES.build("gcn", {"hidden": 8, "dropout": 0.0, "decoder": decoder})
+    config = TrainConfig(rounds=2, local_epochs=2, optimiser="sgd", lr=0.1, weight_decay=0.0)
+    simulation, evaluator = set_up(made, METHODS.build("fedavg"), [backbone], config, 3)
+    phase = simulation.method.phases(config)[0]
+    model = {name: value.clone() for name, value in simulation.server.initial_model().items()}
+    assert set(model) >= ({"post.weight", "head.bias"} if decoder == "mlp" else {"1.weight"})
+    for number in (1, 2):
+        simulation.round(phase, number)
+        trained, sizes = [], [client.graph.num_nodes() for client in made.clients]
+        for client in made.clients:
+            own = {name: value.clone().requires_grad_() for name, value in model.items()}
+            for _ in range(2):
+                known, logits = client.masks["train"], reference(client, own, decoder)
+                loss = F.binary_cross_entropy_with_logits(
+                    (logits[:, 1] - logits[:, 0])[known], client.label[known].float()
+                )
+                for (name, value), grad in zip(own.items(), torch.autograd.grad(loss, list(own.values())), strict=True):
+                    own[name] = (value - 0.1 * grad).detach().requires_grad_()
+            trained.append(own)
+        weights = [size / sum(sizes) for size in sizes]
+        model = {name: sum(w * own[name].detach() for w, own in zip(weights, trained, strict=True)) for name in model}
+    found = simulation.models()
+    for name, value in model.items():
+        assert torch.allclose(found.server[name], value, rtol=1e-4, atol=1e-5), name
+    scored = evaluator.score(found, "global", "local")
+    for k, client in enumerate(made.clients):
+        with torch.no_grad():
+            logits, tested = reference(client, model, decoder), client.masks["test"]
+        area = roc_auc_score(client.label[tested], (logits[:, 1] - logits[:, 0])[tested])
+        assert float(scored.test[k]) == pytest.approx(area, abs=1e-6)
+
+
+def test_mean_reciprocal_rank_is_that_of_ogb() -> None:
+    rng = np.random.default_rng(0)
+    margin, label = (
+        torch.from_numpy(rng.integers(0, 9, 60).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, 2, 60)),
+    )
+    masks = {"val": torch.zeros(60, dtype=torch.bool), "test": torch.ones(60, dtype=torch.bool)}
+    found = Target.of([label], [masks], [40, 20]).mrr(margin, "test")
+    for k, own in enumerate((slice(0, 40), slice(40, 60))):
+        edges, others = margin[own][label[own] == 1], margin[own][label[own] == 0]
+        told = OgbEvaluator(name="ogbl-citation2").eval(
+            {"y_pred_pos": edges, "y_pred_neg": others.expand(len(edges), len(others))}
+        )
+        assert float(found[k]) == pytest.approx(float(told["mrr_list"].mean()), abs=1e-6)
+
+
+def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:
+    def run(made):
+        return train(made, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], TrainConfig(rounds=3), 0)
+
+    area, rank = run(federation()), run(federation(score="mrr"))
+    assert area.score_metric == "ROC AUC of links, global model, local test, mean over clients"
+    assert rank.score_metric.startswith("mean reciprocal rank of links")
+    assert 0 < rank.score < 1 and rank.score != area.score
+    assert area.global_on_global is None and area.global_on_local == area.score
+    other = run(relabelled(federation()))
+    assert other.upload_bytes == area.upload_bytes and other.history["upload_bytes"] == area.history["upload_bytes"]
+
+
+def test_different_architectures_and_one_client_alone_agree() -> None:
+    made = federation()
+    backbones = [BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "sage")]
+    config = TrainConfig(rounds=3, local_epochs=2)
+    runs = [
+        train(made, METHODS.build("local"), backbones, config, 0, clients_per_batch=size).per_client["score"]
+        for size in (3, 1)
+    ]
+    assert runs[0] == pytest.approx(runs[1], abs=1e-5)
+
+
+def test_the_model_adds_nothing_to_the_encoder_but_the_decoder() -> None:
+    given = BACKBONES.build("gcn", {"hidden": 8})
+    assert set(LinkModel.around(given).init(np.random.default_rng(0), 5, 2)) == {
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+    }
+    rows = LinkRows.of(federation().clients)
+    assert rows.pairs.max() < rows.nodes.graph.num_nodes() and len(rows.pairs) == sum(rows.sizes)
+    owner = rows.nodes.owner[rows.pairs]
+    assert torch.equal(owner[:, 0], rows.owner) and torch.equal(owner[:, 1], rows.owner)
