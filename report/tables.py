@@ -73,12 +73,15 @@ def _rank(entrant: Entrant) -> Cell:
     if entrant.name in entrant.board.references:
         return Cell(entrant.board.status(entrant.name), mark="absent")
     mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
+    if not finite(mean):
+        return Cell(ABSENT, None, "absent")
     bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
     return Cell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
 
 
-def _against(baseline: str, entrant: Entrant) -> Cell:
-    return difference_cell(entrant.ranking.inference.against[baseline].get(entrant.name))
+def against_cell(baseline: str, entrant: Entrant) -> Cell:
+    """The difference of an entrant from a baseline, if the board compares them."""
+    return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
 def difference_cell(found: Posterior | None) -> Cell:
@@ -191,7 +194,7 @@ def ranking_table(ranking: Ranking) -> Table:
     names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
     lines = [ranked_entrant(ranking, name) for name in names]
     baselines = [
-        Column(f"Against {display(baseline)}, points", partial(_against, baseline), falling=True)
+        Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
         for baseline in (ranking.inference.baselines if ranking.inference.unit != "none" else [])
     ]
     columns = [*RANKING[:FIRST], *baselines, *RANKING[FIRST:]]

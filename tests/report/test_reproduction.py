@@ -143,7 +143,7 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     (contrast,) = lines(text, "FedGL > FedGL w/o GPG")
     assert contrast == [
         "FedGL > FedGL w/o GPG",
-        "cannot be told<br>+0.080, n=1",
+        "inconclusive<br>+0.080, n=1",
         "*not run*",
         "*not claimed*",
         "*not run*",
@@ -247,20 +247,20 @@ def test_verdicts_by_hand() -> None:
     # Differences 0.10, 0.11, 0.09: mean 0.10, deviation 0.01, t of 2 degrees of freedom at 97.5% is 4.30265.
     half = 4.30265 * 0.01 / 3**0.5
     verdict, difference, n = judge(high, low)
-    assert (verdict, n) == ("holds", 3)
+    assert (verdict, n) == ("supported", 3)
     assert difference is not None
     assert (difference.low, difference.high) == (
         pytest.approx(0.1 - half, rel=1e-5),
         pytest.approx(0.1 + half, rel=1e-5),
     )
-    assert judge(low, high)[0] == "does not hold"
+    assert judge(low, high)[0] == "contradicted"
     # Differences 0.10, -0.10, 0.02: the interval reaches to both sides of 0.
-    assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "cannot be told"
+    assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "inconclusive"
     # Two seeds say nothing, however clear; nor do seeds that only one side has.
-    assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "cannot be told"
-    assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("cannot be told", 2)
+    assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "inconclusive"
+    assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("inconclusive", 2)
     assert judge(high, {7: 0.5}) == ("not run", None, 0)
-    assert judge({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.5, 1: 0.6, 2: 0.7})[0] == "does not hold"  # equal is not above
+    assert judge({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.5, 1: 0.6, 2: 0.7})[0] == "contradicted"  # equal is not above
 
 
 def test_signs() -> None:
