@@ -35,7 +35,7 @@ from .transforms import DroppedClients, HomeLayers, Stragglers
 # `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
 FEW_BYTES = 32 * 2**20
 BATCH_BYTES = 64 * 2**20
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt(3)
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt(3)
 
 
 class Simulation:
@@ -205,13 +205,13 @@ def _touched_share(federation: Federation) -> float:
 
 @cache
 def _keep_freed_memory() -> bool:
-    """Tell glibc to serve blocks of up to 32 MiB from its heap and to keep 1 GiB of free heap; True where it took it.
+    """Tell glibc to serve every block from its heap and to keep 1 GiB of free heap; True where it took it.
 
-    Its defaults hand such blocks back to the system at each free and map them anew: a page fault every 4 KiB of fresh
-    gradients, which made the input product of a Cora round three times as slow. Elsewhere (musl, macOS, Windows)
-    nothing happens.
+    Its defaults hand large blocks back to the system at each free and map them anew: a page fault every 4 KiB of fresh
+    gradients, which made the input product of a Cora round three times as slow. A higher threshold is no way out: 32
+    MiB, its maximum, are 131,072 rows of 64 floats. Elsewhere (musl, macOS, Windows) nothing happens.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(_MMAP_THRESHOLD, 32 * 2**20)) and bool(mallopt(_TRIM_THRESHOLD, 2**30))
+    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, 2**30))

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -193,11 +193,17 @@ def _with_firsts(owner: B) -> B:
     return owner.model_copy(update=axes)
 
 
+Sampler = Literal["table", "random"]
+
+
 class TuningPlan(Part):
     """How `fglbench tune` tunes a suite. rounds: of a full trial; None: the suite's own. datasets: tuning seeds of
-    datasets that need others than `seeds`."""
+    datasets that need others than `seeds`. trials: None for the protocol's. sampler: where settings come from, as of
+    `benchmark.tune.design.Design`."""
 
     rounds: Count | None = None
+    trials: Count | None = None
+    sampler: Sampler = "table"
     seeds: Annotated[list[Seed], Field(min_length=1)] = Field([TUNING_SEED])
     datasets: dict[str, Annotated[list[Seed], Field(min_length=1)]] = Field({})
 

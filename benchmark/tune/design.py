@@ -3,21 +3,27 @@
 Every method is tried with the same rows of `TABLE`, in the same order. A method that brings its own SGD takes its rate
 from the last column. The method's own parameters are sampled beside the table, by a scrambled Halton sequence.
 Trial 0 is always the setting that the suite has.
+
+A suite with `tune: {sampler: random}` draws both at random instead, from the same ranges, for each method and dataset
+anew. It checks whether levels and order of methods depend on the table.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from scipy.stats import qmc
 
 from ...methods import METHODS
 from ...registry import Spec, UserError, searched, sgd_rates
 from ..store.provenance import canonical
 from ..suites.cell import Cell
+from ..suites.suite import Sampler
 from ..suites.tuned import Values
 
 MOST_OWN = 2  # parameters of a method that are tuned: no method wins by a larger space
@@ -55,7 +61,26 @@ TABLE = (
     Row("sgd", 0.25, 0.0, 0.5, 2.0),
     Row("sgd", 0.05, 5e-4, 0.5, 0.05),
 )
+RANDOM_TRIALS = 64  # draws of a random design; a study takes the first of them
 GRAPHS = 0.01  # SGD rates for sets of graphs in units of those above: a sum over a graph's nodes makes gradients large
+
+
+def random_rows(rng: np.random.Generator) -> tuple[Row, ...]:
+    """Optimiser settings from the ranges of `TABLE`: rates and decay log-uniform, no weight decay in a quarter."""
+
+    def log_uniform(low: float, high: float) -> float:
+        return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}")
+
+    return tuple(
+        Row(
+            optimiser := str(rng.choice(["adam", "sgd"])),
+            log_uniform(0.001, 0.1) if optimiser == "adam" else log_uniform(0.05, 3),
+            0.0 if rng.random() < 0.25 else log_uniform(1e-4, 1e-2),
+            round(float(rng.uniform(0, 0.7)), 2),
+            log_uniform(0.05, 3),
+        )
+        for _ in range(RANDOM_TRIALS)
+    )
 
 
 class Dimension(NamedTuple):
@@ -68,10 +93,10 @@ class Dimension(NamedTuple):
 
 
 class Design:
-    """The trials of a cell's study. UserError for a value outside its field's bounds, for more than `MOST_OWN`
-    parameters, and for a cell with nothing to tune."""
+    """The trials of a cell's study, by `sampler`: "table" or "random". UserError for a value outside its field's
+    bounds, for more than `MOST_OWN` parameters, and for a cell with nothing to tune."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, sampler: Sampler = "table") -> None:
         self.cell = cell
         method = METHODS.cls(cell.method.name)
         self.own = _parameters(cell, method)
@@ -79,13 +104,20 @@ class Design:
             raise UserError(
                 f"{method.name} tunes {len(self.own)} parameters of its own; at most {MOST_OWN} are allowed"
             )
-        columns = _columns(cell, method)
+        if sampler == "random":
+            rng = np.random.default_rng(zlib.crc32(f"{method.name} {cell.dataset.name}".encode()))
+            table = random_rows(rng)
+            self._draws = rng.random((len(table), max(1, len(self.own))))
+        else:
+            table = TABLE
+            self._draws = qmc.Halton(max(1, len(self.own)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
+        columns = _columns(cell, method, table)
         self.shared = [
             Dimension(name, default, tuple(dict.fromkeys([default, *column])))
             for name, (default, column) in columns.items()
             if _has_effect(cell, name, column)
         ]
-        self.rows = [{own.name: columns[own.name][1][i] for own in self.shared} for i in range(len(TABLE))]
+        self.rows = [{own.name: columns[own.name][1][i] for own in self.shared} for i in range(len(table))]
         if not self.dimensions:
             raise UserError(f"{method.name} has nothing to tune: no field has a range that changes {cell}")
 
@@ -109,9 +141,8 @@ class Design:
 
         A study of more trials begins with the points of a smaller one. UserError where the design has fewer.
         """
-        halton = qmc.Halton(max(1, len(self.own)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
         found = {self.cell.key: {own.name: own.default for own in self.dimensions}}
-        for row, draw in zip(self.rows, halton, strict=True):
+        for row, draw in zip(self.rows, self._draws, strict=True):
             chosen = {own.name: own.choices[int(u * len(own.choices))] for own, u in zip(self.own, draw, strict=False)}
             point = {**row, **chosen}
             found.setdefault(applied(self.cell, point).key, point)
@@ -121,26 +152,26 @@ class Design:
         return list(found.values())[:trials]
 
 
-def _columns(cell: Cell, method: type[Spec]) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """The default and the column of `TABLE` of each shared dimension."""
+def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The default and the column of `table` of each shared dimension."""
     training, backbone = dict(cell.training), cell.backbones[0].params
     unit = GRAPHS if cell.task == "graph-classification" else 1.0
     found: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         "training.optimiser": (
             {name: training[name] for name in ("optimiser", "lr")},
-            [{"optimiser": row.optimiser, "lr": _rate(row, unit)} for row in TABLE],
+            [{"optimiser": row.optimiser, "lr": _rate(row, unit)} for row in table],
         ),
         "training.weight_decay": (
             {"weight_decay": training["weight_decay"]},
-            [{"weight_decay": row.weight_decay} for row in TABLE],
+            [{"weight_decay": row.weight_decay} for row in table],
         ),
     }
     if "dropout" in backbone:
-        found["backbone.dropout"] = ({"dropout": backbone["dropout"]}, [{"dropout": row.dropout} for row in TABLE])
+        found["backbone.dropout"] = ({"dropout": backbone["dropout"]}, [{"dropout": row.dropout} for row in table])
     for name in sgd_rates(method):
         found[f"method.{name}"] = (
             {name: cell.method.params[name]},
-            [{name: round(unit * row.sgd_rate, 6)} for row in TABLE],
+            [{name: round(unit * row.sgd_rate, 6)} for row in table],
         )
     return {name: (canonical(own), tuple(map(canonical, column))) for name, (own, column) in found.items()}
 

@@ -65,7 +65,9 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     for (dataset, _), cell in cells.items():
         seeds = wanted.seeds or suite.tune.seeds_of(dataset)
         _check_seeds(suite, seeds)
-        found.setdefault(dataset, []).append(Study(suite.name, cell, wanted.trials, seeds))
+        found.setdefault(dataset, []).append(
+            Study(suite.name, cell, wanted.trials or suite.tune.trials, seeds, suite.tune.sampler)
+        )
     return found
 
 

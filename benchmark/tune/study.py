@@ -20,6 +20,7 @@ from ...registry import UserError
 from ..store.provenance import canonical
 from ..store.schema import TRIAL, Row
 from ..suites.cell import Cell
+from ..suites.suite import Sampler
 from ..suites.tuned import Tuned, Values
 from .design import Design, applied, values
 
@@ -50,15 +51,17 @@ class Halving(optuna.pruners.BasePruner):
 
 class Study:
     """cell: what is tuned, of any seed. trials: how many; None for the protocol's number. seeds: over whose runs
-    validation is averaged.
+    validation is averaged. sampler: as of `Design`.
 
     Its rungs: `cells` of one are run, `tell` takes their rows, and the next one has what is left. UserError as
     `Design`, and where there are fewer settings than trials.
     """
 
-    def __init__(self, suite: str, cell: Cell, trials: int | None, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, suite: str, cell: Cell, trials: int | None, seeds: Sequence[int], sampler: Sampler = "table"
+    ) -> None:
         self.suite, self.cell, self.seeds = suite, cell, tuple(seeds)
-        self.design = Design(cell)
+        self.design = Design(cell, sampler)
         self.dimensions = self.design.dimensions
         self.points = points = self.design.points(self.design.trials if trials is None else trials)
         rounds = cell.training.rounds

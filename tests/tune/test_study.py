@@ -88,6 +88,26 @@ def test_the_table_spans_the_rates_of_the_protocol_and_repeats_nothing() -> None
     assert len(set(TABLE)) == len({row[:4] for row in TABLE}) == MANY - 1  # and the suite's own
 
 
+def test_a_random_design_draws_from_the_ranges_anew_for_each_method_and_dataset() -> None:
+    found = studies(Wanted("node-3-random", datasets=("cora", "citeseer")))
+    points = {(own.cell.method.name, name): own.points for name, group in found.items() for own in group}
+    again = studies(Wanted("node-3-random", datasets=("cora",)))["cora"]
+    assert all(own.points == points[own.cell.method.name, "cora"] for own in again)
+    drawn = {key: [json.dumps(point, sort_keys=True) for point in own[1:]] for key, own in points.items()}
+    assert {len(own) for own in points.values()} == {24} and len(
+        {point for own in drawn.values() for point in own}
+    ) == 23 * len(drawn)
+    for own in points.values():
+        for point in own[1:]:
+            optimiser = json.loads(point.get("training.optimiser", '{"optimiser": "adam", "lr": 0.1}'))
+            low, high = {"adam": (0.001, 0.1), "sgd": (0.05, 3)}[optimiser["optimiser"]]
+            assert low <= optimiser["lr"] <= high
+            assert 0 <= json.loads(point["training.weight_decay"])["weight_decay"] <= 0.01
+    rates = [json.loads(p["training.optimiser"]) for p in points["fedavg", "cora"][1:]]
+    assert {own["optimiser"] for own in rates} == {"adam", "sgd"}
+    assert len({own["lr"] for own in rates}) == len(rates)  # no grid
+
+
 def test_more_trials_begin_with_the_fewer_and_try_each_own_value(study) -> None:
     few, many = study("fedprox", trials=4), study("fedprox", trials=9)
     assert few.points == many.points[:4]
