@@ -334,7 +334,12 @@ class Board:
 
     def task_row(self, task: str) -> pd.Series:
         """The settings of a task."""
-        return self.rows_of(task)[TASK_COLUMNS].iloc[0]
+        return self._task_rows[task]
+
+    @cached_property
+    def _task_rows(self) -> dict[str, pd.Series]:
+        first = self.rows.drop_duplicates("task_label").set_index("task_label")[TASK_COLUMNS]
+        return {str(task): row for task, row in first.iterrows()}
 
     def stored(self, key: str) -> dict[str, Any]:
         """The side file of a row but for its history; empty where there is none. What is in it was not checked."""

@@ -27,8 +27,8 @@ from .leaderboard import leaderboard, readme_block, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
-from .robustness import curves_csv
 from .reproduction.view import View
+from .robustness import curves_csv
 from .self_reported import lines as reported, section
 from .tables import task_csv
 from .templating import document
@@ -117,7 +117,7 @@ SHOWN = ("tiers", "cost", "rank_heatmap", "robustness", "privacy", "sensitivity"
 
 
 def write_site(report: Report, folder: Path) -> tuple[int, int]:
-    """Write the site of a report: its pages and their figures. Returns the number of pages and the bytes of the largest.
+    """Write the site of a report: its pages and their figures. Returns how many pages, and the bytes of the largest.
 
     Raises UserError where there is no board, or a file cannot be written.
     """

@@ -16,7 +16,7 @@ from .statistics import Posterior
 from .table import Table
 from .tables import ranking_table
 from .templating import document
-from .text import data_size, number, plain, points, slug
+from .text import data_size, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
 
@@ -76,7 +76,7 @@ def _cheap_methods(ranking: Ranking) -> str:
         own, sent = against[FEDAVG][name], traffic[name]
         share = data_size(sent) if sent else "nothing"
         gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
-        told.append(f"{plain(display(name))} sends {share} (FedAvg: {data_size(usual)}) and differs from FedAvg by {gap}")
+        told.append(f"{plain(display(name))} sends {share} (FedAvg: {data_size(usual)}), {gap} against FedAvg")
     return f"When traffic counts: {'; '.join(told)}." if told else ""
 
 

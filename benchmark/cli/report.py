@@ -14,6 +14,7 @@ from .options import Json, ReadResults, found_folder
 from .output import print_json
 from .summary import show_ranking
 
+
 def report(
     results: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""HTML from markdown and docstrings. Nothing in these texts can act: no HTML is let through, links lead to papers only."""
+"""HTML from markdown and docstrings. Nothing in these texts can act: no HTML gets through, links lead to papers."""
 
 from __future__ import annotations
 

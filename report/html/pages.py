@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from ..templating import document, environment
 from ..text import finite, plain
 from . import tables
 from .data import board_data
-from .documents import block, documentation, inline
+from .documents import block, documentation, inline, linked
 from .links import INDEX, board_page, dataset_page, method_page, paper_page
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -70,6 +70,12 @@ class Whole:
     def datasets(self) -> list[str]:
         return sorted({str(name) for each in self.boards for name in each.board.rows["dataset"]})
 
+    def boards_of(self, method: str) -> list[Ranking]:
+        return [each for each in self.boards if method in each.board.method_of.values()]
+
+    def has_paper(self, name: str) -> bool:
+        return any(views[0].paper.name == name for views in self.views.values())
+
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
         """The tasks of a dataset that have a table: board and task."""
         plain = [(each, task) for each in self.boards for task in each.board.plain.tasks]
@@ -85,7 +91,7 @@ def pages(whole: Whole) -> dict[str, str]:
         **{each.board.title: board_page(each.board.suite) for each in whole.boards},
         **{f"{plain(display(name))}, method": method_page(name) for name in whole.methods},
         **{f"{plain(name)}, dataset": dataset_page(name) for name in whole.datasets},
-        **{f"{paper.name}, paper": paper_page(paper.name) for paper in papers() if _views(whole, paper.tables)},
+        **{f"{paper.name}, paper": paper_page(paper.name) for paper in papers() if whole.has_paper(paper.name)},
     }
 
     def made(template: str, title: str, data: Mapping[str, Any] | None = None, **own: Any) -> str:
@@ -128,7 +134,7 @@ def _environment() -> Environment:
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("site.css", "site.js"))
     found.filters |= {"exact": lambda value: f"{value:.6g}", "cell": cell_html, "pixels": pixels}
-    found.filters |= {"block": block, "inline": inline, "documentation": documentation, "display": display}
+    found.filters |= {"block": block, "inline": inline, "documentation": documentation, "linked": linked}
     found.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
     found.globals |= {each.__name__: each for each in (*LINKS, published, protocol_summary, protocol_details)}
     found.globals |= {"own": tables, "plot_width": PLOT_WIDTH, "note": document("ranks.md"), "catalogue": catalogue}
@@ -137,7 +143,12 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> Any:
-    return plain(value, 1000) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return _line(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+@lru_cache(4096)
+def _line(text: str) -> str:
+    return plain(text, 1000)
 
 
 def _policy(style: str, script: str) -> str:

@@ -188,10 +188,10 @@ def troubles(boards: Sequence[Ranking], method: str) -> list[str]:
     found = []
     for board in (each.board for each in boards):
         for name in entries(board, method):
-            own = board.rows[board.rows["entrant"] == name]
             found += [f"{board.title}: {line}" for line in missing(board, name)]
             for task in board.dead_tasks:
-                found += [f"{board.title}: {plain(task)}: {why}" for why in reasons(own[own["task_label"] == task])]
+                own = board.rows_of(task)
+                found += [f"{board.title}: {plain(task)}: {why}" for why in reasons(own[own["entrant"] == name])]
     return found
 
 
@@ -199,7 +199,7 @@ def versions_table(boards: Sequence[Ranking], method: str) -> Table:
     """The code that a method's rows were made with: board, version, rows, commits, days."""
     lines = []
     for board in (each.board for each in boards):
-        own = board.rows[board.rows["method"] == method]
+        own = board.rows.loc[board.rows["method"] == method, ["method_version", "git_sha", "started"]]
         for version, rows in own.groupby("method_version", sort=True):
             commits = sorted({str(sha)[:HASH] or ABSENT for sha in rows["git_sha"].fillna("")})
             days = sorted({str(moment)[:10] for moment in rows["started"]})
@@ -223,10 +223,9 @@ def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PaperReading:
-    """How a paper can be read about a method. key: of the paper, which has a page."""
+    """How a paper can be read about a method."""
 
     paper: str
-    key: str
     id: str
     meaning: str
     source: str
@@ -239,7 +238,7 @@ def readings_of(method: str) -> list[PaperReading]:
         for table in paper.tables.values():
             for own in paper.readings_of(table):
                 if method in own.methods:
-                    known = PaperReading(paper.name, slug(paper.name.lower()), own.id, own.meaning, own.source)
+                    known = PaperReading(paper.name, own.id, own.meaning, own.source)
                     found.setdefault((paper.name, own.id), known)
     return list(found.values())
 
@@ -274,10 +273,14 @@ def claims_table(views: Sequence[View]) -> Table:
         Column("Reading", lambda view: Cell(plain(view.reading.id) or "as stated"), "text"),
         Column("What it means", lambda view: Cell(plain(view.reading.meaning, 1000) or ABSENT), "text"),
         *(Column(word.capitalize(), partial(_verdicts, word)) for word in VERDICTS),
-        Column("Median of ours - published, points", lambda view: Cell(signed(view.gap, 2) if finite(view.gap) else "")),
+        Column("Median of ours - published, points", _median_gap),
     ]
     lines = [Line([column.cell(view) for column in columns]) for i, view in enumerate(views) if view.ran or not i]
     return Table("", "Claims under each reading", columns, lines)
+
+
+def _median_gap(view: View) -> Cell:
+    return Cell(signed(view.gap, 2) if finite(view.gap) else ABSENT, view.gap if finite(view.gap) else None)
 
 
 def _verdicts(word: str, view: View) -> Cell:

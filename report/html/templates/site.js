@@ -274,6 +274,6 @@ function controls(board) {
 
 search();
 document.querySelectorAll("main table").forEach((own) => own.tHead && sortable(own));
-document.querySelectorAll("main section .scroll:has(table), #main > .scroll:has(table)").forEach((box) => savable(box));
+document.querySelectorAll("main section .scroll:has(table), #main > .scroll:has(table), .first .scroll").forEach((box) => savable(box));
 if (DATA.board && document.getElementById("chosen")) controls(DATA.board);
 tabs();

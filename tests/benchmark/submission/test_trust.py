@@ -126,8 +126,13 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     page = (results / "LEADERBOARD.md").read_text()
     assert "## Self-reported results" in page and "+10.0" in page
     made = build.make(results, None, figures=False)
-    build.write_page(made, here / "page.html", {})
-    shown = (here / "page.html").read_text().partition('<section id="self-reported"')[2].partition("</section>")[0]
+    build.write_site(made, here / "site")
+    shown = (
+        (here / "site" / "index.html")
+        .read_text()
+        .partition('<section id="self-reported"')[2]
+        .partition("</section>")[0]
+    )
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in shown.splitlines() if line.startswith("<tr><td")]
     assert [len(line) for line in cells] == [7, 7] and [line[2] for line in cells] == ["fedprox"] * 2
     assert {line[6] for line in cells} == {"+10.0"} and "They have no rank" in shown
@@ -136,8 +141,8 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
 def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--results", "results", "--no-figures"]) == 0
     assert "Self-reported" not in (results / "LEADERBOARD.md").read_text()
-    build.write_page(build.make(results, None, figures=False), here / "page.html", {})
-    assert "self-reported" not in (here / "page.html").read_text()
+    build.write_site(build.make(results, None, figures=False), here / "site")
+    assert "self-reported" not in (here / "site" / "index.html").read_text()
     assert main(["adopt", "fedprox"]) == 2
     assert "unknown submission of method 'fedprox'" in capsys.readouterr().err
 
