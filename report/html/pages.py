@@ -187,7 +187,7 @@ def _span_html(span: Span) -> Markup:
     if span.style == "link":
         return Markup('<a href="{}">{}</a>').format(span.target, span.text)
     text = UNBROKEN.sub("\N{NO-BREAK SPACE}", span.text) if span.text[:1] in "+-0123456789" else span.text
-    return Markup(STYLES[span.style]).format(escape(text)) if text else Markup("")
+    return Markup(STYLES[span.style]).format(escape(text)) if text or span.style == "break" else Markup("")
 
 
 def pixels(interval: Interval) -> dict[str, float]:

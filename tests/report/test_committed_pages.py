@@ -33,7 +33,7 @@ def test_every_page_is_small_and_its_links_hold(tmp_path: Path) -> None:
     assert count == len(pages) > 100 and largest < BYTES
     for path in pages:
         page = Counter(path.read_text())
-        assert 50 < page.nodes < NODES, path.name
+        assert 25 < page.nodes < NODES, path.name
         for target in page.targets:
             known = target.startswith(("https://", "data:,", "#")) or (path.parent / target).exists()
             assert known, f"{path.name}: {target}"

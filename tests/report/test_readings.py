@@ -240,7 +240,7 @@ def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Pa
     assert claim[1:] == [
         "+1.71",
         "**contradicted**<br>\N{MINUS SIGN}1.00 (\N{MINUS SIGN}1.00 to \N{MINUS SIGN}1.00)<br>less than +1.71",
-        "**holds**<br>+2.00 (+2.00 to +2.00)<br>more than +1.71",
+        "**supported**<br>+2.00 (+2.00 to +2.00)<br>more than +1.71",
         "last-round",
     ]
     index = [line for line in (folder / "REPRODUCTION.md").read_text().splitlines() if "](fgssl-table1/" in line]

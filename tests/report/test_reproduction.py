@@ -138,7 +138,7 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     (own,) = lines(text, "FedGL")
     assert own[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
     assert lines(text, "FedGL > Federated") == [
-        ["FedGL > Federated", "**holds**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
+        ["FedGL > Federated", "**supported**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
     ]
     (contrast,) = lines(text, "FedGL > FedGL w/o GPG")
     assert contrast == [
@@ -156,10 +156,10 @@ def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) 
     build.write(build.make(folder, None, figures=False))
     text = (folder / "REPRODUCTION.md").read_text()
     (line,) = (cells(line) for line in text.splitlines() if "fixed split; ours" in line)
-    # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated holds, two claims have one seed.
+    # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated is supported, two claims have one seed.
     assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2", "1"]
     # 21 as read and with a late start, 17 under four readings that leave the contrast alone, 7 with reports before.
-    assert "makes 117 claims, of which 1 are judged by 3 seeds or more." in text
+    assert "these are 117 claims; 1 of them are judged from 3 seeds or more." in text
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 
