@@ -259,7 +259,7 @@ def cores(model: int) -> Formula:
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
-    **dict.fromkeys(("ditto", "fedala", "pfedme"), scalars(gcn())),
+    **dict.fromkeys(("ditto", "fedala", "fedgcn-hops", "pfedme"), scalars(gcn())),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),
