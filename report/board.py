@@ -46,7 +46,8 @@ class Board:
     """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
     the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
-    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint."""
+    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint.
+    trials: rows of `fglbench tune` of a tuned board."""
 
     suite: str
     rows: pd.DataFrame
@@ -55,6 +56,7 @@ class Board:
     verdicts: Sequence[Verified] = field(repr=False, default=())
     read: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
     sites: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
+    trials: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
 
     @classmethod
     def build(

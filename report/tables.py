@@ -199,9 +199,16 @@ def ranking_table(ranking: Ranking) -> Table:
     ]
     columns = [*RANKING[:FIRST], *baselines, *RANKING[FIRST:]]
     columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
+    if ranking.setting_loss:
+        columns.append(Column("Loss of a median setting, points", _loss))
     if ranking.board.clock == "cpu_seconds":
         columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
     return _table(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
+
+
+def _loss(entrant: Entrant) -> Cell:
+    loss = entrant.ranking.setting_loss.get(entrant.board.method_of[entrant.name], float("nan"))
+    return Cell(percent(loss, 1), loss) if finite(loss) else Cell(ABSENT, None, "absent")
 
 
 def _score_columns(ranking: Ranking) -> list[Column]:
