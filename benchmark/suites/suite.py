@@ -77,7 +77,7 @@ def seed_range(first: int, last: int) -> list[int]:
 
 
 def _as_seeds(value: Any) -> Any:
-    return seed_range(0, value - 1) if isinstance(value, int) else value
+    return seed_range(0, value - 1) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _first(*axes: list[T] | None) -> list[T]:
