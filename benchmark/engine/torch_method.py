@@ -216,8 +216,8 @@ def _client(number: int, member: NodeClient | GraphClient, cohort: ClientBatch, 
 
 
 def _shapes(state: State, skip: int = 0) -> Shapes:
-    """The names and shapes of parameters, without the first `skip` axes."""
-    return tuple((name, tuple(value.shape[skip:])) for name, value in state.items())
+    """The names and shapes of parameters, without the first `skip` axes, in any order of the parameters."""
+    return tuple((name, tuple(value.shape[skip:])) for name, value in sorted(state.items()))
 
 
 def _load(module: nn.Module, state: State) -> None:
