@@ -288,6 +288,7 @@ TABLE: dict[str, Formula] = {
     "fedgkc-smkd": scalars(HEADED),
     "fed-pub": scalars(HEADED + H, HEADED),
     "fedaux": scalars(gcn(last=H) + H + 2 * H * C + C),
+    "fediih": scalars(2 * (D * H + H + H * C) + C + 2 * H, 2 * (D * H + H + H * C) + C),
     "fedgta": fedgta,
     "fggp": fggp,
     "fedspray": fedspray,
