@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
+from ....registry import LATER
 from ..batch import Batch, Features
 from ..kernels import active_kernels
 from ..segment_ops import segment_add, segment_dot
@@ -76,7 +77,9 @@ class GIN(Backbone):
 
     eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
     train_eps: bool = Field(False, description="learn one eps per layer")
-    batch_norm: bool = Field(False, description="BatchNorm before every ReLU, over a client's own rows of the batch")
+    batch_norm: bool = Field(
+        False, description="BatchNorm before every ReLU, over a client's own rows of the batch", json_schema_extra=LATER
+    )
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         params: Params = {}
