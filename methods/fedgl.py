@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ...benchmark.engine import (
+from ..benchmark.engine import (
     GCN,
     METHODS,
     SGC,
@@ -30,9 +30,71 @@ from ...benchmark.engine import (
     Tree,
     section,
 )
-from ...registry import LATER, tunable
-from ..fedavg import FedAvg
-from .pseudograph import FORMS, similarity_graph
+from ..registry import LATER, tunable
+from .fedavg import FedAvg
+
+# -- the pseudo-graph --------------------------------------------------------------------------------------------------
+
+CHUNK = 2**20  # similarities held at a time
+
+
+@section("augmentation")
+def similarity_graph(h: torch.Tensor, neighbours: int) -> sp.csr_matrix:
+    """The largest `neighbours` entries of each row of max(h h^T, 0), rows scaled to sum 1; in chunks of rows.
+
+    h: (n, C). Returns (n, n) float32; a row without a positive entry is empty.
+    """
+    values, columns = [], []
+    for rows in h.split(max(1, CHUNK // max(len(h), 1))):
+        top = (rows @ h.T).clamp_(min=0).topk(min(neighbours, len(h)), sorted=False)
+        values.append(top.values / top.values.sum(1, keepdim=True).clamp(min=torch.finfo(h.dtype).tiny))
+        columns.append(top.indices)
+    value, column = torch.cat(values).numpy(), torch.cat(columns).numpy()
+    ends = np.arange(len(h) + 1) * column.shape[1]
+    graph = sp.csr_matrix((value.ravel(), column.ravel(), ends), shape=(len(h), len(h)))
+    graph.eliminate_zeros()
+    return graph
+
+
+def normalised(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """D^-1/2 A D^-1/2, D the weighted degrees of A, which are its row sums; 0^-1/2 = 0."""
+    degree = np.asarray(graph.sum(1)).ravel()
+    scale = np.where(degree > 0, degree, np.inf) ** -0.5
+    return (sp.diags(scale) @ graph @ sp.diags(scale)).astype(np.float32)
+
+
+def symmetric(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """As `normalised`, of (A + A^T) / 2."""
+    return normalised((graph + graph.T) / 2)
+
+
+def released(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """D^-1/2 A^T D^-1/2 of A with ones on its diagonal, D its row sums: OpenFGL's server, transposition and all."""
+    ones = graph + sp.diags(1 - graph.diagonal())
+    return normalised(ones).T.tocsr()
+
+
+def unchanged(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """The graph itself."""
+    return graph
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the server does to the whole pseudo-graph, and what a client does to its own part of that."""
+
+    server: Callable[[sp.csr_matrix], sp.csr_matrix]
+    client: Callable[[sp.csr_matrix], sp.csr_matrix]
+
+
+FORMS = {
+    "symmetric": Form(unchanged, symmetric),
+    "printed": Form(unchanged, normalised),
+    "openfgl": Form(released, unchanged),
+}
+
+
+# -- the method --------------------------------------------------------------------------------------------------------
 
 # Pairs of nodes that the server compares a round: Coauthor-Physics (1.2e9) takes seconds, ogbn-arxiv (2.9e10) minutes.
 MOST_PAIRS = 2 * 10**9
