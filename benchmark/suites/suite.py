@@ -77,7 +77,7 @@ def seed_range(first: int, last: int) -> list[int]:
 
 
 def _as_seeds(value: Any) -> Any:
-    return seed_range(0, value - 1) if isinstance(value, int) else value
+    return seed_range(0, value - 1) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _first(*axes: list[T] | None) -> list[T]:
@@ -241,6 +241,11 @@ class Suite(Part):
         wanted = self._tuned()
         table = read_tuned(self.tuned_file) if wanted else {}
         return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
+
+    @property
+    def has_tuned_settings(self) -> bool:
+        """Whether methods of it have `params: tuned`."""
+        return bool(self._tuned())
 
     def base(self) -> Suite:
         """What is tuned: of each dataset the first partition, clients, split and backbones; of the methods those with
