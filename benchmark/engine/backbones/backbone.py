@@ -118,9 +118,10 @@ class Backbone(Spec):
         pre: list[torch.Tensor] = []
         if streams is None and batch.at_once and len(batch.label) > batch.at_once and not torch.is_grad_enabled():
             pre = in_parts(self, params, batch)
-            h: torch.Tensor | Features = torch.relu(pre[-1]) if self.linear_head else pre[-1]
-            return Forward(affine(params, "head", h, batch), pre) if self.linear_head else Forward(h, pre[:-1])
-        h = batch.x
+            if self.linear_head:
+                return Forward(affine(params, "head", torch.relu(pre[-1]), batch), pre)
+            return Forward(pre[-1], pre[:-1])
+        h: torch.Tensor | Features = batch.x
         if streams is not None:
             h = batch.x.dropout(self.input_dropout, streams)
         for i in range(self.layers):
