@@ -9,6 +9,7 @@
     fglbench.clients("cora", suite="quick")                 # the clients of a suite's runs, as plain PyTorch and DGL
     fglbench.curves(rows), fglbench.per_client(rows)        # curves and figures per client as data frames
     fglbench.to_latex(rows)                                 # a table for a paper
+    fglbench.run(quick=True, observer=fglbench.TensorBoard())  # curves in TensorBoard; WandB and MLflow likewise
     fglbench.federation("cora", suite="quick")              # the clients that a suite's cells have
     fglbench.evaluate(predictions, federation)              # predictions made elsewhere, scored as runs are
     @fglbench.register("mymethod")                          # file a method under a name
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .benchmark.frames import curves, per_client, to_latex
     from .benchmark.scores import clients, evaluate, federation
     from .benchmark.store import load_results
+    from .benchmark.trackers import MLflow, TensorBoard, WandB
     from .registry import UserError
 
 os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL writes a file into the home folder on first import
@@ -36,11 +38,13 @@ keep_graphbolt_out()
 
 __version__ = "0.1.0"
 __all__ = [
-    "Observer", "UserError", "__version__", "clients", "compare", "curves", "evaluate", "federation", "list_methods",
-    "load_model", "load_results", "per_client", "register", "run", "show", "to_latex", "write_report",
+    "MLflow", "Observer", "TensorBoard", "UserError", "WandB", "__version__", "clients", "compare", "curves",
+    "evaluate", "federation", "list_methods", "load_model", "load_results", "per_client", "register", "run", "show",
+    "to_latex", "write_report",
 ]  # fmt: skip
 _HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
 _HOMES |= dict.fromkeys(("clients", "evaluate", "federation"), ".benchmark.scores")
+_HOMES |= dict.fromkeys(("MLflow", "TensorBoard", "WandB"), ".benchmark.trackers")
 _HOMES |= {"load_model": ".benchmark.saved", "Observer": ".benchmark.runner.supervisor"}
 _HOMES |= dict.fromkeys(("curves", "per_client", "to_latex"), ".benchmark.frames")
 _HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "write_report"), ".benchmark.api")

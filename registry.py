@@ -11,9 +11,11 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_jsonable_python
 
 
 class UserError(Exception):
@@ -77,6 +79,27 @@ class Spec(BaseModel):
 
 
 SEARCH = "search"  # where a field keeps its choices
+
+
+LATER: dict[str, Any] = {"later": True}
+"""Marks an option that was added after the first rows: `Field(0.0, json_schema_extra=LATER)`. At its default it is part
+of no key and of no row, so its default never changes: rows without it mean that value."""
+
+
+def identity(cls: type[Spec], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters (JSON values) that keys and rows have: all but later options at their defaults."""
+    later = _later(cls)
+    return {key: value for key, value in params.items() if key not in later or value != later[key]}
+
+
+@cache
+def _later(cls: type[Spec]) -> dict[str, Any]:
+    """Return the default of each later option, as it stands in rows."""
+    return {
+        info.serialization_alias or name: to_jsonable_python(info.get_default(call_default_factory=True))
+        for name, info in cls.model_fields.items()
+        if isinstance(info.json_schema_extra, dict) and "later" in info.json_schema_extra
+    }
 
 
 def tunable(*choices: Any) -> dict[str, Any]:

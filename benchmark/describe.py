@@ -33,6 +33,7 @@ def described(kind: str, cls: type[Any]) -> Entry:
             "in short": summary,
             "family": f"{cls.family}{meaning}",
             "for": " and ".join(WHAT[task] for task in cls.tasks),
+            "edges between clients": "each client knows those of its nodes" if cls.edges_between_clients else "",
         }
         found |= {
             "facts": {key: value for key, value in facts.items() if value},

@@ -76,6 +76,7 @@ class OneClient:
     graph: DGLGraph, both directions of every edge, no self-loops; of a set of graphs all its graphs as one batched
     graph. feat: (nodes, d) float32. label: int64, one per node (per graph of a set); train_mask, val_mask, test_mask:
     bool, as long. number: its place among the clients. global_id: the numbers of its nodes (graphs) in the dataset.
+    classes: how many the dataset has.
     """
 
     number: int
@@ -86,6 +87,7 @@ class OneClient:
     val_mask: torch.Tensor
     test_mask: torch.Tensor
     global_id: torch.Tensor
+    classes: int
 
     def to_pyg(self) -> Any:
         """Return a `torch_geometric.data.Data`. UserError where PyG is not installed."""
@@ -113,10 +115,10 @@ def clients(dataset: str, *, dense: bool = True, **which: Any) -> list[OneClient
     if not found.masks:
         raise UserError(f"{dataset!r} is clustered without labels in this suite: name one for graph classification")
     every: list[Any] = [*found.clients]
-    return [_one_client(number, client, dense) for number, client in enumerate(every)]
+    return [_one_client(number, client, dense, found.num_classes) for number, client in enumerate(every)]
 
 
-def _one_client(number: int, client: NodeClient | GraphClient, dense: bool) -> OneClient:
+def _one_client(number: int, client: NodeClient | GraphClient, dense: bool, classes: int) -> OneClient:
     if isinstance(client, NodeClient):
         graph, feat, of = client.graph.local_var(), client.feat, client.graph.ndata
         label, ids = of["label"], of["global_id"]
@@ -126,7 +128,7 @@ def _one_client(number: int, client: NodeClient | GraphClient, dense: bool) -> O
         feat, label, ids = graph.ndata["feat"].float(), client.label, client.global_id
         masks = {part: client.masks[part] for part in PARTS}
     feat = feat.to_dense() if dense else feat
-    return OneClient(number, graph, feat, label, masks["train"], masks["val"], masks["test"], ids)
+    return OneClient(number, graph, feat, label, masks["train"], masks["val"], masks["test"], ids, classes)
 
 
 def evaluate(predictions: Any, federation: Federation) -> Scores:

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 import torch
 from pydantic import Field
 
-from ..registry import Spec, UserError
+from ..registry import LATER, Spec, UserError
 from .build import node_client
 from .features import Rows, csr_tensor, to_scipy
 from .federation import Federation, GraphClient, NodeClient, NodeData
@@ -36,20 +36,40 @@ class Stress(Spec):
     """The strength of each condition; 0 is none."""
 
     feature_noise: float = Field(
-        0.0, ge=0, description="Gaussian noise on all features: its length, in units of a node's mean (RMS) length"
+        0.0,
+        ge=0,
+        description="Gaussian noise on all features: its length, in units of a node's mean (RMS) length",
+        json_schema_extra=LATER,
     )
     missing_features: float = Field(
-        0.0, ge=0, le=1, description="share of the non-zero features of each client's nodes that are set to 0"
+        0.0,
+        ge=0,
+        le=1,
+        description="share of the non-zero features of each client's nodes that are set to 0",
+        json_schema_extra=LATER,
     )
     edge_noise: float = Field(
-        0.0, ge=0, description="random edges that each client gets besides, as a share of the edges that it has"
+        0.0,
+        ge=0,
+        description="random edges that each client gets besides, as a share of the edges that it has",
+        json_schema_extra=LATER,
     )
-    dropped_edges: float = Field(0.0, ge=0, le=1, description="share of each client's edges that it loses")
+    dropped_edges: float = Field(
+        0.0, ge=0, le=1, description="share of each client's edges that it loses", json_schema_extra=LATER
+    )
     label_noise: float = Field(
-        0.0, ge=0, le=1, description="share of each client's training nodes whose label is another class at random"
+        0.0,
+        ge=0,
+        le=1,
+        description="share of each client's training nodes whose label is another class at random",
+        json_schema_extra=LATER,
     )
     missing_labels: float = Field(
-        0.0, ge=0, lt=1, description="share of each client's training nodes that no longer train; one always does"
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of each client's training nodes that no longer train; one always does",
+        json_schema_extra=LATER,
     )
 
 

@@ -87,10 +87,13 @@ class NodeClient:
 
     graph: the induced subgraph, n nodes, with ndata "label" int64, "train_mask", "val_mask", "test_mask" bool and
     "global_id" int64 (the node's id in the whole graph). feat: (n, d) dense or sparse CSR.
+    outside: int64 (2, e), the edges to other clients' nodes: row of the own node, global id of the other. Only methods
+    that say so get it (`Method.edges_between_clients`); None for all others.
     """
 
     graph: dgl.DGLGraph
     feat: torch.Tensor
+    outside: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

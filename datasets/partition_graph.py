@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ..registry import UserError
+from ..registry import LATER, UserError
 from .federation import Data, NodeData, Task
 from .partitioning import PARTITIONS, PartitionSpec, adjacency, floor
 
@@ -39,6 +39,7 @@ class Louvain(PartitionSpec):
         "library",
         description="order of equally large communities: scikit-network's numbers, as stored rows have them, or by "
         "smallest node",
+        json_schema_extra=LATER,
     )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

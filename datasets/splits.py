@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field, model_validator
 
-from ..registry import Registry, UserError
+from ..registry import LATER, Registry, UserError
 from .federation import PARTS, Data, NodeData, Task
 from .partitioning import CuttingSpec, floor
 
@@ -89,7 +89,9 @@ class Fixed(SplitSpec):
     """The split that comes with the dataset: Planetoid's public one, OGB's official one."""
 
     per_seed: bool = Field(
-        False, description="of a dataset with n published splits, seed s has number s mod n, instead of the same one"
+        False,
+        description="of a dataset with n published splits, seed s has number s mod n, instead of the same one",
+        json_schema_extra=LATER,
     )
 
     def choose(self, data: Data, seed: int) -> Data:

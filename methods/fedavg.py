@@ -25,7 +25,7 @@ from ..datasets.federation import Federation, Goal, NodeClient
 
 
 class LocalTraining(Method):
-    """Clients that minimise their own lossand exchange anything."""
+    """Clients that minimise their own loss; what they exchange is up to the method."""
 
     def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes."""

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import sgd_rate, tunable
+from ..registry import LATER, sgd_rate, tunable
 from .fedavg import FedAvg
 
 
@@ -55,6 +55,7 @@ class FedDC(FedAvg):
     client_size: bool = Field(
         False,
         description="alpha and the mean update divided by the client's relative size (released code, not the paper)",
+        json_schema_extra=LATER,
     )
     optimiser: Literal["sgd", "adam"] = Field(
         "sgd", description="local optimiser; Adam does not fit the correction, and does best with correction none"

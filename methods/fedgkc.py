@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree
-from ..registry import tunable
+from ..registry import LATER, tunable
 from .parts.augment import Views
 from .parts.distill import Nodes, kl, mean_of, neighbour_kl
 from .parts.dual import SHARED, DualModel
@@ -70,15 +70,20 @@ class FedGKC(Views, CommonWidth, DualModel):
         json_schema_extra=tunable(0.0, 0.1, 1.0),
     )
     nodes: Nodes = Field(
-        "all", description="nodes of KL, N and MSE: all (our choice; the paper has N_k), or training nodes as in FML"
+        "all",
+        description="nodes of KL, N and MSE: all (our choice; the paper has N_k), or training nodes as in FML",
+        json_schema_extra=LATER,
     )
     order: Literal["together", "copilot first"] = Field(
         "together",
         description="both models in one pass, each fixed for the other (our choice), or all local epochs of the "
         "copilot and then those of the private model (Algorithm 1, lines 7 and 8, read as a sequence)",
+        json_schema_extra=LATER,
     )
     view_dropout: bool = Field(
-        True, description="dropout in the two views, besides their augmentation; ours: the paper names none"
+        True,
+        description="dropout in the two views, besides their augmentation; ours: the paper names none",
+        json_schema_extra=LATER,
     )
     neighbour_mean: bool = Field(False, description="divide N's inner sum by |N(i)| + 1, which the paper does not")
     smkd: bool = Field(True, description="self-mutual knowledge distillation: N and the two views")

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, active_kernels, on_host, section
-from ..registry import tunable
+from ..registry import LATER, tunable
 from .fedavg import FedAvg
 from .parts.augment import Strength, Views
 from .parts.contrast import class_contrast
@@ -80,6 +80,7 @@ class FGSSL(Views, FedAvg):
         "global",
         description="model that FNSC is against: the received one, frozen (paper, Eq. 8); the client's own (released "
         "loss); the initial one, frozen (the released trainer's global_model)",
+        json_schema_extra=LATER,
     )
     distil_nodes: Literal["train", "all"] = Field(
         "train", description="nodes that FGSD averages over; the paper's sum runs over one set for all three terms"

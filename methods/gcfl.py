@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Each, Params, Server, Tensors, Tree, average
-from ..registry import tunable
+from ..registry import LATER, tunable
 from .fedavg import LocalTraining
 from .parts.personal import cosine
 
@@ -63,6 +63,7 @@ class GCFL(LocalTraining):
     scale: Literal["absolute", "largest"] = Field(
         "absolute",
         description="unit of eps1 and eps2: 1 (released code), or the largest norm of all clients' mean update so far",
+        json_schema_extra=LATER,
     )
     warm_up: int = Field(20, ge=0, description="rounds before the first cut (released code)")
 

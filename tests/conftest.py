@@ -94,6 +94,16 @@ def registries() -> Iterator[None]:
             del sys.modules[name]
 
 
+@pytest.fixture(scope="module")
+def in_process() -> Iterator[None]:
+    """Commands run their cells in this process: for tests of what follows from rows, not of workers."""
+    from fglbench.benchmark.runner.in_process import run_in_process
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fglbench.benchmark.runner.job.run_plan", run_in_process)
+        yield
+
+
 @pytest.fixture(scope="session")
 def federation() -> Callable[..., Federation]:
     """The builder; its arguments are those of `build`."""

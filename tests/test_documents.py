@@ -89,7 +89,7 @@ def test_cheap_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert main(shlex.split(line)[1:]) == 0
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("registries", "in_process")
 def test_the_parts_of_the_extending_page_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")

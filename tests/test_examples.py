@@ -44,6 +44,7 @@ def run(name: str, place: Path, monkeypatch: pytest.MonkeyPatch, **settings: str
     runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_two_methods_and_their_rows(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert '"distribution"' not in rows.loc["damped", "origin"].iloc[0] and rows.loc["damped", "origin"].iloc[0]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_graph(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     run("own_graph", place, monkeypatch, ROUNDS="2")
     rows = fglbench.load_results(place / "runs" / "own")

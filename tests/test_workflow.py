@@ -103,7 +103,7 @@ def pull_request(tmp_path: Path):
     ("paths", "code"),
     [
         (["results/quick/mine.csv", "results/LEADERBOARD.md", "results/quick/tables/cora.csv", "README.md"], 0),
-        (["results/quick/mine.csv", "benchmark/suites/founding.json", "benchmark/suites/federations.csv"], 0),
+        (["results/quick/mine.csv", "benchmark/suites/federations.csv"], 0),
         (["benchmark/suites/quick.yaml", "report/papers/tables.csv"], 0),
         (["methods/mine.py", "results/quick/tables/cora.csv"], 0),
         (["results/quick/mine.csv", "methods/mine.py"], 1),

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .completion import completes
-from .options import Parameters, Plugins
+from .options import Parameters, PluginNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..contract.trial import Trial
-    from ..engine import Method
+    from collections.abc import Iterator
 
 WIDTH = 35  # of the name of a check
 
@@ -37,66 +34,56 @@ Name = Annotated[
 def check(
     name: Name,
     set_: Parameters = None,
-    plugin: Plugins = None,
+    plugin: PluginNames = None,
     real: Real = None,
 ) -> int:
     """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
 
-    One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails.
+    One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. What is
+    not of the package is imported, and checked, in a process of its own.
     """
-    from ...registry import did_you_mean
-    from ..contract import part_checks
-    from ..suites.plugins import REGISTRIES, installed
+    from ..submission.verify import in_child
+    from ..suites.plugins import REGISTRIES
     from ..suites.select import parse_setting
 
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
+    here = not plugin and any(name in one.names() for one in REGISTRIES.values())
+    begun, verdicts = time.monotonic(), list[str]()
+    found = verdicts_on(name, params, real) if here else in_child(verdicts_on, plugin or (), name, params, real)
+    for what, verdict, reason in found:
+        verdicts.append(verdict)
+        typer.echo(f"{what.replace('_', ' '):{WIDTH}}  {verdict}{f': {reason}' if reason else ''}")
+    failed, seconds = verdicts.count("failed"), f"{time.monotonic() - begun:.0f} s"
+    if failed:
+        typer.echo(f"{name}: {failed} of {len(verdicts)} checks failed ({seconds})")
+    else:
+        typer.echo(f"{name} passes the contract ({len(verdicts)} checks, {seconds})")
+    return int(failed > 0)
+
+
+def verdicts_on(name: str, params: dict[str, Any], real: bool | None) -> Iterator[tuple[str, str, str]]:
+    """(check, verdict, reason) one by one, of methods on a real dataset too. real: None: if one is at hand."""
+    from ...registry import UserError, did_you_mean
+    from ..contract import method_checks, part_checks
+    from ..contract.trial import REAL, real_trial
+    from ..suites.plugins import REGISTRIES, installed
+
     known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
     kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
     if kind is None:
         raise did_you_mean(name, known, "method, dataset, partition, split or backbone")
-    begun = time.monotonic()
     spec = REGISTRIES[kind].build(name, params)
-    verdicts = _method(spec, real) if kind == "method" else _tell(part_checks.results(kind, spec))
-    failed, total = list(verdicts.values()).count("failed"), len(verdicts)
-    seconds = f"{time.monotonic() - begun:.0f} s"
-    if failed:
-        typer.echo(f"{name}: {failed} of {total} checks failed ({seconds})")
-    else:
-        typer.echo(f"{name} passes the contract ({total} checks, {seconds})")
-    return int(failed > 0)
-
-
-def _method(method: Method, real: bool | None) -> dict[str, str]:
-    """Verdicts on a method by check, on generated data and on a real dataset if one is at hand."""
-    from ..contract import method_checks
-
-    trial = _real(real, method.tasks)
-    verdicts = _tell(method_checks.results(method))
+    if kind != "method":
+        yield from part_checks.results(kind, spec)
+        return
+    trial = None
+    if real is not False and "node" in spec.tasks:
+        try:
+            trial = real_trial(near=real is None)
+        except UserError:
+            if real:
+                raise
+            yield f"on {REAL}", "skipped", "it is not at hand: --real fetches it"
+    yield from method_checks.results(spec)
     if trial is not None:
-        verdicts |= _tell(method_checks.results_on_real(method, trial))
-    return verdicts
-
-
-def _tell(results: Iterator[tuple[str, str, str]]) -> dict[str, str]:
-    """Verdicts by check, each said when it is known."""
-    verdicts = {}
-    for what, verdict, reason in results:
-        verdicts[what] = verdict
-        typer.echo(f"{what.replace('_', ' '):{WIDTH}}  {verdict}{f': {reason}' if reason else ''}")
-    return verdicts
-
-
-def _real(wanted: bool | None, tasks: Sequence[str]) -> Trial | None:
-    """A real dataset to check on, or None. UserError if one is wanted and is unavailable."""
-    from ...registry import UserError
-    from ..contract.trial import REAL, real_trial
-
-    if wanted is False or "node" not in tasks:
-        return None
-    try:
-        return real_trial(near=wanted is None)
-    except UserError:
-        if wanted:
-            raise
-        typer.echo(f"not checked on {REAL}, which is not at hand: --real fetches it")
-        return None
+        yield from method_checks.results_on_real(spec, trial)

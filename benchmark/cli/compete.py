@@ -68,7 +68,7 @@ def compete(
     if dry_run:
         return 0
     ask(hours, yes)
-    if check(name, real=False):
+    if check(name, plugin=[plugin], real=False):
         raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
     tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
     with as_interrupts():

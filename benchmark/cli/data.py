@@ -143,7 +143,7 @@ def _print(description: Description) -> None:
 
 @app.command()
 def register(results: Results = Path("results")) -> None:
-    """Register what new rows of a results folder fix permanently: their names' parameters, their clients."""
+    """Register the clients of new rows of a results folder: they stay as they are."""
     from ...registry import UserError
     from ..store import Store
     from ..suites import registered
@@ -152,7 +152,7 @@ def register(results: Results = Path("results")) -> None:
         new = registered.register(Store(results).existing().rows())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot register the rows of {str(results)!r}: {error}") from None
-    typer.echo("\n".join(f"registered: {what}" for what in new) or "nothing new: all names and clients are registered")
+    typer.echo("\n".join(f"registered: {what}" for what in new) or "nothing new: all clients are registered")
 
 
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:

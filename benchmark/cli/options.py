@@ -140,6 +140,9 @@ Metric = Annotated[
 TunedFile = Annotated[
     Path | None, typer.Option("--tuned", metavar="FILE", help="settings that `fglbench tune --data` wrote")
 ]
+PluginNames = Annotated[  # imported in another process, and not by the command
+    Names, typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
+]
 Plugins = Annotated[  # loaded when the command begins
     Names,
     typer.Option(

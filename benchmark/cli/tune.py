@@ -84,10 +84,12 @@ def tune(
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
     from ..runner.backend import open_backend
+    from ..runner.supervisor import check_options
     from ..runner.system import as_interrupts
     from ..suites.tuned import check_writable
     from ..tune.session import studies
 
+    check_options(tuner.options)
     found = studies(wanted)
     _tell_cost(every := [study for own in found.values() for study in own])
     if dry_run:

@@ -30,9 +30,6 @@ OfMethods = Annotated[
 OnDatasets = Annotated[
     Names, typer.Option("-d", "--dataset", help="only rows on these", autocompletion=completes("dataset"))
 ]
-Named = Annotated[  # imported by the processes that run the rows, and not here
-    Names, typer.Option("--plugin", metavar="FILE", help="a Python file or module that registers the methods, ...")
-]
 EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 
@@ -46,7 +43,7 @@ def verify(
     record: Record = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="who verifies, for --record")] = "",
     contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
-    plugin: Named = None,
+    plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Run a random sample of the rows of PATH again, with the code that is here, and compare. Exit code 1 if one fails.
 
@@ -84,12 +81,14 @@ def _display() -> Observer:
 
 def _holds(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> bool:
     """Whether a method passes the contract, on real data as well; a line for each check that it fails."""
-    from ..contract import method_checks
     from ..submission.verify import in_child
+    from .check import verdicts_on
 
-    wrong = in_child(method_checks.check_method, plugins, name, params)
-    for check, reason in wrong.items():
-        typer.echo(f"{name}: {check.replace('_', ' ')}: {reason}")
+    wrong = 0
+    for check, verdict, reason in in_child(verdicts_on, plugins, name, params, True):
+        if verdict == "failed":
+            wrong += 1
+            typer.echo(f"{name}: {check.replace('_', ' ')}: {reason}")
     typer.echo(f"{name} {'does NOT hold' if wrong else 'holds'} to the contract")
     return not wrong
 

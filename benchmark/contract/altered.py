@@ -60,8 +60,8 @@ def swapped(federation: Federation) -> Federation:
 
 
 def drawn(federation: Federation) -> Federation:
-    """Labels drawn at random wherever a client has no business to know them."""
-    whole, rng = federation.whole, np.random.default_rng(0)
+    """Labels drawn at random, anew at each call, wherever a client has no business to know them."""
+    whole, rng = federation.whole, np.random.default_rng()
     label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
     known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool))
     return _with_labels(federation, torch.where(known, whole.label, label))

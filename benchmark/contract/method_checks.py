@@ -6,12 +6,11 @@ wrong. `CHECKS` has them all by name; those on who may know what also run on a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from ..engine import METHODS, Method
+from ..engine import Method
 from .altered import swapped
 from .secrecy_checks import (
     counts_its_steps,
@@ -20,7 +19,7 @@ from .secrecy_checks import (
     sees_no_hidden_label,
     stays_local,
 )
-from .trial import Trial, real_trial
+from .trial import Trial
 from .verdicts import (
     ContractError,
     Inapplicable,
@@ -35,7 +34,7 @@ from .verdicts import (
     plain_run,
 )
 
-__all__ = ["CHECKS", "ON_REAL", "ContractError", "Inapplicable", "check", "check_method", "results", "results_on_real"]
+__all__ = ["CHECKS", "ON_REAL", "ContractError", "Inapplicable", "check", "results", "results_on_real"]
 
 
 def repeats_itself(method: Method) -> None:
@@ -74,20 +73,7 @@ ON_REAL = {check.__name__: check for check in (
 
 def check(method: Method, names: Iterable[str] = CHECKS) -> dict[str, str]:
     """Run checks on a method; what is wrong, by check. Empty: the method passes."""
-    return _failed(results(method, names))
-
-
-def check_method(name: str, params: Mapping[str, Any] | None = None, real: bool = True) -> dict[str, str]:
-    """What is wrong with a registered method, by check, on generated data and, with `real`, on a real dataset.
-
-    Empty: it passes. Raises UserError when the method is unknown, or the dataset is unavailable.
-    """
-    method = METHODS.build(name, params)
-    return check(method) | (_failed(results_on_real(method, real_trial())) if real else {})
-
-
-def _failed(found: Iterable[tuple[str, Judgement, str]]) -> dict[str, str]:
-    return {name: reason for name, verdict, reason in found if verdict == "failed"}
+    return {name: reason for name, verdict, reason in results(method, names) if verdict == "failed"}
 
 
 def results(method: Method, names: Iterable[str] = CHECKS) -> Iterator[tuple[str, Judgement, str]]:

@@ -90,8 +90,8 @@ def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, An
         raise Inapplicable(f"it refuses every sample: {refused}")
 
 
-def _again(spec: PartitionSpec | SplitSpec, arrays: Callable[[Any], Sequence[np.ndarray]]) -> None:
-    """The same seed gives the same, in any global random state."""
+def gives_the_same_again(spec: PartitionSpec | SplitSpec) -> None:
+    """The seed alone decides the result, in any global random state."""
     for seed in (0, 1):
         found = []
         for state in (1, 2):
@@ -99,7 +99,8 @@ def _again(spec: PartitionSpec | SplitSpec, arrays: Callable[[Any], Sequence[np.
             torch.manual_seed(state)
             found.append(list(_made(spec, seed)))
         for (data, _, left), (_, _, right) in zip(*found, strict=True):
-            same = all(np.array_equal(a, b) for a, b in zip(arrays(left), arrays(right), strict=True))
+            arrays = [[made.role] if isinstance(made, SplitResult) else made for made in (left, right)]
+            same = all(np.array_equal(a, b) for a, b in zip(*arrays, strict=True))
             demand(same, f"gives two results for {data.name} with seed {seed}: draw from the `rng` that it is given")
 
 
@@ -112,11 +113,6 @@ def deals_every_node_once(spec: PartitionSpec) -> None:
         demand(shared, f"says overlapping, and on {data.name} no two parts share a node")
 
 
-def cuts_the_same_again(spec: PartitionSpec) -> None:
-    """The seed decides every part."""
-    _again(spec, lambda parts: parts)
-
-
 def gives_roles_to_labelled_nodes(spec: SplitSpec) -> None:
     """Roles of labelled nodes only, at least one trains; masks of all clients follow them."""
     for data, parts, found in _made(spec, 0):
@@ -124,15 +120,6 @@ def gives_roles_to_labelled_nodes(spec: SplitSpec) -> None:
         demand(not problem, f"{data.name}: {problem}")
         demand(not spec.labelled or (found.role == 0).any(), f"leaves {data.name} no training node")
         demand(spec.labelled or (found.role == -1).all(), f"gives roles to the graphs of {data.name}")
-
-
-def splits_the_same_again(spec: SplitSpec) -> None:
-    """The seed decides every role."""
-
-    def role(found: SplitResult) -> list[np.ndarray]:
-        return [found.role]
-
-    _again(spec, role)
 
 
 @cache
@@ -243,8 +230,8 @@ def sees_no_label(spec: Backbone) -> None:
 
 CHECKS: dict[str, dict[str, Callable[[Any], None]]] = {
     "dataset": named(loads),
-    "partition": named(deals_every_node_once, cuts_the_same_again),
-    "split": named(gives_roles_to_labelled_nodes, splits_the_same_again),
+    "partition": named(deals_every_node_once, gives_the_same_again),
+    "split": named(gives_roles_to_labelled_nodes, gives_the_same_again),
     "backbone": named(starts_the_same, yields_its_shapes, uses_every_parameter, ignores_the_cohort, sees_no_label),
 }
 

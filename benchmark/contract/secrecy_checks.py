@@ -14,8 +14,8 @@ from ..engine.client_batch import ClientBatch
 from ..engine.simulation import Simulation
 from ..engine.step_counter import counting
 from .altered import drawn, perturbed, relabelled
-from .trial import Trial, fresh_trial, scored_labels
-from .verdicts import ContractError, Inapplicable, compare, demand, difference, fitting, guarded_run, plain_run, refusal
+from .trial import Trial, scored_labels
+from .verdicts import ContractError, Inapplicable, compare, demand, difference, fitting, guarded_run, plain_run
 
 
 def learns_nothing_from_scoring(method: Method) -> None:
@@ -88,9 +88,7 @@ def sees_no_hidden_label(method: Method, among: Sequence[Trial] | None = None) -
 def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) -> None:
     """Where the labels to be predicted are drawn at random no method is right more often than chance has it: who is has
     seen them, or counts for itself."""
-    given = [replace(trial, federation=drawn(trial.federation)) for trial in fitting(method, among)]
-    fresh = [trial for trial in [fresh_trial()] if among is None and refusal(method, trial) is None]
-    for trial in [*given, *fresh]:
+    for trial in [replace(trial, federation=drawn(trial.federation)) for trial in fitting(method, among)]:
         outcome, classes = (
             train(trial.federation, method, trial.backbones, trial.config, 0),
             trial.federation.num_classes,

@@ -15,7 +15,7 @@ from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeCl
 from ...datasets.sources import obtain
 from ..engine import TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
-from .altered import drawn, without_training
+from .altered import without_training
 
 REAL = "cora"
 
@@ -132,12 +132,3 @@ def real_trial(*, near: bool = False) -> Trial:
     federation = build_federation(spec.load(), PARTITIONS.build("louvain"), split, 5, 0)
     config = TrainConfig(rounds=2, local_epochs=1)
     return Trial(f"{REAL} in 5 clients", federation, (BACKBONES.build("gcn", {"hidden": 16}),), config)
-
-
-def fresh_trial() -> Trial:
-    """Three clients of a graph that is drawn anew at each call, with labels to be predicted that are drawn too."""
-    seed = int(np.random.default_rng().integers(2**31))
-    data = DATASETS.build("csbm", {"nodes": 211, "classes": 3, "features": 20, "seed": seed}).load()
-    split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
-    federation = build_federation(data, PARTITIONS.build("uniform"), split, 3, 0)
-    return Trial("labels drawn at random", drawn(federation), (BACKBONES.build("gcn", {"hidden": 8}),))

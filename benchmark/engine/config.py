@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from ...datasets.corruptions import Stress
+from ...registry import LATER
 
 ATTACKS = ("label_flip", "sign_flip", "gaussian", "small_deviation")  # conditions: the share of hostile clients
 
@@ -66,34 +67,67 @@ class TrainConfig(Stress):
         ge=0,
         lt=1,
         description="probability that a client fails in a round: it gets and sends nothing, keeps its state",
+        json_schema_extra=LATER,
     )
     straggle: float = Field(
         0.0,
         ge=0,
         le=1,
         description="probability that a client straggles in a round: it does 1 to E of its local epochs, drawn evenly",
+        json_schema_extra=LATER,
     )
     sign_flip: float = Field(
-        0.0, ge=0, lt=1, description="share of clients that send -4 times their update (attacks.py)"
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of clients that send -4 times their update (attacks.py)",
+        json_schema_extra=LATER,
     )
-    gaussian: float = Field(0.0, ge=0, lt=1, description="share of clients that send Gaussian noise as their update")
+    gaussian: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of clients that send Gaussian noise as their update",
+        json_schema_extra=LATER,
+    )
     small_deviation: float = Field(
-        0.0, ge=0, lt=1, description="share of clients that send the mean update minus 1.5 standard deviations"
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of clients that send the mean update minus 1.5 standard deviations",
+        json_schema_extra=LATER,
     )
     label_flip: float = Field(
-        0.0, ge=0, lt=1, description="share of clients that train on reversed labels: class c becomes C - 1 - c"
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of clients that train on reversed labels: class c becomes C - 1 - c",
+        json_schema_extra=LATER,
     )
     aggregator: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "norm-clip"] = Field(
-        "mean", description="the server's rule for uploaded models: the method's own mean, or a robust one"
+        "mean",
+        description="the server's rule for uploaded models: the method's own mean, or a robust one",
+        json_schema_extra=LATER,
     )
     tolerated: float = Field(
-        0.3, ge=0, lt=0.5, description="share of hostile clients that a robust aggregator is set for"
+        0.3,
+        ge=0,
+        lt=0.5,
+        description="share of hostile clients that a robust aggregator is set for",
+        json_schema_extra=LATER,
     )
-    dp_clip: float | None = Field(None, gt=0, description="clip each client's update to this 2-norm (privacy.py)")
+    dp_clip: float | None = Field(
+        None, gt=0, description="clip each client's update to this 2-norm (privacy.py)", json_schema_extra=LATER
+    )
     dp_noise: float = Field(
-        0.0, ge=0, description="noise on the average, in units of the most that one client adds to it"
+        0.0,
+        ge=0,
+        description="noise on the average, in units of the most that one client adds to it",
+        json_schema_extra=LATER,
     )
-    dp_delta: float = Field(1e-5, gt=0, lt=1, description="the delta that epsilon is given for, below 1 / clients")
+    dp_delta: float = Field(
+        1e-5, gt=0, lt=1, description="the delta that epsilon is given for, below 1 / clients", json_schema_extra=LATER
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> TrainConfig:

@@ -177,6 +177,8 @@ class Method(Spec):
     fixed_backbone: ClassVar[str | None] = None  # the architecture that the method prescribes, if any
     travels: ClassVar[bool] = True  # can a client's model be scored on another graph than its own?
     reference: ClassVar[bool] = False  # centralised, or without training: no competitor, so shown and never ranked
+    # Does each client know the edges between its nodes and other clients' nodes (`NodeClient.outside`)? Inherited.
+    edges_between_clients: ClassVar[bool] = False
     trains: ClassVar[bool] = True  # False: nothing is learnt or drawn, a reference that the others must beat
     task: ClassVar[Any]  # these three are in RENAMED
     graphwise: ClassVar[Any]
@@ -198,6 +200,8 @@ class Method(Spec):
             return f"{self.name} is defined for {defined}, not for {WHAT[facts.task]}"
         if facts.domains and not self.heterogeneous_features:
             return f"{self.name} exchanges more than encoders, and the clients' features and classes are their own"
+        if self.edges_between_clients and facts.overlap:
+            return f"{self.name} needs to know which client a neighbour belongs to, and here a node belongs to several"
         if len(backbones) > 1 and not self.heterogeneous:
             return f"{self.name} averages whole models and cannot mix architectures"
         return None

@@ -29,6 +29,7 @@ from .robust_aggregation import RobustAggregation
 from .tasks import TASKS
 from .timing import section
 from .transforms import DroppedClients, HomeLayers, Stragglers
+from .views import with_edges_between
 
 # Client batches are so small that what an optimiser moves, parameters, gradients and state, stays near the cache (see
 # `profile`). Constants, not measured: rounding depends on the client batches and must be the same everywhere. Up to
@@ -53,6 +54,8 @@ class Simulation:
         """clients_per_batch: clients that train together; None = as many as fit `FEW_BYTES`, `BATCH_BYTES`."""
         _keep_freed_memory()
         federation = arrangement.federation
+        if method.edges_between_clients:
+            federation = with_edges_between(federation)
         task = TASKS[federation.task]
         backbones = task.models(backbones)
         self.method, self.config = method, config

@@ -6,7 +6,7 @@ else is the same: clients, splits, seeds, evaluation, counted bytes, counted opt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -59,6 +59,15 @@ class Client:
     received: Tree = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     round: int = 0
+
+    def optimiser(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """A new `torch.optim` optimiser as the training configuration says: Adam, or SGD with momentum; with its rate
+        and weight decay. Any other may be used as well: all steps are counted. It lasts for the round, unless
+        `state` keeps it."""
+        own = self.config
+        if own.optimiser == "adam":
+            return torch.optim.Adam(parameters, own.lr, weight_decay=own.weight_decay, fused=True)
+        return torch.optim.SGD(parameters, own.lr, own.momentum, weight_decay=own.weight_decay, fused=True)
 
     def batches(self) -> Iterator[tuple[dgl.DGLGraph, torch.Tensor, torch.Tensor]]:
         """Minibatches of `config.batch_size` training graphs in random order: batched graph, feat, label. Of a set of
@@ -207,8 +216,8 @@ def _client(number: int, member: NodeClient | GraphClient, cohort: ClientBatch, 
 
 
 def _shapes(state: State, skip: int = 0) -> Shapes:
-    """The names and shapes of parameters, without the first `skip` axes."""
-    return tuple((name, tuple(value.shape[skip:])) for name, value in state.items())
+    """The names and shapes of parameters, without the first `skip` axes, in any order of the parameters."""
+    return tuple((name, tuple(value.shape[skip:])) for name, value in sorted(state.items()))
 
 
 def _load(module: nn.Module, state: State) -> None:

@@ -29,12 +29,13 @@ KINDS = {  # what the names of uploads stand for
     **dict.fromkeys(("function", "encoding", "consensus"), "embeddings"),
     **dict.fromkeys(("prediction", "output"), "predictions"),
     **dict.fromkeys(("features", "feat"), "features"),
+    "sums": "feature sums",
     "missing": "neighbour counts",
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     "id": "node ids",
     **dict.fromkeys(("classes", "votes"), "classes held"),
     **dict.fromkeys(
-        ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability"), "statistics"
+        ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability", "degree"), "statistics"
     ),
 }
 

@@ -39,6 +39,7 @@ class Facts:
     """What `Method.skip` decides on: the task, counts and sizes of a federated dataset, no label and no feature.
 
     size: nodes of the whole graph, or graphs of the whole set. domains: clients have their own features and classes.
+    overlap: a node belongs to several clients.
     """
 
     task: Goal
@@ -47,6 +48,7 @@ class Facts:
     num_classes: int
     size: int
     clients: tuple[ClientFacts, ...]
+    overlap: bool = False
 
     @classmethod
     @on_host()
@@ -54,7 +56,11 @@ class Facts:
         """Return the facts of a federated dataset."""
         clients = tuple(map(_client_facts, federation.clients))
         size = len(federation.whole.label)
-        return cls(federation.task, federation.domains, federation.num_features, federation.num_classes, size, clients)
+        held = [client.graph.ndata["global_id"] for client in federation.clients if isinstance(client, NodeClient)]
+        overlap = bool(held) and len(torch.unique(torch.cat(held))) < sum(map(len, held))
+        return cls(
+            federation.task, federation.domains, federation.num_features, federation.num_classes, size, clients, overlap
+        )
 
 
 def _client_facts(client: NodeClient | GraphClient) -> ClientFacts:
@@ -153,6 +159,28 @@ def union_client(federation: Federation) -> NodeClient:
     graph = dgl.graph((place[source[kept]], place[target[kept]]), num_nodes=len(ids))
     masks = {part: mask[ids] for part, mask in federation.masks.items()}
     return _client(graph, take_rows(data.feat, ids), data.label[ids], masks, ids)
+
+
+@on_host()
+def with_edges_between(federation: Federation) -> Federation:
+    """Return the federation with each client's edges to the nodes of others (`NodeClient.outside`).
+
+    Edges of the whole graph to a node that no client holds are left out. No node may belong to two clients.
+    """
+    data, clients = federation.whole, [c for c in federation.clients if isinstance(c, NodeClient)]
+    assert isinstance(data, NodeData)
+    owner, row = torch.full((2, data.graph.num_nodes()), -1)
+    for k, client in enumerate(clients):
+        ids = client.graph.ndata["global_id"]
+        owner[ids], row[ids] = k, torch.arange(len(ids))
+    source, target = data.graph.edges(order="eid")
+    between = (owner[source] != owner[target]) & (owner[source] >= 0) & (owner[target] >= 0)
+    source, target = source[between], target[between]
+    found = []
+    for k, client in enumerate(clients):
+        own = owner[target] == k
+        found.append(replace(client, outside=torch.stack([row[target[own]], source[own]])))
+    return replace(federation, clients=found)
 
 
 def _client(

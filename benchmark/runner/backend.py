@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from ...registry import UserError, did_you_mean
+from ...registry import UserError
 from ..store import Store
 from ..suites.cell import Cell
 from .process import Processes
@@ -52,7 +52,7 @@ class Backend(Protocol[W]):
 
 
 def open_backend(options: Options, store: Store) -> Backend[Any]:
-    """The backend that the options name. UserError (one line) if it is unavailable."""
+    """The backend of options that `supervisor.check_options` accepts. UserError (one line) if it is unavailable."""
     if options.backend == "ray":
         try:
             from .ray_backend import Cluster
@@ -61,9 +61,4 @@ def open_backend(options: Options, store: Store) -> Backend[Any]:
                 raise
             raise UserError("--backend ray needs Ray: pip install 'fglbench[ray]'") from None
         return Cluster(options)
-    if options.backend != "processes":
-        raise did_you_mean(options.backend, ("processes", "ray"), "backend")
-    if options.address:
-        raise UserError(f"the address {options.address!r:.100} is that of a Ray cluster: add --backend ray")
-
     return Processes(options, store)

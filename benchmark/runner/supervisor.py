@@ -111,7 +111,7 @@ def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
 
 
 def check_options(options: Options) -> None:
-    """UserError for a number, a backend or a submitter that cannot be."""
+    """UserError for a number, a backend, an address or a submitter that cannot be."""
     for name, least in LEAST.items():
         value, whole = getattr(options, name), name in ("jobs", "threads")
         sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
@@ -119,6 +119,8 @@ def check_options(options: Options) -> None:
             raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
     if options.backend not in ("processes", "ray"):
         raise did_you_mean(f"{options.backend!s:.60}", ("processes", "ray"), "backend")
+    if options.address and options.backend != "ray":
+        raise UserError(f"the address {options.address!r:.100} is that of a Ray cluster: add --backend ray")
     name = options.submitter
     short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
     if not short or name.startswith(FORMULA):

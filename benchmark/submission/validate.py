@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ...methods import METHODS
 from ...registry import UserError
 from ..store.places import APART, SUBMISSIONS, safe_name
 from ..store.provenance import canonical
-from ..store.schema import TRIAL, Row
+from ..store.schema import TRIAL
 from ..suites.cell import Cell
 from ..suites.registered import registered_hash
 from ..suites.select import CUSTOM, Request, parted
@@ -27,7 +26,6 @@ from .rows import problems
 from .submit import metadata, read_fields
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
-PARTITION = "partition hash"
 DATA_FIX = "get the registered data (fglbench data fetch NAME) and run the cells again with the versions that made it"
 
 
@@ -71,14 +69,10 @@ def validate(
     skip = () if holds_trials(root) else (APART, SUBMISSIONS)
     with bases.opened(base, root) if base else nullcontext() as before:
         if before and submission is None and not Path(base or "").is_dir() and any(before.iterdir()):
-            submission = (
-                before / METADATA
-            ).is_file()  # results of a commit do not become a submission by one more file
+            submission = (before / METADATA).is_file()  # results of a commit do not become one by one more file
         folder, lines = read(root, name, findings, submission=submission, skip=skip)
-        fresh, known = set(lines), list[Line]()
-        if before and folder.submission and not (before / METADATA).is_file():  # the results that it is to join
-            known = read(before, str(before), Findings(), submission=False, skip=skip)[1]
-        elif before:
+        fresh = set(lines)
+        if before and ((before / METADATA).is_file() or not folder.submission):  # else it is to join those results
             fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)
     if not folder.files.get("rows"):
         findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
@@ -94,7 +88,7 @@ def validate(
     _duplicates(lines, claimed, findings)
     if not folder.trials:
         _suites(lines, claimed, findings)
-    _data(lines, known, fresh, findings)
+    _data(lines, fresh, findings)
     _side_files(folder, lines, findings)
     _environments(folder, lines, findings)
     if folder.submission:
@@ -192,31 +186,17 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], inside: str
     return found
 
 
-def _data(lines: Sequence[Line], known: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
-    """Data and partition of a row are the registered ones, else those of most rows of the base, else of most rows."""
-    most = _most(_hashes(lines)) | _most(_hashes(known))
-    for line, own, what, value in _hashes(lines):
-        assert line.cell is not None
-        named = registered_hash(line.cell) if what == PARTITION else _registered(line.row.dataset)
-        if not value.startswith(wanted := named or most[own]):
-            told = f"{what} {value[:16]}… of {line.row.dataset}, seed {line.row.seed}; it must be {wanted[:16]}…"
-            findings.add(line.place, told, DATA_FIX, warning=line not in fresh)
-
-
-def _hashes(lines: Iterable[Line]) -> list[tuple[Line, str, str, str]]:
-    """(row, what has this hash, "data fingerprint" or "partition hash", the hash) of all rows that name a cell."""
-    found = list[tuple[Line, str, str, str]]()
+def _data(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
+    """Data and partition of a row are the registered ones, where these are registered."""
     for line in lines:
-        if line.cell:
-            found.append((line, _dataset(line.row), "data fingerprint", line.row.dataset_fingerprint))
-            found.append((line, line.cell.federation_key, PARTITION, line.row.partition_hash))
-    return [each for each in found if each[-1]]
-
-
-def _most(hashes: Iterable[tuple[Line, str, str, str]]) -> dict[str, str]:
-    """For each name the hash that most rows have."""
-    votes = Counter((own, value) for _, own, _, value in hashes)
-    return dict(sorted(votes, key=lambda pair: (votes[pair], pair[1])))  # the last of a name stays
+        row = line.row
+        for what, value, right in (
+            ("data fingerprint", row.dataset_fingerprint, _registered(row.dataset)),
+            ("partition hash", row.partition_hash, registered_hash(line.cell) if line.cell else None),
+        ):
+            if right and value and not value.startswith(right):
+                told = f"{what} {value[:16]}… of {row.dataset}, seed {row.seed}; it must be {right[:16]}…"
+                findings.add(line.place, told, DATA_FIX, warning=line not in fresh)
 
 
 @cache
@@ -226,11 +206,6 @@ def _registered(dataset: str) -> str | None:
         cls = DATASETS.cls(dataset)
         return None if cls.unverified else cls.fingerprint
     return None
-
-
-def _dataset(row: Row) -> str:
-    """Rows with equal names have equal data. The options of a dataset do not change it, unless it is generated."""
-    return f"{row.dataset} {row.dataset_params}" if row.synthetic else row.dataset
 
 
 def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:

@@ -11,13 +11,15 @@ import json
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from ...registry import UserError
+from ..runner.execute import explain
 from ..runner.job import Job, Options
 from ..runner.supervisor import Observer
 from ..store import Store, provenance, verified
@@ -113,7 +115,7 @@ def run_again(
     """
     with tempfile.TemporaryDirectory() as folder:
         wanted = [(row.suite, row.method, row.key) for row in drawn]
-        in_child(_run, options.plugins, str(root), wanted, options, folder, tell, observe)
+        list(in_child(_run, options.plugins, str(root), wanted, options, folder, tell, observe))
         again = Store(folder)
         ours = {(row.suite, row.key): row for row in again.rows(latest_only=True)}
         machines = {row.environment: again.environment(row.environment) or {} for row in ours.values()}
@@ -124,35 +126,43 @@ def run_again(
     return found, machines
 
 
-def _run(root: str, wanted: list[tuple[str, str, str]], options: Options, folder: str, tell: Any, observe: Any) -> None:
+def _run(
+    root: str, wanted: list[tuple[str, str, str]], options: Options, folder: str, tell: Any, observe: Any
+) -> Iterator[int]:
     rows = [row for each in wanted if (row := Store(root).find(*each))]
     job = Job([(row.suite, Cell.of(row)) for row in rows], Store(folder), options)
-    job.run(job.load(job.plan(), tell), observe())
+    yield len(job.run(job.load(job.plan(), tell), observe()).rows)
 
 
-def in_child(function: Callable[..., Any], plugins: Iterable[str], *arguments: Any) -> Any:
-    """Call a module-level function in a new process that has imported plug-ins; its result comes back as JSON.
+def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *arguments: Any) -> Iterator[Any]:
+    """Yield what a module-level function yields in a new process that has imported plug-ins; it comes as JSON.
 
-    UserError that it raised, and for a process that ended without a result.
+    UserError for what it raised, and for a process that ended before.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "result.json"
-        process = get_context("spawn").Process(target=_call, args=(str(place), function, tuple(plugins), arguments))
-        process.start()
+    context = get_context("spawn")
+    pipe, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_call, args=(theirs, function, tuple(plugins), arguments))
+    process.start()
+    theirs.close()
+    try:
+        while "value" in (told := json.loads(pipe.recv_bytes())):
+            yield told["value"]
+    except EOFError:
         process.join()
-        found = json.loads(place.read_text()) if place.is_file() else {}
-    if "result" not in found:
-        raise UserError(found.get("error", f"the process that ran them ended with exit code {process.exitcode}"))
-    return found["result"]
+        told = {"error": f"the process that imports the plug-ins ended with exit code {process.exitcode}"}
+    if told:
+        raise UserError(told["error"])
 
 
-def _call(place: str, function: Callable[..., Any], plugins: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+def _call(pipe: Connection, function: Callable[..., Iterable[Any]], plugins: tuple[str, ...], arguments: Any) -> None:
     try:
         load_plugins(plugins)
-        found = {"result": function(*arguments)}
-    except UserError as error:
-        found = {"error": str(error)}
-    Path(place).write_text(json.dumps(found))
+        for value in function(*arguments):
+            pipe.send_bytes(json.dumps({"value": value}).encode())
+        last = {}
+    except Exception as error:
+        last = {"error": str(error) if isinstance(error, UserError) else explain(error)}
+    pipe.send_bytes(json.dumps(last).encode())
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:

@@ -13,14 +13,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.federation import Goal
 from ...methods import METHODS
-from ...registry import Registry, UserError, first_error, one_line
+from ...registry import Registry, UserError, first_error, identity, one_line
 from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
 from ..store.provenance import canonical, origin
 from ..store.revisions import method_version
 from ..store.schema import RULES, Row
-from .identity import TRAINING, identity
 from .plugins import REGISTRIES
 
 SINGLE = tuple(kind for kind in REGISTRIES if kind != "backbone")  # a cell has one of each; backbones may be several
@@ -76,7 +75,7 @@ class KnownPart(NamedTuple):
 @lru_cache(maxsize=1000)
 def _trained(training: str) -> KnownPart:
     """A training configuration (JSON, all of it) as rows and keys have it."""
-    return KnownPart.of(identity(TrainConfig, TRAINING, "", json.loads(training)))
+    return KnownPart.of(identity(TrainConfig, json.loads(training)))
 
 
 def _joined(texts: Mapping[str, str]) -> str:
@@ -86,10 +85,9 @@ def _joined(texts: Mapping[str, str]) -> str:
 
 def _identity(kind: str, choice: Choice) -> dict[str, Any]:
     try:
-        cls = REGISTRIES[kind].cls(choice.name)
-    except UserError:
-        cls = None
-    return identity(cls, kind, choice.name, choice.params)
+        return identity(REGISTRIES[kind].cls(choice.name), choice.params)
+    except UserError:  # a name that is not known here
+        return choice.params
 
 
 class Cell(Part):
@@ -114,7 +112,7 @@ class Cell(Part):
     def parts(self) -> dict[str, KnownPart]:
         """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
         found = {kind: getattr(self, kind).part(kind) for kind in SINGLE}
-        found[TRAINING] = _trained(self.training.model_dump_json())
+        found["training"] = _trained(self.training.model_dump_json())
         several = [own.part("backbone") for own in self.backbones]
         found["backbones"] = KnownPart([own.value for own in several], f"[{','.join(own.text for own in several)}]")
         return found | {name: KnownPart(value := getattr(self, name), str(value)) for name in ("clients", "seed")}

@@ -1,8 +1,7 @@
-"""What the committed rows fix permanently: which clients a cell has, and which parameters a name's first rows have."""
+"""Which clients the cells of the committed rows have."""
 
 from __future__ import annotations
 
-import copy
 import csv
 import hashlib
 from collections.abc import Iterable
@@ -13,7 +12,6 @@ from ...files import write_atomically
 from ...registry import UserError
 from ..store.schema import Row
 from .cell import Cell
-from .identity import founding, write_founding
 
 CLIENTS = Path(__file__).parent / "federations.csv"
 DIGITS = 16  # hex digits that are kept of both hashes
@@ -49,25 +47,19 @@ def _what(cell: Cell) -> str:
 
 
 def register(rows: Iterable[Row]) -> list[str]:
-    """Enter what rows name and the package lacks: names in founding.json, clients in federations.csv. What is new.
+    """Enter the clients that rows have and federations.csv lacks. What is new.
 
     An entry that is there is never changed. Raises OSError where the package cannot be written.
     """
-    names, clients, new = copy.deepcopy(founding()), dict(_registered()), dict[str, None]()
+    clients, new = dict(_registered()), list[str]()
     lines = CLIENTS.read_text(encoding="utf-8").splitlines()
     for row in rows:
         cell = Cell.of(row)
-        for kind, choice in cell.choices():
-            name = choice.name.split(":")[0]
-            if name not in names[kind]:
-                names[kind][name] = list(choice.params)
-                new[f"{kind} {name}"] = None
         if row.partition_hash and _federation(cell) not in clients:
             clients[_federation(cell)] = row.partition_hash[:DIGITS]
             lines.append(f"{_federation(cell)},{row.partition_hash[:DIGITS]},{_what(cell)}")
-            new[f"clients of {_what(cell)}"] = None
+            new.append(f"clients of {_what(cell)}")
     if new:
-        write_founding(names)
         write_atomically(CLIENTS, ("\n".join(lines) + "\n").encode())
         _registered.cache_clear()
-    return list(new)
+    return new

@@ -30,7 +30,7 @@ from ...benchmark.engine import (
     Tree,
     section,
 )
-from ...registry import tunable
+from ...registry import LATER, tunable
 from ..fedavg import FedAvg
 from .pseudograph import FORMS, similarity_graph
 
@@ -102,15 +102,21 @@ class FedGL(FedAvg):
     )
 
     report_when: Literal["after", "before"] = Field(
-        "after", description="outputs of the trained model (ours, OpenFGL), or of the received one (paper, Alg. 1)"
+        "after",
+        description="outputs of the trained model (ours, OpenFGL), or of the received one (paper, Alg. 1)",
+        json_schema_extra=LATER,
     )
     pseudo_graph: Literal["symmetric", "printed", "openfgl"] = Field(
         "symmetric",
         description="A made symmetric, then normalised (ours); Eq. 9 as printed; or OpenFGL's: own entry 1, normalised "
         "before it is cut",
+        json_schema_extra=LATER,
     )
     start: int = Field(
-        2, ge=2, description="first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours"
+        2,
+        ge=2,
+        description="first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours",
+        json_schema_extra=LATER,
     )
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:

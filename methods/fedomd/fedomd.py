@@ -23,7 +23,7 @@ from ...benchmark.engine import (
     TrainConfig,
     Tree,
 )
-from ...registry import tunable
+from ...registry import LATER, tunable
 from ..fedavg import FedAvg
 from .moments import ORDER, Norm, central_moments, moment_distance, moments_about, pooled
 
@@ -88,11 +88,13 @@ class FedOMD(FedAvg):
         "l2",
         description="||.|| of Eq. 11: l2 as printed; squared, or the mean of squares (torch's MSELoss): ours, for the "
         "printed beta learns nothing with l2",
+        json_schema_extra=LATER,
     )
     same_pass: bool = Field(
         False,
         description="moments of the training pass itself (paper, Algorithm 1): the step has the dropout masks of their "
         "pass and is the round's only one, for any local_epochs",
+        json_schema_extra=LATER,
     )
     bounded: bool = Field(False, description="moments of tanh(Z), which is in [0, 1); ours, for exploding moments")
     train_nodes_only: bool = Field(

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rows(folder):
-    return fglbench.run(suites=[str(folder / "own.yaml")], results=folder / "results", jobs=1)
+    return fglbench.run(suites=[str(folder / "own.yaml")], results=folder / "results", in_process=True)
 
 
 @pytest.fixture(scope="module")

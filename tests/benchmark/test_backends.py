@@ -46,7 +46,7 @@ def command(suite, results, backend, *more):
 def finished(suite, clean, tmp_path_factory):
     """A results folder with all rows of the suite, as from a clean checkout."""
     results = tmp_path_factory.mktemp("finished")
-    fglbench.run(suites=[suite], results=results, jobs=1)
+    fglbench.run(suites=[suite], results=results, in_process=True)
     return clean(results)
 
 
@@ -120,7 +120,7 @@ class Witness(Observer):
 
 def check_numbers_and_progress(suite, chosen, results, figures):
     """The cells in two runs and another order, against processes; what the observer of the second heard."""
-    expected = fglbench.run(suites=[suite], results=results / "expected", jobs=1)
+    expected = fglbench.run(suites=[suite], results=results / "expected", in_process=True)
     store = Store(results / "found")
     fglbench.run(suites=[suite], methods=["local"], seeds=[1], results=store.root, **chosen)
     (first,), witness = store.rows(), Witness(store)

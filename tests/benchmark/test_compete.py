@@ -59,7 +59,7 @@ def test_ordinals(number: int, said: str) -> None:
     assert ordinal(number) == said
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("registries", "in_process")
 def test_one_command_from_a_file_to_a_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

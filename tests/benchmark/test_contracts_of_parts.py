@@ -108,7 +108,7 @@ class Scribbler(Uniform):
         (Doubled(), "deals_every_node_once"),
         (Apart(), "deals_every_node_once"),
         (Repeated(), "deals_every_node_once"),
-        (Wild(), "cuts_the_same_again"),
+        (Wild(), "gives_the_same_again"),
         (Scribbler(), "deals_every_node_once"),
     ],
 )
@@ -156,7 +156,7 @@ class WildSplit(Ratio):
         (Unlabelled(), "gives_roles_to_labelled_nodes"),
         (Wide(), "gives_roles_to_labelled_nodes"),
         (Forked(), "gives_roles_to_labelled_nodes"),
-        (WildSplit(), "splits_the_same_again"),
+        (WildSplit(), "gives_the_same_again"),
     ],
 )
 def test_each_breach_of_a_split_is_found(spec: Ratio, check: str) -> None:

@@ -140,7 +140,7 @@ def test_embeddings_of_zeros_stay_zeros(federation):
 def test_a_run_keeps_them_on_request_and_says_what_each_client_holds(tmp_path):
     suite = tmp_path / "tiny.yaml"
     suite.write_text(SUITE)
-    row = fglbench.run(suites=[str(suite)], results=tmp_path / "asked", jobs=1, embeddings=True).iloc[0]
+    row = fglbench.run(suites=[str(suite)], results=tmp_path / "asked", in_process=True, embeddings=True).iloc[0]
     store = Store(tmp_path / "asked")
     assert store.embeddings("tiny", row.key)["global"].shape == (20, 4)
     stored = store.history("tiny", row.key)

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites import identity as identities, registered
+from fglbench.benchmark.suites import registered
 from fglbench.benchmark.suites.cell import Cell, Choice
-from fglbench.benchmark.suites.identity import founding, identity
 from fglbench.benchmark.suites.registered import check_clients, registered_hash
 from fglbench.benchmark.suites.suitefile import load_suite
-from fglbench.datasets import DATASETS, PARTITIONS
+from fglbench.datasets import PARTITIONS
 from fglbench.methods import METHODS
-from fglbench.registry import UserError
+from fglbench.registry import UserError, identity
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 PINNED = {  # the key of one stored row a suite: a change of any of these orphans rows
@@ -68,10 +66,11 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS
 from fglbench.methods import METHODS
-from fglbench.registry import UserError
+from fglbench.registry import LATER
 
 def wider(cls):
-    return create_model(cls.__name__, __base__=cls, __module__=cls.__module__, added_later=(float, Field(0.25)))
+    new = (float, Field(0.25, json_schema_extra=LATER))
+    return create_model(cls.__name__, __base__=cls, __module__=cls.__module__, added_later=new)
 
 if sys.argv[1] == "wider":
     config.TrainConfig = wider(config.TrainConfig)
@@ -129,31 +128,10 @@ def test_a_later_option_counts_where_it_is_not_neutral() -> None:
     assert Cell.of(row).key == row.key
 
 
-def test_a_name_that_is_not_listed_has_all_its_parameters_in_its_rows() -> None:
-    fedprox = METHODS.cls("fedprox")
-    assert identity(fedprox, "method", "of-my-own", {"mu": 0.01}) == {"mu": 0.01}
-    assert identity(fedprox, "method", "fedprox", {"mu": 0.01}) == {"mu": 0.01}  # listed, so always part of it
-    assert identity(None, "method", "fedprox", {"mu": 0.01, "later": 1}) == {"mu": 0.01, "later": 1}
-
-
-def test_what_has_rows_in_the_repository_is_listed() -> None:
-    """A name that comes into results/ is entered in founding.json, so that an option may be added to it later."""
-    lacking: dict[tuple[str, str], list[str]] = {}
-    for row in Store(RESULTS).rows():
-        cell = Cell.of(row)
-        for kind, choice in cell.choices():
-            name = choice.name.split(":")[0]
-            if name not in founding()[kind]:
-                lacking[kind, name] = sorted(choice.params)
-    assert lacking == {}, "run `fglbench data register`"
-
-
-def test_what_is_listed_exists() -> None:
-    for kind, registry in (("dataset", DATASETS), ("method", METHODS), ("backbone", BACKBONES)):
-        for name, params in founding()[kind].items():
-            if name != "tu":
-                fields = registry.cls(name).model_fields
-                assert set(params) <= {info.serialization_alias or field for field, info in fields.items()}, name
+def test_only_options_marked_later_are_left_out_at_their_default() -> None:
+    assert identity(METHODS.cls("fedprox"), {"mu": 0.01}) == {"mu": 0.01}
+    assert identity(METHODS.cls("feddc"), {"alpha": 0.1, "client_size": False}) == {"alpha": 0.1}
+    assert identity(METHODS.cls("feddc"), {"client_size": True}) == {"client_size": True}
 
 
 def test_the_clients_of_the_committed_rows_are_registered() -> None:
@@ -181,13 +159,12 @@ def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -
 def test_rows_are_registered_once_and_no_entry_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module, name in ((registered, "CLIENTS"), (identities, "FILE")):
-        copy = shutil.copy(getattr(module, name), tmp_path)
-        monkeypatch.setattr(module, name, Path(copy))
-    before = [path.read_text() for path in sorted(tmp_path.iterdir())]
+    copy = Path(shutil.copy(registered.CLIENTS, tmp_path))
+    monkeypatch.setattr(registered, "CLIENTS", copy)
+    before = copy.read_text()
     assert main(["data", "register", "--results", str(RESULTS)]) == 0
-    assert capsys.readouterr().out == "nothing new: all names and clients are registered\n"
-    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == before
+    assert capsys.readouterr().out == "nothing new: all clients are registered\n"
+    assert copy.read_text() == before
     cell = load_suite("leaderboard").cells()[0]
     parts = {name: getattr(cell, name) for name in Cell.model_fields}
     new = Cell(**{**parts, "clients": 7, "method": Choice(name="of-my-own", params={"mu": 0.5})})
@@ -198,34 +175,13 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
     Store(tmp_path / "results").append(row)
     assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "registered: method of-my-own", f"registered: clients of {cell.dataset.name} louvain x7 ratio seed {cell.seed}",
+        f"registered: clients of {cell.dataset.name} louvain x7 ratio seed {cell.seed}",
     ]  # fmt: skip
-    assert founding()["method"]["of-my-own"] == ["mu"]
     assert registered_hash(new) == 16 * "e"
     assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
     assert "nothing new" in capsys.readouterr().out
-    federations, names = (tmp_path / name for name in ("federations.csv", "founding.json"))
-    assert federations.read_text().startswith(before[0])
-    old, now = json.loads(before[1]), json.loads(names.read_text())
-    assert now == {**old, "method": {**old["method"], "of-my-own": ["mu"]}}
-    founding.cache_clear()
+    assert copy.read_text().startswith(before)
     registered._registered.cache_clear()
-
-
-def test_what_is_made_on_demand_is_entered_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[dict[str, dict[str, list[str]]]] = []
-    monkeypatch.setattr(registered, "founding", lambda: {kind: {} for kind in founding()})
-    monkeypatch.setattr(registered, "write_founding", written.append)
-    monkeypatch.setattr(registered, "write_atomically", lambda *_: None)
-    cell = (
-        load_suite("clustering")
-        .cells()[0]
-        .model_copy(update={"dataset": Choice(name="tu:MUTAG", params={"features": "labels"})})
-    )
-    new = registered.register([cell.row("custom", status="failed", error="none", started="", environment="")])
-    assert "dataset tu" in new and "method one-cluster" in new
-    (names,) = written
-    assert list(names["dataset"]) == ["tu"] and "features" in names["dataset"]["tu"]
 
 
 def test_a_whole_number_for_a_fraction_is_the_same_cell() -> None:

@@ -70,7 +70,7 @@ def test_check_runs_on_a_real_dataset_and_says_so(
         f"{name.replace('_', ' ')} on csbm" for name in method_checks.ON_REAL
     ]
     assert main(["check", "fedavg"]) == 0
-    assert "passes the contract (0 checks" in capsys.readouterr().out
+    assert "skipped: it is not at hand: --real fetches it\nfedavg passes" in capsys.readouterr().out
     assert main(["check", "fedavg", "--real"]) == 0
     assert main(["check", "fedavg", "--no-real"]) == 0
     assert asked == [True, True, False]
@@ -284,3 +284,30 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
 def test_the_trials_are_what_the_checks_run_on() -> None:
     assert node_federation() is node_federation()
     assert len({trial.name for trial in trials()}) == len(trials())
+
+
+JUDGED = """
+import os, sys
+from pathlib import Path
+import fglbench
+from fglbench.methods.fedavg import FedAvg
+with open("imported", "a") as file:
+    print(os.getpid(), file=file)
+
+@fglbench.register("leaves")
+class Leaves(FedAvg):
+    def phases(self, config):
+        sys.exit(0)
+"""
+
+
+def test_a_plug_in_is_checked_in_another_process_and_must_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("judged.py").write_text(JUDGED)
+    assert main(["check", "leaves", "--plugin", "judged.py", "--no-real"]) == 2
+    said = capsys.readouterr()
+    assert "the process that imports the plug-ins ended with exit code 0" in said.err and "passes" not in said.out
+    assert str(os.getpid()) not in Path("imported").read_text().split()
+    assert "leaves" not in METHODS.names()

@@ -117,6 +117,7 @@ def test_a_metric_needs_own_data_and_a_name_that_is_one(clinics: Path, capsys: p
     assert "macro-f1" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("in_process")
 def test_tuning_is_on_the_sites_and_what_it_says_next_runs(clinics: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = "tune --data clinics --metric macro-f1 -m fedavg,local --trials 2 --rounds 3 -j 1 --results runs"
     assert main(asked.split()) == 0

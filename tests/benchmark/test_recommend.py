@@ -144,6 +144,7 @@ def clinics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path / "clinics"
 
 
+@pytest.mark.usefixtures("in_process")
 def test_one_command_from_data_to_answer_goes_on_where_it_stopped(
     clinics: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -9,9 +10,43 @@ import pytest
 import torch
 
 import fglbench
+from fglbench.benchmark import engine
+from fglbench.benchmark.engine import Client, TorchMethod
 from fglbench.registry import UserError
 
-METHODS = ["fedavg", "fedprox", "local", "ditto", "fedproto"]
+METHODS = ["fedavg", "fedprox", "local", "ditto", "fedproto", "torch-saved"]
+
+
+class TorchSaved(TorchMethod):
+    """FedAvg of a linear model with parameters in no alphabetical order. Messages: the model up and down."""
+
+    def build(self, features: int, classes: int) -> torch.nn.Module:
+        class Linear(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.out, self.inner = torch.nn.Linear(8, classes), torch.nn.Linear(features, 8)
+
+            def forward(self, graph: object, feat: torch.Tensor) -> torch.Tensor:
+                found: torch.Tensor = self.out(self.inner(feat))
+                return found
+
+        return Linear()
+
+    def train(self, model: torch.nn.Module, client: Client) -> None:
+        optimiser = client.optimiser(model.parameters())
+        for _ in range(client.config.local_epochs):
+            optimiser.zero_grad()
+            logits = model(client.graph, client.feat)
+            torch.nn.functional.cross_entropy(logits[client.train_mask], client.label[client.train_mask]).backward()
+            optimiser.step()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.METHODS, "_classes", dict(engine.METHODS._classes))
+        engine.METHODS.register("torch-saved")(TorchSaved)
+        yield
 
 
 @pytest.fixture(scope="module")

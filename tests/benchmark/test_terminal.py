@@ -22,7 +22,7 @@ ASKED = ["run", "--quick", "-m", "fedavg,local", "-d", "csbm", "--set", "trainin
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def ran(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> tuple[Path, str]:
     """A folder in which a run was started without --results, and what it said."""
     import contextlib
     import io

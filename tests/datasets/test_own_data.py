@@ -53,6 +53,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
     return [row for path in sorted(folder.glob("*/*.csv")) for row in csv.DictReader(path.open())]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_worked_example_runs_as_it_is_printed(villages: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_own, registered = commands()
     assert main(with_own) == 0
@@ -434,6 +435,7 @@ def test_lines_without_a_word_are_left_out(villages: Path) -> None:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_path_may_have_a_colon_or_a_tilde(
     villages: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Running a few rounds of a method, and what every method must hold: any size of client batch, and locality."""
+"""Running a few rounds of a method."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import torch
 
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.batch import collate
-from fglbench.benchmark.engine.client_batch import ClientBatch
 from fglbench.benchmark.engine.method import Phase, Server, Step
-from fglbench.benchmark.engine.payload import Download, Tree, leaves, transform
+from fglbench.benchmark.engine.payload import Download, Tree, transform
 from fglbench.benchmark.engine.simulation import Simulation
-from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 
 KINDS = ("gcn", "gat", "sage", "gin", "sgc")
@@ -105,64 +103,3 @@ def final(start_graphs: Callable[..., Run]) -> Callable[..., Params]:
         return model
 
     return train
-
-
-@pytest.fixture(scope="session")
-def any_batch_size(federation: Callable[..., Federation]) -> Callable[..., None]:
-    """any_batch_size(method, params, **options of start): the same uploads and models in client batches of any size."""
-
-    def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
-        world = federation((13, 7, 10, 9, 8, 11), without_train=(3,))
-        whole, *parts = (begin(world, name, params, clients_per_batch=size, **options) for size in (6, 1, 4))
-        for number in (1, 2, 3):
-            expected = list(leaves(whole.round(number)))
-            for part in parts:
-                torch.testing.assert_close(list(leaves(part.round(number))), expected, rtol=1e-5, atol=1e-6)
-        for part in parts:
-            torch.testing.assert_close(part.holdings(), whole.holdings(), rtol=1e-5, atol=1e-6)
-
-    return check
-
-
-def see(cohort: ClientBatch, clients: Sequence[NodeClient]) -> None:
-    """Replace the data of a client batch."""
-    cohort.batch = collate(clients)
-    groups = [collate([clients[p] for p in group.positions]) for group in cohort.network.groups]
-    cohort.data = tuple(groups) if cohort.network.heterogeneous else (cohort.batch,)
-
-
-@pytest.fixture(scope="session")
-def local_only(federation: Callable[..., Federation]) -> Callable[..., None]:
-    """local_only(method, params, **options of start): what is private to a client shows in no other client's upload.
-
-    After a common first round, client 1 gets other features and labels; only its own upload of round 2 changes. And
-    other labels on nodes that are not for training change no client's.
-    """
-
-    def check(name: str, params: dict[str, Any] | None = None, **options: Any) -> None:
-        world = federation((13, 7, 10, 9, 8), sparse=False)
-        plain, changed, blind = (begin(world, name, params, clients_per_batch=5, **options) for _ in range(3))
-        for run in (plain, changed, blind):
-            run.round(1)
-        clients: list[Any] = list(world.clients)
-        one = clients[1].graph.clone()
-        one.ndata["label"] = (one.ndata["label"] + 1) % 3
-        see(changed.simulation.client_batches[0], [clients[0], NodeClient(one, clients[1].feat.flip(0)), *clients[2:]])
-        hidden = []
-        for client in clients:
-            graph = client.graph.clone()
-            label, mask = graph.ndata["label"], graph.ndata["train_mask"].bool()
-            graph.ndata["label"] = torch.where(mask, label, (label + 1) % 3)
-            hidden.append(NodeClient(graph, client.feat))
-        see(blind.simulation.client_batches[0], hidden)
-        before, after, unseen = (list(leaves(run.round(2))) for run in (plain, changed, blind))
-        differs = False
-        for one_leaf, other, same in zip(before, after, unseen, strict=True):
-            for client in range(5):
-                torch.testing.assert_close(same[client], one_leaf[client])
-                if client != 1:
-                    torch.testing.assert_close(other[client], one_leaf[client])
-            differs |= one_leaf[1].shape != other[1].shape or not torch.equal(one_leaf[1], other[1])
-        assert differs
-
-    return check

@@ -84,21 +84,3 @@ def test_the_pull_fades_and_ends() -> None:
         assert values[0] == 1 and values[10] == values[11] == 0
         assert all(a > b > 0 for a, b in pairwise(values[:10]))
     assert METHODS.build("apple", {"last": 0.0}).fading(0, 100) == 0
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    run, model = start(world, "apple", kinds=["gcn"]), (12 * 8 + 8) + (8 * 3 + 3)
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == [2 * 4 * model] * 3
-    assert run.simulation.download_bytes == [2 * 4 * 3 * (model + 1)] * 3
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("apple", {"rate": 0.1}, kinds=["gcn"], **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("apple", kinds=["gcn"])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from fglbench.benchmark.contract import verdicts
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable
 from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import (
@@ -33,6 +34,8 @@ from fglbench.datasets.federation import Goal, GraphClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
+from ..sampled import sampled_trials
+
 D, H, C = 20, 8, 3  # features, width and classes of the node trials
 FLOAT, INT = 4, 8  # bytes of a float32 scalar and of an int64 number
 
@@ -46,11 +49,43 @@ LEARNING = {"scaffold": {"lr": 0.1}, "scaffold-mlp": {"lr": 0.1}}
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("name", METHODS.names())
-def test_contract(name: str, check: str) -> None:
+def test_contract(name: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one federation of each task, drawn by the name of the method."""
+    method = METHODS.build(name, SHORT.get(name))
+    drawn = sampled_trials(method)
+    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
     try:
-        CHECKS[check](METHODS.build(name, SHORT.get(name)))
+        CHECKS[check](method)
     except Inapplicable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS.names())
+def test_contract_on_all_federations(name: str) -> None:
+    for check in CHECKS:
+        with suppress(Inapplicable):
+            CHECKS[check](METHODS.build(name, SHORT.get(name)))
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [  # that change what is sent or computed; those of each default are above
+    ("apple", {"rate": 0.1}),
+    ("feddc", {"optimiser": "adam", "client_size": True, "correction": "state"}),
+    ("fedgkc", {"order": "copilot first", "nodes": "train", "view_dropout": False}),
+    ("fedkd", {"start": 1.0, "end": 1.0, "nodes": "all"}),
+    ("fedproto", {"server_weights": "samples"}),
+    ("fedomd", {"same_pass": True}),
+    ("fedtad", {"on": "hidden"}),
+    ("fgssl", {"target": "local"}),
+    ("fgssl", {"target": "initial"}),
+    ("fml", {"nodes": "all"}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), OPTIONS)
+def test_options_hold_to_the_contract(name: str, params: dict[str, Any]) -> None:
+    for check in ("ignores_the_cohort", "stays_local"):
+        CHECKS[check](METHODS.build(name, params))
 
 
 TRAINING = {
@@ -224,7 +259,7 @@ def cores(model: int) -> Formula:
 TABLE: dict[str, Formula] = {
     **dict.fromkeys(("global", "local", "locgcn", "majority", "one-cluster", "label-counts"), scalars(0)),
     **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedgcn", "moon", "adafgl"), scalars(gcn())),
-    **dict.fromkeys(("ditto", "fedala", "pfedme"), scalars(gcn())),
+    **dict.fromkeys(("ditto", "fedala", "fedgcn-hops", "pfedme"), scalars(gcn())),
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("fgssl", "fgssl-fnsc", "fgssl-fgsd", "fedtad"), scalars(gcn())),
     **dict.fromkeys(("fedmlp", "fedprox-mlp"), scalars(MLP)),

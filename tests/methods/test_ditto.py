@@ -70,8 +70,3 @@ def test_it_takes_twice_the_steps_and_none_too_many_on_a_model(federation: Make)
     outcome = train(federation(), METHODS.build("ditto"), [BACKBONES.build("gcn", {"hidden": 4})], config, 0)
     assert (outcome.budget_steps, outcome.model_steps, outcome.optimiser_steps) == (6, 6, 12)
     assert outcome.score == outcome.personal_on_local
-
-
-@pytest.mark.parametrize("training", [{}, {"participation": 0.5}])
-def test_any_cohort_size(training: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("ditto", kinds=["gcn"], **training)

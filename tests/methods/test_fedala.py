@@ -87,21 +87,3 @@ def test_the_sample_is_a_share_of_each_clients_training_nodes(federation: Make, 
         drawn = rows[owner[rows] == place]
         assert set(drawn.tolist()) <= set(own.tolist())
         assert len(set(drawn.tolist())) == len(drawn) == max(1, round(0.5 * len(own)))
-
-
-def test_bytes_are_those_of_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, mean = start(world, "fedala"), start(world, "fedavg")
-    for number in (1, 2):
-        mine.round(number), mean.round(number)
-    assert mine.simulation.upload_bytes == mean.simulation.upload_bytes
-    assert mine.simulation.download_bytes == mean.simulation.download_bytes
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedala", kinds=["gcn"], **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedala")

@@ -15,7 +15,6 @@ from fglbench.methods.fedaux import smoothed
 
 Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-MODEL = (12 * 8 + 8) + (8 * 8 + 8) + 8 + (2 * 8 * 3 + 3)
 
 
 def normal(graph: Any) -> torch.Tensor:
@@ -120,23 +119,3 @@ def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable
         upload = run.round(number)
         for name, value in run.simulation.server.state["personal"].items():
             assert torch.equal(value, upload["model"][name])
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((13, 7, 10)), "fedaux", **GCN)
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * MODEL] * 3
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedaux", **GCN, **options)
-
-
-def test_other_backbones_in_any_cohort(any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedaux", kinds=["sage"])
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedaux", **GCN)

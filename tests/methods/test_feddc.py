@@ -105,22 +105,3 @@ def test_it_learns_and_does_not_collapse(correction: str, federation: Make, star
         game.round(number)
         seen.append(loss())
     assert max(seen[-20:]) < 0.5 * first
-
-
-@pytest.mark.parametrize("params", [{}, {"optimiser": "adam"}, {"client_size": True, "correction": "state"}])
-def test_any_cohort_size(params: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("feddc", {"lr": 0.05, **params}, kinds=["gcn"], participation=0.5)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("feddc", kinds=["gcn"])
-
-
-@pytest.mark.parametrize("sized", [0, 1])
-@pytest.mark.parametrize(("correction", "models"), [("update", 2), ("state", 2), ("none", 1)])
-def test_bytes_of_a_round(correction: str, models: int, sized: int, federation: Make, start: Start) -> None:
-    run = start(federation(), "feddc", {"correction": correction, "client_size": bool(sized)}, **GCN)
-    run.round(1)
-    scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.simulation.upload_bytes == [4 * models * scalars] * 3
-    assert run.simulation.download_bytes == [4 * (models * scalars + sized)] * 3  # the mean number of nodes

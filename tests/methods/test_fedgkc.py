@@ -18,7 +18,6 @@ from fglbench.registry import UserError
 
 Make = Callable[..., Federation]
 SIZES = (13, 7, 10, 9, 8)
-COPILOT = 12 * 8 + 8 + 8 * 8 + 8 + 8 * 3 + 3  # two GCN layers of width 8 and a linear head, d = 12, C = 3
 
 
 def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
@@ -212,32 +211,3 @@ def test_ablations_are_fedgkc_with_a_part_switched_off(federation: Make, start: 
 def test_weights_above_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"alpha \+ beta is 1\.1"):
         METHODS.build("fedgkc", {"alpha": 0.9, "beta": 0.2})
-
-
-@pytest.mark.parametrize(("name", "extra"), [("fedgkc", 2), ("fedgkc-kama", 2), ("fedgkc-smkd", 0)])
-def test_bytes(name: str, extra: int, federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), name)
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == [2 * 4 * (COPILOT + extra)] * 5
-    assert run.simulation.download_bytes == [2 * 4 * COPILOT] * 5
-
-
-@pytest.mark.parametrize(
-    ("name", "params", "options"),
-    [
-        ("fedgkc", {}, {"participation": 0.5}),
-        ("fedgkc-kama", {}, {}),
-        ("fedgkc-smkd", {}, {"kinds": ["gcn"]}),
-        ("fedgkc", {"order": "copilot first", "nodes": "train", "view_dropout": False}, {"participation": 0.5}),
-    ],
-)
-def test_any_cohort_size(
-    name: str, params: dict[str, Any], options: dict[str, Any], any_batch_size: Callable[..., None]
-) -> None:
-    any_batch_size(name, params, **options)
-
-
-@pytest.mark.parametrize("params", [{}, {"order": "copilot first"}, {"nodes": "train"}])
-def test_locality(params: dict[str, Any], local_only: Callable[..., None]) -> None:
-    local_only("fedgkc", params)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.engine import Facts, TrainConfig, train
+from fglbench.benchmark.engine import Facts
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.payload import leaves
 from fglbench.datasets.federation import Federation, NodeClient
@@ -21,7 +21,6 @@ from fglbench.methods.fedgl import pseudograph
 
 Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-MODEL = (12 * 8 + 8) + (8 * 3 + 3)
 
 
 @pytest.fixture(scope="module")
@@ -273,25 +272,6 @@ def test_ablations_leave_their_part_out(
         assert (all(equal), all(unchanged)) == (number == 1, number == 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "graph"), [("fedgl", True, True), ("fedgl-no-gpg", True, False), ("fedgl-no-gpl", False, True)]
-)
-def test_bytes(name: str, labels: bool, graph: bool, overlapping: Make, start: Callable[..., Any]) -> None:
-    world = overlapping()
-    sizes = [15, 20, 25]
-    run = start(world, name, {"neighbours": 4}, **GCN)
-    assert run.simulation.upload_bytes == [8 * n for n in sizes]  # the ids, once
-    assert run.simulation.download_bytes == [0] * 3
-    run.round(1)
-    entries = [len(v) for v in run.simulation._message.tree["value"]] if graph else [0] * 3
-    run.round(2)
-    parts = int(labels) + int(graph)
-    assert run.simulation.upload_bytes == [8 * n + 2 * 4 * (MODEL + parts * n * 3) for n in sizes]
-    expected = [2 * 4 * MODEL + 8 * labels * n + (4 + 8) * e for n, e in zip(sizes, entries, strict=True)]
-    assert run.simulation.download_bytes == expected
-    assert all(0 < e <= 4 * n for e, n in zip(entries, sizes, strict=True)) or not graph
-
-
 def test_a_training_label_stays_with_the_clients_that_train_on_it(overlapping: Make, start: Callable[..., Any]) -> None:
     """Client 0 does not train on node v, another client does: v's label changes nothing in what client 0 sends."""
     world = overlapping()
@@ -324,28 +304,3 @@ def test_skip_names_backbone_and_size(overlapping: Make) -> None:
     for nodes, fits in ((44_721, True), (44_722, False)):  # 2e9 pairs are between
         whole = replace(world.whole, label=torch.zeros(nodes, dtype=torch.int64))
         assert (METHODS.build("fedgl").skip(Facts.of(replace(world, whole=whole)), [gcn]) is None) == fits
-
-
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_whole_run_on_the_union_any_cohort_size(participation: float, overlapping: Make) -> None:
-    world = overlapping((15, 20, 25, 10, 12))
-    config = TrainConfig(rounds=4, score_on="union", participation=participation, patience=30)
-    runs = [
-        train(world, METHODS.build("fedgl"), [BACKBONES.build("gcn", {"hidden": 8})], config, 1, clients_per_batch=size)
-        for size in (None, 1, 3)
-    ]
-    for run in runs[1:]:
-        assert run.history["score"] == runs[0].history["score"] and run.matrix == runs[0].matrix
-        assert (run.upload_bytes, run.download_bytes) == (runs[0].upload_bytes, runs[0].download_bytes)
-    assert runs[0].rounds == 4 and "union" in runs[0].score_metric
-
-
-def test_any_cohort_size(any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedgl", {"neighbours": 5}, **GCN)
-    any_batch_size("fedgl", {"neighbours": 5}, kinds=["sgc"], participation=0.5)
-    any_batch_size("fedgl-no-gpg", kinds=["gat"])
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    for name in ("fedgl", "fedgl-no-gpg", "fedgl-no-gpl"):
-        local_only(name, **GCN)

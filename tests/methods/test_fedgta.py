@@ -138,22 +138,3 @@ def test_who_skips_a_round_finds_what_it_was_sent_last(federation: Make, start: 
         last = sent
         models = simulation.models()  # every client has a model to be scored, also if it took no part
         assert models.personal is not None and all(len(v) == 5 for v in models.personal[0].values())
-
-
-@pytest.mark.parametrize(("params", "moments"), [({}, 2 * 10 * 3), ({"moments": "raw", "orders": 4}, 4 * 3)])
-def test_bytes(params: dict[str, Any], moments: int, federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((13, 7, 10)), "fedgta", params, **GCN)
-    for number in (1, 2):
-        run.round(number)
-    model = (12 * 8 + 8) + (8 * 3 + 3)
-    assert run.simulation.upload_bytes == [2 * 4 * (model + moments + 1)] * 3
-    assert run.simulation.download_bytes == [2 * 4 * model] * 3
-
-
-def test_any_cohort_size(any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedgta", {"similarity": 0.9}, **GCN)
-    any_batch_size("fedgta", participation=0.5, **GCN)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedgta", **GCN)

@@ -145,28 +145,8 @@ def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..
     assert begun == set(range(5))
 
 
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    """Factors have no common sign, so all of the energy is kept: then matrices travel whole."""
-    any_batch_size("fedkd", {"start": 1.0, "end": 1.0}, **options)
-
-
-def test_any_cohort_size_with_factors(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    whole, parts = start(world, "fedkd", clients_per_batch=5), start(world, "fedkd", clients_per_batch=2)
-    for number in (1, 2, 3):
-        whole.round(number)
-        parts.round(number)
-    torch.testing.assert_close(parts.holdings(), whole.holdings(), rtol=1e-5, atol=1e-6)
-    assert parts.simulation.upload_bytes == whole.simulation.upload_bytes
-
-
 def test_a_client_without_training_nodes_stays_finite(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES, without_train=(1,)), "fedkd", {"nodes": "all"})
     for number in (1, 2):
         run.round(number)
     assert all(torch.isfinite(own).all() for own in run.holdings())
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedkd", {"nodes": "all"})

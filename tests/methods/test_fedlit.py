@@ -8,7 +8,6 @@ from typing import Any
 
 import dgl
 import dgl.nn
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -239,17 +238,3 @@ def test_first_centroids_are_those_of_k_means(federation: Make) -> None:
     assert edges[1] < TYPES
     for own, count in zip(found[0], edges, strict=True):
         assert int(own.any(1).sum()) == min(TYPES, count)
-
-
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_bytes(participation: float, federation: Make) -> None:
-    simulation = exchange_of(federation((13, 7, 10, 9)), participation=participation)
-    model = (D * H + H) + TYPES * 3 * (H * H + H) + (H * C + C)
-    phase = simulation.method.phases(simulation.config)[0]
-    simulation.round(phase, 1)
-    for number in (2, 3):
-        before = sum(simulation.upload_bytes), sum(simulation.download_bytes)
-        simulation.round(phase, number)
-        clients = round(4 * participation)
-        assert sum(simulation.upload_bytes) - before[0] == clients * 4 * (model + 2 * H * TYPES + TYPES)
-        assert sum(simulation.download_bytes) - before[1] == clients * 4 * (model + 2 * H * TYPES)

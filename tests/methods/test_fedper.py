@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 from fglbench.datasets.federation import Federation
@@ -71,20 +70,3 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
     for k in range(3):
         for n, value in (base | own[k]).items():
             torch.testing.assert_close(scored[n][k], value, rtol=1e-4, atol=1e-5)
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    run, d = start(world, "fedper", kinds=["gcn"]), world.num_features
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * (d * 8 + 8)] * 3
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedper", kinds=["gcn"], **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedper")

@@ -73,25 +73,3 @@ def test_prototype_inference(federation: Make, start: Callable[..., Any]) -> Non
     for i in range(0, sum(SIZES), 5):
         distances = [float((r[i] - c).square().sum().sqrt()) for c in table]
         torch.testing.assert_close(scores[i], -torch.tensor(distances))
-
-
-@pytest.mark.parametrize("weights", ["clients", "samples"])
-def test_bytes(weights: str, federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES, without_train=(3,))
-    run = start(world, "fedproto", {"server_weights": weights})
-    for number in (1, 2, 3):
-        run.round(number)
-    present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
-    assert present[3] == 0 and len(set(present)) > 1
-    each = 4 * 8 + 8 * (2 if weights == "samples" else 1)
-    assert run.simulation.upload_bytes == [3 * c * each for c in present]
-    assert run.simulation.download_bytes == [2 * 4 * 3 * 8] * 5  # nothing before the first round
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["sage"]}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedproto", {"server_weights": "samples"}, **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedproto")

@@ -15,7 +15,6 @@ from fglbench.methods.fedpub import proxy_graph
 
 Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
-MODEL = (12 * 8 + 8) + (8 * 8 + 8) + (8 * 3 + 3)
 
 
 def normal(edges: torch.Tensor, n: int) -> torch.Tensor:
@@ -128,25 +127,3 @@ def test_proxy_graph_has_five_blocks_and_nothing_between() -> None:
     assert len(pairs) == edge.shape[1] and all((v, u) in pairs for u, v in pairs)
     possible = 5 * 4950
     assert abs(len(pairs) / 2 - 0.1 * possible) < 4 * (0.09 * possible) ** 0.5
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((13, 7, 10)), "fed-pub", **GCN)
-    edges = run.simulation.client_batches[0].state["proxy"]["edge"][0].shape[1]
-    assert run.simulation.upload_bytes == [0] * 3
-    assert run.simulation.download_bytes == [4 * 500 * 12 + 8 * 2 * edges] * 3
-    before = run.simulation.download_bytes[0]
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == [2 * 4 * (MODEL + 8)] * 3
-    assert run.simulation.download_bytes == [before + 2 * 4 * MODEL] * 3
-
-
-def test_any_cohort_size(any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fed-pub", **GCN)
-    any_batch_size("fed-pub", participation=0.5, **GCN)
-    any_batch_size("fed-pub", kinds=["gat"])
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fed-pub", **GCN)

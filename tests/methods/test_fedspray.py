@@ -121,18 +121,6 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     assert silent > 0 < taught  # the bound separated nodes
 
 
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10, 9), without_train=(3,))
-    run = start(world, "fedspray", {"width": P})
-    for number in (1, 2):
-        run.round(number)
-    model = 4 * (12 * P + P + 2 * (P * 3 + 3))
-    present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
-    assert present[3] == 0
-    assert run.simulation.upload_bytes == [2 * (model + c * (4 * P + 8 + 4)) for c in present]
-    assert run.simulation.download_bytes == [2 * (model + 4 * 3 * P)] * 4
-
-
 def test_a_class_that_nobody_has_keeps_its_proxy(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedspray", PARAMS)
     server = run.simulation.server
@@ -142,12 +130,3 @@ def test_a_class_that_nobody_has_keeps_its_proxy(federation: Make, start: Callab
     }  # fmt: skip
     server.participants = [0, 1, 2]
     assert run.method.server(server, upload)["proxies"][:, 0].tolist() == pytest.approx([1.0, 0.01, 1.0])
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["sage"]}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedspray", PARAMS, **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedspray", PARAMS)

@@ -177,16 +177,6 @@ def test_names_of_nodes_and_bases_of_eigenspaces_mean_nothing(labelled_sets: Mak
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
 
 
-def test_bytes(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    run = start(labelled_sets(), "fedssp", PARAMS, **TRAINING)
-    uploads = run.round(1)
-    assert {name.split(".")[0] for name in uploads["model"]} == {"eigen", "filter"}
-    run.round(2)
-    encoders = (H + 1) * H + H + HEADS * H + H + (H * H + H) + 4 * H
-    assert run.simulation.upload_bytes == [2 * 4 * (encoders + H)] * 3
-    assert run.simulation.download_bytes == [4 * (2 * encoders + H)] * 3  # no consensus at first
-
-
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_who_waits_is_scored_under_the_new_encoders(
     participation: float, labelled_sets: Make, start: Callable[..., Any]

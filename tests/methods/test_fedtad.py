@@ -180,25 +180,3 @@ def test_nodes_are_joined_both_ways_and_not_to_themselves() -> None:
     pairs = {(u, v) for u, v in edge.T.tolist()}
     assert len(pairs) == edge.shape[1] and all((v, u) in pairs and u != v for u, v in pairs)
     assert all(sum(u == i for u, _ in pairs) >= 2 for i in range(20))
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run, model = start(federation((13, 7, 10)), "fedtad", **GCN), (12 * 8 + 8) + (8 * 3 + 3)
-    assert run.simulation.upload_bytes == [4 * 3] * 3
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == [4 * 3 + 2 * 4 * model] * 3
-    assert run.simulation.download_bytes == [2 * 4 * model] * 3
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedtad", kinds=["gcn"], **options)
-
-
-def test_other_backbones(any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedtad", {"on": "hidden"}, kinds=["sage"])
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedtad", kinds=["gcn"])

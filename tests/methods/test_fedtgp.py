@@ -93,22 +93,3 @@ def test_without_pull_it_is_local_training(federation: Make, start: Callable[...
         free.round(number)
         alone.round(number)
     torch.testing.assert_close(free.holdings(), alone.holdings())
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    run = start(world, "fedtgp", {"server_epochs": 1})
-    for number in (1, 2, 3):
-        run.round(number)
-    present = [len(set(c.graph.ndata["label"][c.graph.ndata["train_mask"]].tolist())) for c in world.clients]
-    assert run.simulation.upload_bytes == [3 * c * (4 * 8 + 8) for c in present]
-    assert run.simulation.download_bytes == [2 * 4 * 3 * 8] * 5
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fedtgp", {"server_epochs": 5}, **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fedtgp", {"server_epochs": 2})

@@ -168,17 +168,6 @@ def test_virtual_nodes_without_values_mean_nothing_in_one_layer(labelled_sets: M
         assert torch.equal(one, other) == (layers == 1)
 
 
-def test_bytes(labelled_sets: Make, start: Callable[..., Any]) -> None:
-    run, told = start(labelled_sets(), "fedvn", PARAMS, **TRAINING), None
-    model = run.round(1)["model"]
-    assert not any(generates(name) for name in model)
-    told = 4 * sum(value[0].numel() for value in model.values())
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [told] * 3
-    more = start(labelled_sets(), "fedvn", PARAMS | {"rival": "mean"}, **TRAINING)
-    more.round(1)
-    assert more.simulation.upload_bytes == more.simulation.download_bytes == [told + 4 * M] * 3
-
-
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_generators_stay(participation: float, labelled_sets: Make, start: Callable[..., Any]) -> None:
     run = start(labelled_sets((9, 6, 8, 7)), "fedvn", PARAMS, **TRAINING, participation=participation)

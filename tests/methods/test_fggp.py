@@ -220,25 +220,3 @@ def test_a_large_clients_pairs_are_made_again(
         found = made.round(number)["model"]
         monkeypatch.undo()
         torch.testing.assert_close(found, expected)
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), "fggp", {"memory": 1})
-    up = run.round(1)
-    run.round(2)
-    held = len(run.simulation.server.state["memory"]["classes"])
-    assert held == 3  # one a class
-    model = 4 * (12 * 8 + 8 + 8 * 3 + 3 + 12 * 8 + 8 * 8)
-    assert sum(v[0].numel() for v in up["model"].values()) * 4 == model
-    entries = held * (4 * 8 + 8)
-    assert run.simulation.download_bytes == [2 * model + entries] * 3
-    assert run.simulation.upload_bytes[0] <= 2 * (model + entries)
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fggp", kinds=["gcn"], **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fggp", kinds=["gcn"])

@@ -173,23 +173,3 @@ def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> No
         for _ in "ab"
     )
     assert not torch.equal(one, two)
-
-
-@pytest.mark.parametrize(
-    ("backbone", "target"),
-    [("gcn", "global"), ("gat", "global"), ("sgc", "global"), ("gcn", "local"), ("gcn", "initial")],
-)
-def test_any_cohort_size(backbone: str, target: str, any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fgssl", {"target": target}, kinds=[backbone], participation=0.5)
-
-
-@pytest.mark.parametrize("target", ["global", "local", "initial"])
-def test_locality(target: str, local_only: Callable[..., None]) -> None:
-    local_only("fgssl", {"target": target}, kinds=["gcn"])
-
-
-def test_bytes_of_a_round(federation: Make, start: Start) -> None:
-    run = start(federation(), "fgssl", **GCN)
-    run.round(1)
-    scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [4 * scalars] * 3

@@ -13,7 +13,6 @@ from fglbench.datasets.federation import Federation
 
 Make = Callable[..., Federation]
 SIZES = (13, 7, 10, 9, 8)
-MEME = 12 * 8 + 8 + 8 * 3 + 3  # GCN-2, d = 12, h = 8, C = 3
 
 
 def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
@@ -88,19 +87,3 @@ def test_meme_alone_is_fedavg(federation: Make, start: Callable[..., Any]) -> No
         taught.round(number)
         averaged.round(number)
     torch.testing.assert_close(taught.simulation.server.state["model"], averaged.simulation.server.state["model"])
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), "fml")
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * MEME] * 5
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("fml", {"nodes": "all"}, **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("fml", {"nodes": "all"})

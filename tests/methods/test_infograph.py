@@ -105,15 +105,3 @@ def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make, sta
     other = {name: value + 2 for name, value in cohort.params.items()}
     trained = sum(value[0].numel() for name, value in cohort.params.items() if not is_statistic(name))
     torch.testing.assert_close(cohort.sq_distance(other), torch.full((3,), 4.0 * trained))
-
-
-@pytest.mark.parametrize("name", ["infograph-fedavg", "infograph-fedprox"])
-def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> None:
-    running = start_graphs(graph_sets(), name)
-    running.round(1)
-    width = LAYERS * H
-    gin = (FEATURES * H + H) + (LAYERS - 1) * (H * H + H) + LAYERS * (H * H + H) + LAYERS * 2 * H  # inner, outer, norm
-    discriminators = 2 * 4 * (width * width + width)
-    statistics = LAYERS * 2 * H
-    scalars = gin + discriminators + statistics
-    assert running.simulation.upload_bytes == running.simulation.download_bytes == [4 * scalars] * 3

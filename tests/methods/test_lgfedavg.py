@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 from fglbench.benchmark.engine import Facts
@@ -51,22 +50,6 @@ def test_one_client_is_local_training_of_the_same_model(federation: Make, start:
         shared.round(number)
         alone.round(number)
     torch.testing.assert_close(shared.holdings(), alone.holdings())
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((13, 7, 10, 9, 8)), "lg-fedavg")
-    for number in (1, 2):
-        run.round(number)
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [2 * 4 * (H * C + C)] * 5
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"kinds": ["gcn"]}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("lg-fedavg", **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("lg-fedavg")
 
 
 def test_unequal_widths_are_refused_with_the_sizes(federation: Make) -> None:

@@ -57,19 +57,3 @@ def test_it_is_fedavg_without_weight_or_previous_model(
         assert all(torch.equal(value, two[name]) for name, value in one.items())
     if params["mu"]:  # and from then on the contrast tells
         assert not torch.allclose(mine.round(2)["model"]["0.weight"], plain.round(2)["model"]["0.weight"])
-
-
-@pytest.mark.parametrize("training", [{}, {"participation": 0.5}])
-def test_any_cohort_size(training: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("moon", kinds=["gcn"], **training)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("moon", kinds=["gcn"])
-
-
-def test_bytes_of_a_round(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(), "moon", **GCN)
-    run.round(1)
-    scalars = 12 * 8 + 8 + 8 * 3 + 3
-    assert run.simulation.upload_bytes == run.simulation.download_bytes == [4 * scalars] * 3

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import dgl
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -102,14 +101,3 @@ def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make, start_
     graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
     expected = [first[1] + second[1] for first, second in (codes(own, graph) for graph in graphs)]
     torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["mvgrl-fedavg", "mvgrl-fedprox"])
-def test_bytes_of_a_round(name: str, graph_sets: Make, start_graphs: Start) -> None:
-    running = start_graphs(graph_sets(), name)
-    running.round(1)
-    encoder = (FEATURES * H + H + 1) + (LAYERS - 1) * (H * H + H + 1)
-    node_head = 4 * (H * H + H) + 3
-    graph_head = 2 * (LAYERS * H * H + H) + 2 * (H * H + H) + 3  # its first layer and shortcut take L h
-    scalars = 2 * encoder + node_head + graph_head
-    assert running.simulation.upload_bytes == running.simulation.download_bytes == [4 * scalars] * 3

@@ -91,21 +91,3 @@ def test_a_straggler_does_fewer_local_rounds(federation: Make, start: Callable[.
     for name, value in mixed.items():
         torch.testing.assert_close(value[1], few[name][1], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(value[[0, 2]], all_of_them[name][[0, 2]], rtol=1e-5, atol=1e-6)
-
-
-def test_bytes_are_those_of_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, mean = start(world, "pfedme"), start(world, "fedavg")
-    for number in (1, 2):
-        mine.round(number), mean.round(number)
-    assert mine.simulation.upload_bytes == mean.simulation.upload_bytes
-    assert mine.simulation.download_bytes == mean.simulation.download_bytes
-
-
-@pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"straggle": 0.7, "local_epochs": 3}])
-def test_any_cohort_size(options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
-    any_batch_size("pfedme", {"inner": 1}, kinds=["gcn"], **options)
-
-
-def test_locality(local_only: Callable[..., None]) -> None:
-    local_only("pfedme", {"eta": 0.05})

@@ -1,4 +1,4 @@
-"""`fglbench tune` with real workers: what it leaves, and going on after it was stopped."""
+"""`fglbench tune`: what it leaves, and going on after it was stopped."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ def tune(suite, folder, odd, *more):
     return main(["tune", "-s", suite, "--trials", "4", "-j", "2", *where, *more])
 
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
 @pytest.fixture(scope="module")
-def done(suite, odd, tmp_path_factory):
+def done(suite, odd, in_process, tmp_path_factory):
     """Two methods tuned, one of which always fails."""
     folder = tmp_path_factory.mktemp("done")
     return folder, tune(suite, folder, odd, "-m", "fedavg,t-broken")

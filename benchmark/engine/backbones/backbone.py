@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ....registry import Registry, Spec
+from ....registry import LATER, Registry, Spec
 from ..batch import Batch, Features, LabelledRows
 from ..blocks import in_parts
 from ..rng import Streams
@@ -58,15 +58,20 @@ class Backbone(Spec):
         False, description="all layers yield width h and a linear classifier follows, as methods that share heads need"
     )
     residual: bool = Field(
-        False, description="a layer's input is added to its output, before activation, where both have width h"
+        False,
+        description="a layer's input is added to its output, before activation, where both have width h",
+        json_schema_extra=LATER,
     )
     readout: Literal["sum", "mean"] = Field(
-        "sum", description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)"
+        "sum",
+        description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)",
+        json_schema_extra=LATER,
     )
     linear_start: Literal["glorot", "torch"] = Field(
         "glorot",
         description="first weights and biases of GIN's linear maps, and of those around the layers where graphs are "
         "classified: Glorot's and zero, or PyTorch's default (GCFL's and FedStar's released code)",
+        json_schema_extra=LATER,
     )
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 
+from ....registry import LATER
 from ..batch import Batch, Features
 from ..kernels import active_kernels
 from ..segment_ops import segment_add, segment_dot
@@ -84,7 +85,9 @@ class GIN(Backbone):
 
     eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
     train_eps: bool = Field(False, description="learn one eps per layer")
-    batch_norm: bool = Field(False, description="BatchNorm before every ReLU, over a client's own rows of the batch")
+    batch_norm: bool = Field(
+        False, description="BatchNorm before every ReLU, over a client's own rows of the batch", json_schema_extra=LATER
+    )
 
     def whole_only(self) -> str | None:
         if self.batch_norm:

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract.verdicts import fitting
-from fglbench.benchmark.engine import BACKBONES, Outcome, evaluate, train
+from fglbench.benchmark.engine import BACKBONES, evaluate
 from fglbench.benchmark.engine.backbones import Backbone
 from fglbench.benchmark.engine.graphs import clustering
-from fglbench.methods import METHODS
 
 AtHand = Callable[[], AbstractContextManager[torch.device]]
 
@@ -60,17 +58,3 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
     """Every backbone of the package, narrow, with the options that take a path of their own."""
     name, params = request.param
     return BACKBONES.build(name, {"hidden": 8, **params})
-
-
-@pytest.fixture(params=[name for name in METHODS.names() if METHODS.is_own(METHODS.cls(name))])
-def trained(request: pytest.FixtureRequest) -> Callable[..., Outcome]:
-    """A run of each method of the package that trains, on what fits it, under other settings of training."""
-    method = METHODS.build(request.param)
-    if not method.trains:
-        pytest.skip("nothing is trained")
-    own = fitting(method)[0]
-
-    def run(**values: object) -> Outcome:
-        return train(own.federation, method, own.backbones, own.config.model_copy(update=values), 3)
-
-    return run

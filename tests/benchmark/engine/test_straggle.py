@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, ClientBatch, Outcome, Skip, Tree, stream, train
+from fglbench.benchmark.engine import METHODS, ClientBatch, Skip, Tree, stream, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.suites.cell import Cell
@@ -177,11 +176,6 @@ def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
     record(OwnLoop(), trial())
     with pytest.raises(Skip, match=r"outside of `ClientBatch\.fit`, where no client can straggle"):
         record(OwnLoop(), trial(straggle=0.5))
-
-
-def test_every_method_goes_on(trained: Callable[..., Outcome]) -> None:
-    outcome = trained(straggle=0.5, rounds=3, local_epochs=2)
-    assert outcome.score is not None
 
 
 def test_it_is_part_of_row_and_key_only_where_it_is_set() -> None:

@@ -105,6 +105,7 @@ def test_rows_from_outside_never_rank(
     assert "tiny/fedprox.csv:2: a new row, which only the maintainers add" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     submission: Path, results: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

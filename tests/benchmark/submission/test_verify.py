@@ -175,15 +175,15 @@ def test_methods_of_rows_are_held_to_the_contract_on_real_data(
     asked, run = [], verify.in_child
 
     def in_child(function, plugins, *arguments):
-        if function.__name__ != "check_method":
+        if function.__name__ != "verdicts_on":
             return run(function, plugins, *arguments)
         asked.append(arguments)
-        return wrong
+        return [(name, "failed", reason) for name, reason in wrong.items()]
 
     monkeypatch.setattr(verify, "in_child", in_child)
     arguments = ["verify", "results", "--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1"]
     assert main(arguments) == (1 if wrong else 0)
-    assert asked == [("fedavg", {})]
+    assert asked == [("fedavg", {}, True)]
     said = capsys.readouterr().out
     assert f"fedavg {'does NOT hold' if wrong else 'holds'} to the contract" in said
     assert ("sees no hidden label: what is uploaded differs" in said) == bool(wrong)

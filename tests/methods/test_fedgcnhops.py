@@ -1,0 +1,136 @@
+"""FedGCN of Yao et al. against loops over the whole graph, and what it is with no hop and with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.batch import collate
+from fglbench.benchmark.engine.views import Facts, whole_client, with_edges_between
+from fglbench.datasets.federation import Federation
+from fglbench.methods import METHODS
+
+Make = Callable[..., Federation]
+SIZES = (13, 7, 10)
+PLAIN: dict[str, Any] = {
+    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.2,
+}  # fmt: skip
+
+
+def neighbours(world: Federation) -> list[set[int]]:
+    """Of each node of the whole graph, itself included."""
+    found = [{v} for v in range(len(world.whole.label))]
+    for u, v in zip(*(ends.tolist() for ends in world.whole.graph.edges()), strict=True):
+        found[v].add(u)
+    return found
+
+
+def slow_logits(w: dict[str, torch.Tensor], world: Federation, k: int, hops: int, layers: int) -> torch.Tensor:
+    """Client k's own nodes, one sum after the other. Sees features of all clients, as the sums of the exchange do."""
+    near, x = neighbours(world), world.whole.feat.to_dense()
+    mine = world.clients[k].graph.ndata["global_id"].tolist()
+    seen = set(mine) | ({u for v in mine for u in near[v]} if hops == 2 else set())
+
+    def mixed(v: int, rows: Any, known: set[int]) -> torch.Tensor:
+        return sum(rows[u] / (len(near[u]) * len(near[v])) ** 0.5 for u in sorted(near[v] & known))
+
+    everyone = set(range(len(near)))
+    h = {v: mixed(v, x, everyone) @ w["0.weight"] + w["0.bias"] for v in seen}
+    for i in range(1, layers):
+        rows = {v: torch.relu(own) for v, own in h.items()}
+        known = seen if i == 1 else set(mine)
+        h = {v: mixed(v, rows, known) @ w[f"{i}.weight"] + w[f"{i}.bias"] for v in mine}
+    return torch.stack([h[v] for v in mine])
+
+
+@pytest.mark.parametrize(("hops", "layers", "sparse"), [(1, 2, True), (2, 2, False), (2, 3, True)])
+def test_rounds_equal_loops_over_nodes(
+    hops: int, layers: int, sparse: bool, federation: Make, start: Callable[..., Any]
+) -> None:
+    world = federation(SIZES, sparse=sparse)
+    options = {**PLAIN, "backbone": {"dropout": 0.0, "layers": layers}}
+    run = start(world, "fedgcn-hops", {"hops": hops}, **options)
+    model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    for number in (1, 2):
+        uploads, trained = run.round(number)["model"], []
+        for k, client in enumerate(world.clients):
+            w, train = dict(model), client.graph.ndata["train_mask"]
+            for _ in range(2):
+                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                logits = slow_logits(w, world, k, hops, layers)[train]
+                grads = torch.autograd.grad(F.cross_entropy(logits, client.graph.ndata["label"][train]), [*w.values()])
+                w = {n: v.detach() - 0.2 * g for (n, v), g in zip(w.items(), grads, strict=True)}
+            trained.append(w)
+            for n, value in w.items():
+                torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+        model = {n: sum(s / sum(SIZES) * m[n] for s, m in zip(SIZES, trained, strict=True)) for n in model}
+    (cohort,) = run.simulation.client_batches
+    found = run.method.predict_own(run.simulation.models().expanded(3), cohort)
+    expected = torch.cat([slow_logits(model, world, k, hops, layers) for k in range(3)])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    run = start(world, "fedgcn-hops", **PLAIN)
+    run.round(1)
+    (cohort,), shown = run.simulation.client_batches, run.simulation.models()
+    on_own = run.method.predict_own(shown.expanded(3), cohort)
+    on_whole = run.method.predict(shown.expanded(1), cohort.network.select([0]), (collate([whole_client(world)]),))
+    ids = torch.cat([client.graph.ndata["global_id"] for client in world.clients])
+    torch.testing.assert_close(on_own, on_whole[ids], rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_hop_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    mine, mean = start(world, "fedgcn-hops", {"hops": 0}, kinds=["gcn"]), start(world, "fedavg", kinds=["gcn"])
+    for number in (1, 2):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        assert all(torch.equal(one[name], value) for name, value in other.items())
+
+
+def test_clients_know_the_edges_to_others_and_only_where_the_method_says_so(
+    federation: Make, start: Callable[..., Any]
+) -> None:
+    world, found = federation(SIZES), set()
+    owner = torch.repeat_interleave(torch.arange(3), torch.tensor(SIZES)).tolist()
+    for client in with_edges_between(world).clients:
+        ids = client.graph.ndata["global_id"]
+        found |= {(u, v) for u, v in zip(client.outside[1].tolist(), ids[client.outside[0]].tolist(), strict=True)}
+    edges = zip(*(ends.tolist() for ends in world.whole.graph.edges()), strict=True)
+    assert found == {(u, v) for u, v in edges if owner[u] != owner[v]}
+    assert found
+    for cohort in start(world, "fedavg", kinds=["gcn"]).simulation.client_batches:
+        assert all(member.outside is None for member in cohort.members)
+
+
+def test_overlapping_clients_are_skipped(federation: Make) -> None:
+    world = federation(SIZES)
+    doubled = Federation(world.whole, [*world.clients, world.clients[0]], world.masks, "toy", 0)
+    method = METHODS.build("fedgcn-hops")
+    assert method.skip(Facts.of(world), [object()]) is None
+    assert "belongs to several" in str(method.skip(Facts.of(doubled), [object()]))
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_bytes_of_the_exchange(hops: int, federation: Make, start: Callable[..., Any]) -> None:
+    """Dense features: a row of d values for each own node and each neighbour, ids, and for two hops degrees."""
+    world = federation(SIZES, sparse=False)
+    simulation = start(world, "fedgcn-hops", {"hops": hops}, **PLAIN).simulation
+    near = neighbours(world)
+    for k, client in enumerate(world.clients):
+        mine = set(client.graph.ndata["global_id"].tolist())
+        n, far = len(mine), len({u for v in mine for u in near[v]} - mine)
+        up = (n + far) * (4 * 12 + 8) + (4 * n if hops == 2 else 0)
+        down = (n + far) * 4 * 12 + 4 * far if hops == 2 else n * 4 * 12
+        assert (simulation.upload_bytes[k], simulation.download_bytes[k]) == (up, down)
+
+
+@pytest.mark.parametrize("options", [{}, {"participation": 0.5}])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_any_cohort_size(hops: int, options: dict[str, Any], any_batch_size: Callable[..., None]) -> None:
+    any_batch_size("fedgcn-hops", {"hops": hops}, kinds=["gcn"], **options)
