@@ -25,7 +25,9 @@ class TrainConfig(Stress):
         None, ge=2, description="graphs, or training nodes, a minibatch of a client; None = full batch"
     )
     fanout: tuple[int, ...] | None = Field(
-        None, description="neighbours drawn for a node of a minibatch, a number for each layer, -1 = all; None = all"
+        None,
+        description="neighbours drawn for a node of a minibatch, a number for each layer, -1 = all; None = all",
+        json_schema_extra=LATER,
     )
     optimiser: Literal["adam", "sgd"] = Field(
         "adam",
