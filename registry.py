@@ -94,7 +94,7 @@ def identity(cls: type[Spec], params: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _later(cls: type[Spec]) -> dict[str, Any]:
-    """Return the default of each later option, as it stands in rows."""
+    """Return the default of each later option, as rows have it."""
     return {
         info.serialization_alias or name: to_jsonable_python(info.get_default(call_default_factory=True))
         for name, info in cls.model_fields.items()

@@ -118,6 +118,12 @@ class Board:
         return {*self.rows.loc[self.rows["reference"].astype(bool), "entrant"], *self.over_budget}
 
     @cached_property
+    def untuned(self) -> set[str]:
+        """Ranked entrants without tuned settings, where others have them."""
+        tuned = set(self.scored.loc[self.scored["tuning"] != "", "entrant"])
+        return set(self.scored["entrant"]) - tuned - self.references if tuned else set()
+
+    @cached_property
     def over_budget(self) -> dict[str, str]:
         """Entrants with a run that took more than its cell gives: what the first of these took."""
         took = self.scored[self.scored["over_budget"] != ""].drop_duplicates("entrant")

@@ -63,10 +63,11 @@ def _marked(entrant: Entrant) -> Cell:
 
 
 def mark(board: Board, name: str) -> str:
-    """' ✓3' for an entrant of which the maintainers ran 3 rows again, all of which came out the same; ' ✗1/3' where one
-    of 3 did not; nothing where none was run again."""
+    """' (untuned)' for an entrant without tuned settings where others have them. ' ✓3' for one of which the maintainers
+    ran 3 rows again, all of which came out the same; ' ✗1/3' where one of 3 did not."""
     passed, total = board.verified.get(name, (0, 0))
-    return f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else ""
+    untuned = " (untuned)" if name in board.untuned else ""
+    return untuned + (f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else "")
 
 
 def _rank(entrant: Entrant) -> Cell:

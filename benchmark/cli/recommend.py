@@ -39,8 +39,7 @@ def recommend(
     """
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.budget import seconds_of
-    from ..recommend.evidence import evidence_for
-    from ..recommend.facts import facts_of
+    from ..recommend.evidence import evidence_for, facts_of
     from ..recommend.session import Asked, carry_out, plan_of
     from ..runner.gpus import resolved
     from ..runner.job import Options

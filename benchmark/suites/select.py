@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ... import yamltext
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.own_data import OWN
+from ...methods import METHODS
 from ...registry import UserError, did_you_mean, listed
 from ..engine.config import FORMER, TrainConfig
 from .cell import SINGLE, Cell, Choice, settled, train_config
@@ -142,13 +143,14 @@ def select(request: Request) -> list[tuple[str, Cell]]:
 
 
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
-    """What `select` finds, and what it says of the cells that are left out. UserError as `select`."""
+    """What `select` finds, and what it says of these cells and those that are left out. UserError as `select`."""
     settings = [parse_setting(text) for text in request.settings]
     request = with_own(request, request.own) if request.own else request
     table = read_settings(request.tuned) if request.tuned else None
     found: list[tuple[str, Cell]] = []
     untuned: list[str] = []
     refused: list[str] = []
+    defaults: list[str] = []
     for suite in _suites(request):
         narrowed, departs = narrow(suite, request)
         untuned += untuned_of(narrowed)
@@ -158,6 +160,8 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         reasons = [because[_cut(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
+        if not (departs or settings or request.tuned):
+            defaults += at_defaults(suite, possible)
         found += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
     left = untuned + refused
     if left and not found:
@@ -165,7 +169,20 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     if not found:
         raise UserError("nothing matches: the chosen suites have no cell with this combination of methods and datasets")
     each = {(name, cell.key): (name, cell) for name, cell in found}
-    return list(each.values()), [f"{told}; their cells are left out" for told in left]
+    return list(each.values()), [*(f"{told}; their cells are left out" for told in left), *defaults]
+
+
+def at_defaults(suite: Suite, cells: Sequence[Cell]) -> list[str]:
+    """What is said of methods that would run with their defaults in a suite whose methods have tuned settings."""
+    names = dict.fromkeys(
+        cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains
+    )
+    if not names or not suite.has_tuned_settings:
+        return []
+    return [
+        f"suite {suite.name!r}: {listed(list(names), NAMED)} run{'s' * (len(names) == 1)} untuned beside methods with "
+        "tuned settings, and tables say so; `fglbench compete FILE` tunes a method first"
+    ]
 
 
 def read_settings(path: Path) -> Table:

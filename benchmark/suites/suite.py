@@ -234,6 +234,11 @@ class Suite(Part):
         table = read_tuned(self.tuned_file) if wanted else {}
         return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
 
+    @property
+    def has_tuned_settings(self) -> bool:
+        """Whether methods of it have `params: tuned`."""
+        return bool(self._tuned())
+
     def base(self) -> Suite:
         """What is tuned: of each dataset the first partition, clients, split and backbones; of the methods those with
         `params: tuned`, or all where none has them, with the settings that they have in the suite."""

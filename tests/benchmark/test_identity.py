@@ -50,6 +50,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "sweep-fedgl": "417506f408e917f3",  # fedgl, cora, seed 1
     "sweep-fgssl": "bce4c4450d77c7a7",  # fgssl, cora, seed 2
     "node": "35b0ecf12351d21b",
+    "node-3": "9933334a60c5d2ea",  # fedomd, cora, seed 1
     "stress": "d8832bfe6b2dbab7",  # fedavg, cora, seed 1, label noise 0.4
     "stress-cut": "a5ad9958b68920dc",  # fedavg, cora
     "stress-homophily": "8785df0c2e7fc006",  # fedavg, csbm
