@@ -142,6 +142,7 @@ def checked_csr(matrix: sp.spmatrix, name: str) -> sp.spmatrix:
     return matrix
 
 
+WIDEST = 2**31  # columns: PyTorch multiplies sparse matrices by 32-bit indices
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
@@ -153,6 +154,8 @@ def _check_csr(name: str, data: np.ndarray, indices: np.ndarray, indptr: np.ndar
     if len(shape) != 2 or shape.min() < 0:
         raise Unsound(f"{name}_shape is {shape.tolist()}; give (rows, columns)")
     rows, columns = shape.tolist()
+    if columns >= WIDEST:
+        raise Unsound(f"{name}_shape has {columns} columns; fewer than {WIDEST} can be computed with")
     if len(indptr) != rows + 1:
         raise Unsound(f"{name}_indptr has {len(indptr)} numbers for {rows} rows; give {rows + 1}")
     if len(indices) != len(data):

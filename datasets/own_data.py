@@ -12,6 +12,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,12 +22,13 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from ..registry import UserError, did_you_mean
+from ..registry import UserError, did_you_mean, listed
 from . import content as contents
 from .content import Content, node_content
 from .features import Preprocessing
 from .federation import PARTS, Data, Measure, NodeData, Task
-from .own_files import ARCHIVE, EDGES, NODES, Mistakes, Raw, fractions, number, read_archive, read_tables
+from .own_files import ARCHIVE, EDGES, NODES, SHOWN, Mistakes, Raw, fractions, number, read_archive, read_tables
+from .own_notes import note_alike, note_telling
 from .partitioning import PARTITIONS, PartitionSpec
 from .spec import DATASETS, About, NodeSpec, preprocessing
 
@@ -169,7 +171,13 @@ def content_of(folder: Path) -> Content:
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    return tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.glob("*.*")))
+    """Return what changes when a file that is read changes: names, times and sizes of those that are there."""
+    found = []
+    for name in (NODES, EDGES, ARCHIVE):
+        with suppress(OSError):  # not there, or a link to nothing
+            about = (folder / name).stat()
+            found.append((name, about.st_mtime_ns, about.st_size))
+    return tuple(found)
 
 
 @lru_cache(maxsize=2)
@@ -190,7 +198,8 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
     elif (folder / NODES).is_file() and (folder / EDGES).is_file():
         raw = read_tables(folder, mistakes)
     else:
-        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}; put either into the folder")
+        there = listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
+        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}, but {there}; put either into the folder")
     return (None if raw is None or mistakes else _checked(raw, mistakes)), mistakes
 
 
@@ -216,6 +225,11 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: a node without a client; name one for each")
     if mistakes:
         return None
+    note_alike(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
+    note_alike(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
+    note_telling(raw, codes, "label", mistakes)
+    if raw.part is not None:
+        note_telling(raw, _coded(raw.part)[0], "split", mistakes)
     content = node_content(raw.edges, codes, raw.feat, split)
     mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}

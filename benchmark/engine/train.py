@@ -67,6 +67,8 @@ def train(
                     on_round(seen.number, seen.figures)
                 if selection.stops:
                     break
+        if not selection.rounds:
+            raise UserError(f"{method.name}: `phases` has no round that is scored; give one phase scored=True")
         best = selection.best
         matrix, local = matrix_of(evaluator, best.models)
         outcome = Outcome(

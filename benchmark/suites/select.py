@@ -8,6 +8,7 @@ that a new method runs on the leaderboard's tasks without an edit of the suite. 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,6 +227,10 @@ def _suites(request: Request) -> list[Suite]:
         return leaderboard_suites()
     if not (request.suites or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
+    files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
+    for stem, number in Counter(path.stem for path in files).items():
+        if number > 1:
+            raise UserError(f"{number} suite files are named {stem!r}: their rows would lie together; rename one")
     return [load_suite(name) for name in request.suites or ("leaderboard",)]
 
 

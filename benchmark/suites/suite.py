@@ -69,7 +69,7 @@ def _as_backbones(value: Any) -> Any:
 
 
 def _as_seeds(value: Any) -> Any:
-    return seed_range(0, value - 1) if isinstance(value, int) else value
+    return seed_range(0, value - 1) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _first(*axes: list[T] | None) -> list[T]:
