@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -215,7 +215,7 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     fractions = _fractional(label)
     mistakes.where(fractions, lambda i: f"{raw.at('label', i)}: label {str(label[i])!r} is no class; round it to one")
     if classes < 2:
-        negative = any(_negative(word) for word in raw.label.tolist())
+        negative = any(_negative(word) for word in set(raw.label.tolist()))
         hint = " (a negative number means no label)" if negative else ""
         mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
     _check_features(raw, mistakes)
@@ -271,7 +271,14 @@ def _plain(words: np.ndarray, none: Sequence[str] = ()) -> np.ndarray:
             return ""
         return re.sub(r"^\+?(\d+)(\.0*)?$", r"\1", word)
 
-    return np.array([plain(word) for word in words.tolist()], dtype=str)
+    return _mapped(words, plain)
+
+
+def _mapped(words: np.ndarray, function: Callable[[str], Any]) -> np.ndarray:
+    """Return what becomes of each word (N,). Many are alike: each different one is looked at once."""
+    given = words.tolist()
+    table = {word: function(word) for word in set(given)}
+    return np.array([table[word] for word in given])
 
 
 def _without_missing(raw: Raw, label: np.ndarray, mistakes: Mistakes) -> np.ndarray:
@@ -296,7 +303,7 @@ def _negative(word: str) -> bool:
 
 def _fractional(words: np.ndarray) -> np.ndarray:
     """Return which words are fractions (N,), if all are numbers; else none of them is."""
-    values = np.array([0.0 if word == "" else number(word) for word in words.tolist()])
+    values = _mapped(words, lambda word: 0.0 if word == "" else number(word))
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 
 

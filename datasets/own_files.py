@@ -366,4 +366,5 @@ def _words(values: np.ndarray) -> np.ndarray:
     """Return whole numbers (of any type) as words, nan as "nan"."""
     if values.dtype.kind == "f":
         return np.array(["nan" if np.isnan(value) else str(int(value)) for value in values.tolist()], dtype=str)
-    return np.char.strip(values.astype(str))
+    different, place = np.unique(values, return_inverse=True)
+    return np.char.strip(different.astype(str))[place]

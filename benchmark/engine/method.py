@@ -206,6 +206,11 @@ class Method(Spec):
             return f"{self.name} averages whole models and cannot mix architectures"
         return None
 
+    @classmethod
+    def takes_minibatches(cls) -> bool:
+        """Whether a step may see some of a client's training nodes: the loss is about rows, labels and models alone."""
+        return "graph-classification" in cls.tasks
+
     def protocol(self, config: TrainConfig) -> TrainConfig:
         """The training configuration the method runs with, where it needs another than the cell's: see `ADJUSTABLE`."""
         return config

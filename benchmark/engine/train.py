@@ -20,6 +20,7 @@ from .early_stopping import BestRound, Round
 from .evaluate import Diverged, Evaluator, Models
 from .method import METHODS, Arrangement, Method, effective_training
 from .outcome import Outcome, matrix_of, mean, none_if_nan, scores
+from .sampled_batch import misfit
 from .simulation import Simulation
 from .tasks import TASKS
 from .views import Facts, hide_labels
@@ -124,6 +125,8 @@ def set_up(
         raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
     if federation.domains and config.score_on != "local":
         raise Skip("clients have classes of their own: there is no whole and no union to score a model on")
+    if federation.task == "node" and (reason := misfit(method, backbones, config)):
+        raise Skip(reason)
     arrangement = _arranged(method, hide_labels(federation))
     simulation = Simulation(method, arrangement, backbones, config, seed, clients_per_batch)
     return simulation, TASKS[federation.task].evaluator(method, federation, arrangement, simulation.client_batches)

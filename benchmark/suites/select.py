@@ -24,7 +24,8 @@ from ...registry import UserError, did_you_mean, listed
 from ..engine.config import FORMER, TrainConfig
 from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
-from .suite import SEED_BOUND, Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
+from .seeds import SEED_BOUND
+from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 from .tuned import Table, read_tuned
 

@@ -36,6 +36,7 @@ from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.backbones import BACKBONES
 from .cell import Cell, Choice, Part, settled, train_config
+from .seeds import SEED_BOUND, seed_range
 from .tuned import Table, Tuned, read_tuned, tuned_file
 
 T = TypeVar("T")
@@ -43,8 +44,6 @@ B = TypeVar("B", bound=Part)
 
 TASK_AXES = ("partitions", "clients", "splits", "backbones")
 
-MOST_SEEDS = 10_000
-SEED_BOUND = 2**31
 TUNING_SEED = 100  # tuning seeds start here; below are the seeds that suites score
 TUNED = "tuned"  # params of a method that `fglbench tune` chooses
 
@@ -67,13 +66,6 @@ def _as_backbones(value: Any) -> Any:
     if isinstance(value, str):
         value = value.split("+")
     return [_as_entry(entry) for entry in _as_list(value)]
-
-
-def seed_range(first: int, last: int) -> list[int]:
-    """The seeds from first to last. ValueError for more than can be run."""
-    if last - first >= MOST_SEEDS:
-        raise ValueError(f"more than {MOST_SEEDS} seeds")
-    return list(range(first, last + 1))
 
 
 def _as_seeds(value: Any) -> Any:
