@@ -4,7 +4,7 @@
 # make format, make typecheck   ruff's formatter on changed files; mypy on all
 # make catalogue   benchmark/suites/catalogue.json and cells.json anew, after a change of a method, dataset or suite
 # make published   benchmark/suites/published.json anew (costs and scores by task), after a change of rows
-# make site   the documentation with the leaderboard's page as a site in build/site, which opens from a file
+# make site   the documentation with the leaderboards' pages as a site in build/site, which opens from a file
 # Variables:  PYTHON (an interpreter of Python 3.10 to 3.12), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
 
 FITS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 13))
@@ -92,6 +92,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@touch $@
 
 site: $(VENV)/.installed-docs
+	rm -rf results/site
 	$(BIN)/fglbench report --html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site: $(CURDIR)/build/site/index.html"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import to_jsonable_python
 
 
@@ -42,11 +42,12 @@ MOST_NAMED, NEAREST = 12, 5  # up to 12 names are all listed; of more, the neare
 def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
     """The error for an unknown `name` of a `kind` (a noun, singular), with the nearest of the known `choices`."""
     known = sorted(choices)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    same = [each for each in known if each.casefold() == name.strip().casefold()]
+    near = same or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     if len(known) <= MOST_NAMED:
         return UserError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
-    nearest = difflib.get_close_matches(name, known, n=NEAREST, cutoff=0.0)
+    nearest = difflib.get_close_matches(same[0] if same else name, known, n=NEAREST, cutoff=0.0)
     return UserError(f"unknown {kind} {name!r}{hint} (nearest of {len(known)}: {', '.join(nearest)})")
 
 
@@ -66,12 +67,23 @@ def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> Use
     return UserError(f"{where}: {path}: {message[:1].lower() + message[1:]}{given}")
 
 
+NUMBERS = (int, float, int | None, float | None)  # annotations of fields
+
+
 class Spec(BaseModel):
     """A frozen set of typed parameters with defaults. Subclasses add fields and the behaviour that they steer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: ClassVar[str] = ""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """ValueError for true and false (in YAML also yes, no) in the place of a number: they would be 1 and 0."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in NUMBERS:
+            raise ValueError("input should be a number")
+        return value
 
     def params(self) -> dict[str, Any]:
         """All parameters with their values, JSON-ready."""
@@ -94,7 +106,7 @@ def identity(cls: type[Spec], params: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _later(cls: type[Spec]) -> dict[str, Any]:
-    """Return the default of each later option, as it stands in rows."""
+    """Return the default of each later option, as rows have it."""
     return {
         info.serialization_alias or name: to_jsonable_python(info.get_default(call_default_factory=True))
         for name, info in cls.model_fields.items()
@@ -185,10 +197,13 @@ class Registry(Generic[S]):
 
         Raises ValueError when another class has the name, or files cannot (a programming mistake, not a user's).
         """
-        if not re.fullmatch(r"[A-Za-z0-9_+][\w.+:-]{0,99}", name):
-            raise ValueError(f"{self.kind} {name!r}: a name is of letters, digits, '.', '_', '+', ':' and '-'")
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_+][\w.+:-]{0,99}", name, re.ASCII):
+            what = "a name is at most 100 of letters, digits, '.', '_', '+', ':' and '-'"
+            raise ValueError(f"{self.kind} {name!r:.120}: {what}")
 
         def add(cls: type[S]) -> type[S]:
+            if not isinstance(cls, type) or not issubclass(cls, Spec):
+                raise ValueError(f"{self.kind} {name!r}: register a class of a {self.kind}, got {cls!r:.60}")
             known = self._classes.get(name)
             if known is not None and known.__qualname__ != cls.__qualname__:
                 raise ValueError(f"{self.kind} {name!r} is registered twice: {known} and {cls}")

@@ -114,7 +114,14 @@ def run(
         check_safetensors()
     options = Options(*how, resolved(arguments.text("device", str(device)), backend), models=save_models)
     check_options(options)
+    _check_observer(observer)
     return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
+
+
+def _check_observer(observer: object) -> None:
+    wanted = ("begun", "started", "round", "finished", "ended")
+    if observer is not None and (lacking := [name for name in wanted if not callable(getattr(observer, name, None))]):
+        raise UserError(f"observer is an fglbench.Observer; {observer!r:.60} has no method {', '.join(lacking)}")
 
 
 def _check_process() -> None:

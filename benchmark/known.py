@@ -6,9 +6,10 @@ The catalogue has the parts of the package itself; torch and DGL are imported on
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..registry import Parameter, UserError, did_you_mean
@@ -66,6 +67,20 @@ def look_up(name: str) -> Known:
         if kind := known.get(name, "dataset" if ":" in name else ""):  # datasets made on demand, as tu:NAME
             return Known.of(kind, name, described(kind, REGISTRIES[kind].cls(name)))
     raise did_you_mean(name, names, "method, dataset, partition, split, backbone or suite")
+
+
+def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
+    """UserError for a name of a kind (method, partition, split, backbone) that the package does not have.
+
+    Imports nothing. Where something may come from outside, nothing is checked.
+    """
+    if _others():
+        return
+    for kind, given in wanted.items():
+        mixed = [one.split("+") if kind == "backbone" else [one] for one in given]
+        for name in chain.from_iterable(mixed):
+            if name not in catalogue()[kind]:
+                raise did_you_mean(name, catalogue()[kind], kind)
 
 
 def _others() -> bool:

@@ -68,10 +68,10 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     UserError where nothing was saved, for unavailable data, and for methods that train on other graphs than the
     clients' own, or on sets of graphs.
     """
-    known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
     try:
+        known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
         cell = Cell.of(Row.model_validate(known))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise UserError(f"this is no row of `run` or `load_results`: {str(error).splitlines()[0]}") from None
     models = unpacked_models(Store(results).model_file(str(known["suite"]), str(known["key"])))
     federation = _FEDERATIONS.get(cell)

@@ -221,7 +221,8 @@ def _numbers(given: Any, rows: int, federation: Federation, where: str) -> torch
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"predictions for {where} are no array of numbers: {error}") from None
     classes, shape = federation.num_classes, tuple(found.shape)
-    if shape == (rows,) and not found.is_floating_point():
+    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if shape == (rows,) and whole:
         if rows and not 0 <= int(found.min()) <= int(found.max()) < classes:
             raise UserError(f"predictions for {where}: classes are 0 to {classes - 1}")
         return found.long()

@@ -42,7 +42,7 @@ class Tracker(Observer):
         raise NotImplementedError
 
     def started(self, item: Item) -> None:
-        if _place(item) not in self._open:  # a second try of the same cell goes on in its run
+        if _place(item) not in self._open:  # a second try of the same cell continues its run
             self._open[_place(item)] = self.open(item)
 
     def round(self, item: Item, number: int, figures: Mapping[str, Any]) -> None:

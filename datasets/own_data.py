@@ -12,21 +12,23 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from ..registry import UserError, did_you_mean
+from ..registry import UserError, did_you_mean, listed
 from . import content as contents
 from .content import Content, node_content
 from .features import Preprocessing
 from .federation import PARTS, Data, Measure, NodeData, Task
-from .own_files import ARCHIVE, EDGES, NODES, Mistakes, Raw, fractions, number, read_archive, read_tables
+from .own_files import ARCHIVE, EDGES, NODES, SHOWN, Mistakes, Raw, fractions, number, read_archive, read_tables
+from .own_notes import note_alike, note_telling
 from .partitioning import PARTITIONS, PartitionSpec
 from .spec import DATASETS, About, NodeSpec, preprocessing
 
@@ -169,7 +171,13 @@ def content_of(folder: Path) -> Content:
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    return tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(folder.glob("*.*")))
+    """Return what changes when a file that is read changes: names, times and sizes of those that are there."""
+    found = []
+    for name in (NODES, EDGES, ARCHIVE):
+        with suppress(OSError):  # not there, or a link to nothing
+            about = (folder / name).stat()
+            found.append((name, about.st_mtime_ns, about.st_size))
+    return tuple(found)
 
 
 @lru_cache(maxsize=2)
@@ -190,7 +198,8 @@ def read(folder: Path) -> tuple[Content | None, Mistakes]:
     elif (folder / NODES).is_file() and (folder / EDGES).is_file():
         raw = read_tables(folder, mistakes)
     else:
-        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}; put either into the folder")
+        there = listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
+        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}, but {there}; put either into the folder")
     return (None if raw is None or mistakes else _checked(raw, mistakes)), mistakes
 
 
@@ -206,7 +215,7 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
     fractions = _fractional(label)
     mistakes.where(fractions, lambda i: f"{raw.at('label', i)}: label {str(label[i])!r} is no class; round it to one")
     if classes < 2:
-        negative = any(_negative(word) for word in raw.label.tolist())
+        negative = any(_negative(word) for word in set(raw.label.tolist()))
         hint = " (a negative number means no label)" if negative else ""
         mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
     _check_features(raw, mistakes)
@@ -216,6 +225,11 @@ def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
         mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: a node without a client; name one for each")
     if mistakes:
         return None
+    note_alike(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
+    note_alike(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
+    note_telling(raw, codes, "label", mistakes)
+    if raw.part is not None:
+        note_telling(raw, _coded(raw.part)[0], "split", mistakes)
     content = node_content(raw.edges, codes, raw.feat, split)
     mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
     return content if client is None else content | {"client": _coded(client)[0]}
@@ -257,7 +271,14 @@ def _plain(words: np.ndarray, none: Sequence[str] = ()) -> np.ndarray:
             return ""
         return re.sub(r"^\+?(\d+)(\.0*)?$", r"\1", word)
 
-    return np.array([plain(word) for word in words.tolist()], dtype=str)
+    return _mapped(words, plain)
+
+
+def _mapped(words: np.ndarray, function: Callable[[str], Any]) -> np.ndarray:
+    """Return what becomes of each word (N,). Many are alike: each different one is looked at once."""
+    given = words.tolist()
+    table = {word: function(word) for word in set(given)}
+    return np.array([table[word] for word in given])
 
 
 def _without_missing(raw: Raw, label: np.ndarray, mistakes: Mistakes) -> np.ndarray:
@@ -282,7 +303,7 @@ def _negative(word: str) -> bool:
 
 def _fractional(words: np.ndarray) -> np.ndarray:
     """Return which words are fractions (N,), if all are numbers; else none of them is."""
-    values = np.array([0.0 if word == "" else number(word) for word in words.tolist()])
+    values = _mapped(words, lambda word: 0.0 if word == "" else number(word))
     return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
 
 

@@ -29,6 +29,10 @@ ARRAYS = ("edges", "features", "labels", "clients", *PARTS)  # of graph.npz
 OTHER_NAMES = {  # of the same things
     "edge_index": "edges", "x": "features", "y": "labels", "valid": "val", "validation": "val", "dev": "val",
 }  # fmt: skip
+PACKED = {  # how files begin that are no text
+    b"PK\x03\x04": "spreadsheet or zip archive", b"\x1f\x8b": "gzip archive", b"\xd0\xcf\x11\xe0": "spreadsheet (.xls)",
+    b"PAR1": "Parquet file", b"SQLite": "database",
+}  # fmt: skip
 SHOWN = 5  # mistakes of one kind that are printed; the others are counted
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -56,7 +60,8 @@ class Raw:
     """The values of the files, before they are checked.
 
     edges: int64 (M, 2), rows of the nodes. label, client, part: one word per node, "" for none; None if the files have
-    no such column. at: from a name ("label", "feature", ...) and a row to the place in the files.
+    no such column. at: from a name ("label", "feature", ...) and a row to the place in the files. column: how messages
+    call a feature, by its number.
     """
 
     edges: np.ndarray
@@ -65,6 +70,7 @@ class Raw:
     client: np.ndarray | None
     part: np.ndarray | None
     at: Callable[[str, int], str]
+    column: Callable[[int], str]
 
 
 # -- nodes.csv and edges.csv -----------------------------------------------------------------------------------------
@@ -101,6 +107,7 @@ def read_tables(folder: Path, mistakes: Mistakes) -> Raw | None:
         client=words.get("client"),
         part=words.get("split"),
         at=lambda name, i: f"{NODES}:{nodes.lines[i]}",
+        column=lambda j: f"{NODES}: feature {[name for name in nodes.header if name not in COLUMNS][j]!r}",
     )
 
 
@@ -109,6 +116,9 @@ def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mi
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if kind := next((kind for start, kind in PACKED.items() if error.object.startswith(start)), ""):
+            mistakes.append(f"{path.name}: a {kind}, not a table; write it as comma-separated text in UTF-8")
+            return None
         byte = error.object[error.start]
         mistakes.append(
             f"{path.name}: byte {byte:#04x} at {error.start} is not UTF-8; save the file with encoding UTF-8"
@@ -262,6 +272,7 @@ def read_archive(path: Path, mistakes: Mistakes) -> Raw | None:
         client=_words(arrays["clients"]) if "clients" in arrays else None,
         part=_parts(arrays, path.name, mistakes),
         at=lambda name, i: f"{path.name}: {members[name]}[{i}]",
+        column=lambda j: f"{path.name}: features[:, {j}]",
     )
 
 
@@ -355,4 +366,5 @@ def _words(values: np.ndarray) -> np.ndarray:
     """Return whole numbers (of any type) as words, nan as "nan"."""
     if values.dtype.kind == "f":
         return np.array(["nan" if np.isnan(value) else str(int(value)) for value in values.tolist()], dtype=str)
-    return np.char.strip(values.astype(str))
+    different, place = np.unique(values, return_inverse=True)
+    return np.char.strip(different.astype(str))[place]

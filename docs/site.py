@@ -1,7 +1,8 @@
-"""Hook of mkdocs: the site has README.md, docs/, the reports and the page.
+"""Hook of mkdocs: the site has README.md, docs/, the reports and the leaderboards' pages.
 
-So links between these files hold on GitHub and on the site alike. A link to a file that is not on the site leads to
-GitHub; one to LEADERBOARD.md leads to the page, which has the same tables.
+So links between these files work on GitHub and on the site. A link to a file that is not on the site leads to GitHub;
+one to LEADERBOARD.md leads to the index of the leaderboards, whose pages have the same tables. These pages get a link
+back to the documentation.
 """
 
 from __future__ import annotations
@@ -18,20 +19,36 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "https://github.com/fglbench/fglbench/blob/main/"
-BOARD, PAGE = "results/LEADERBOARD.md", "results/leaderboard.html"
+BOARD, PAGES = "results/LEADERBOARD.md", "results/site"
 SHOWN = (
     "*.md", "docs/**/*.md", "docs/assets/*", "examples/*.md", "results/FINDINGS.md", "results/REPRODUCTION.md",
     "results/*/REPRODUCTION.md", "results/node/figures/tiers.png",
 )  # fmt: skip
+WAY_BACK = "<!--way back-->"  # in every page
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")
 
 
-def the_page() -> Path:
-    """The HTML page of the leaderboard, which `fglbench report --html` makes. PluginError where there is none."""
-    path = Path(os.environ.get("FGLBENCH_PAGE") or ROOT / PAGE)
-    if not path.is_file():
-        raise PluginError(f"there is no {str(path)!r}: run `fglbench report --html` first, or set FGLBENCH_PAGE")
+def the_pages() -> Path:
+    """The folder of the leaderboards' pages, which `fglbench report --html` makes. PluginError where there is none."""
+    path = Path(os.environ.get("FGLBENCH_SITE") or ROOT / PAGES)
+    if not (path / "index.html").is_file():
+        raise PluginError(
+            f"there is no {str(path / 'index.html')!r}: run `fglbench report --html` or set FGLBENCH_SITE"
+        )
     return path
+
+
+def joined(text: str) -> str:
+    """A page of the leaderboards with a way back, its links to the results folder as the site has them."""
+
+    def target(found: re.Match[str]) -> str:
+        place = found[1]
+        if (ROOT / "results" / place).match("*/REPRODUCTION.md"):
+            return f'href="../{place.removesuffix(".md")}.html"'
+        return f'href="{SOURCE}results/{place}"'
+
+    text = text.replace(WAY_BACK, '<a href="../../index.html">Documentation</a>')
+    return re.sub(r'href="\.\./([\w./+-]+\.(?:md|csv))"', target, text)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,7 +59,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for pattern in SHOWN:
         for path in sorted(ROOT.glob(pattern)):
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
-    files.append(File.generated(config, PAGE, abs_src_path=str(the_page())))
+    for path in sorted(the_pages().iterdir()):
+        if path.suffix == ".html":
+            files.append(File.generated(config, f"{PAGES}/{path.name}", content=joined(path.read_text("utf-8"))))
+        elif path.suffix == ".svg":
+            files.append(File.generated(config, f"{PAGES}/{path.name}", abs_src_path=str(path)))
     return files
 
 
@@ -53,7 +74,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def target(found: re.Match[str]) -> str:
         place = posixpath.normpath(posixpath.join(folder, found[2]))
         if place == BOARD:
-            return f"{found[1]}{posixpath.relpath(PAGE, folder or '.')})"
+            return f"{found[1]}{posixpath.relpath(f'{PAGES}/index.html', folder or '.')})"
         if files.get_file_from_path(place) is None and (ROOT / place).exists():
             return f"{found[1]}{SOURCE}{place}{found[3]}"
         return found[0]

@@ -119,6 +119,10 @@ class Global(Local):
 
     scope: Literal["whole", "union"] = Field("whole", description="the uncut graph, or the union of the clients'")
 
+    @classmethod
+    def takes_minibatches(cls) -> bool:
+        return True
+
     def arrange(self, federation: Federation) -> Arrangement:
         one = whole_client(federation) if self.scope == "whole" else union_client(federation)
         place = torch.full((int(one.graph.ndata["global_id"].max()) + 1,), -1)

@@ -45,8 +45,8 @@ Rows = Any  # a SciPy CSR matrix or a NumPy array: features are one or the other
 class SummedBatch(Batch):
     """Each client's n nodes, then the o neighbours at other clients that it has sums of: N rows in all.
 
-    x: sums of features over neighbours. `propagation` has the entries of A towards a client's own nodes, from own nodes
-    and neighbours; inner: those from own nodes alone. own: (nodes,) the rows of the clients' own nodes.
+    x: sums of features over neighbours. `propagation` has the entries of A whose target is an own node of a client,
+    inner: those of them whose source is one too. own: (nodes,) the rows of the clients' own nodes.
     """
 
     inner: SparseMatrix = field(kw_only=True)
@@ -239,7 +239,7 @@ def unpacked(tree: Tree, width: int) -> Rows:
 
 
 def listed(trees: Sequence[Tree]) -> Tree:
-    """A tree of lists from one tree a client."""
+    """A tree of lists from one tree per client."""
     return {
         name: listed([tree[name] for tree in trees]) if isinstance(own, dict) else [tree[name] for tree in trees]
         for name, own in trees[0].items()
@@ -247,6 +247,6 @@ def listed(trees: Sequence[Tree]) -> Tree:
 
 
 def split(tree: Tree) -> list[Tree]:
-    """One tree a client from a tree of lists."""
+    """One tree per client from a tree of lists."""
     columns = {name: split(own) if isinstance(own, dict) else own for name, own in tree.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

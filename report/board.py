@@ -46,7 +46,8 @@ class Board:
     """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
     the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
-    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint."""
+    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint.
+    trials: rows of `fglbench tune` of a tuned board."""
 
     suite: str
     rows: pd.DataFrame
@@ -55,6 +56,7 @@ class Board:
     verdicts: Sequence[Verified] = field(repr=False, default=())
     read: dict[str, dict[str, Any]] = field(repr=False, default_factory=dict)
     sites: Mapping[str, Sequence[str]] = field(repr=False, default_factory=dict)
+    trials: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
 
     @classmethod
     def build(
@@ -116,6 +118,12 @@ class Board:
         """Entrants that are shown and never ranked: they train on data that no federation has in one place, or not at
         all, or they took more than the others may."""
         return {*self.rows.loc[self.rows["reference"].astype(bool), "entrant"], *self.over_budget}
+
+    @cached_property
+    def untuned(self) -> set[str]:
+        """Ranked entrants without tuned settings, where others have them."""
+        tuned = set(self.scored.loc[self.scored["tuning"] != "", "entrant"])
+        return set(self.scored["entrant"]) - tuned - self.references if tuned else set()
 
     @cached_property
     def over_budget(self) -> dict[str, str]:
@@ -334,7 +342,12 @@ class Board:
 
     def task_row(self, task: str) -> pd.Series:
         """The settings of a task."""
-        return self.rows_of(task)[TASK_COLUMNS].iloc[0]
+        return self._task_rows[task]
+
+    @cached_property
+    def _task_rows(self) -> dict[str, pd.Series]:
+        first = self.rows.drop_duplicates("task_label").set_index("task_label")[TASK_COLUMNS]
+        return {str(task): row for task, row in first.iterrows()}
 
     def stored(self, key: str) -> dict[str, Any]:
         """The side file of a row but for its history; empty where there is none. What is in it was not checked."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from ..files import write_atomically
 from ..registry import UserError
 from . import reproduction
 from .figures import Plot, found_figures
-from .html import Card, Paperwork, Picture, Reproduced, page
+from .html import Drawn, Whole, pages
 from .leaderboard import leaderboard, readme_block, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
+from .reproduction.view import View
 from .robustness import curves_csv
 from .self_reported import lines as reported, section
 from .tables import task_csv
@@ -43,6 +44,7 @@ class Report:
     texts: dict[Path, str] = field(default_factory=dict)
     figures: dict[Path, tuple[Plot, dict[str, Any]]] = field(default_factory=dict)
     orphans: list[Path] = field(default_factory=list)
+    views: dict[str, list[View]] = field(default_factory=dict)  # of papers' tables, by suite
 
 
 def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
@@ -51,7 +53,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     boards = [Ranking(board) for board in found if board.suite not in papers_tables()]
     report = Report(boards, environments(results))
     captions = {each.board.suite: _board(report, results, each, figures) for each in boards}
-    report.texts |= reproduction.texts(results, found, report.environments)
+    texts, report.views = reproduction.texts(results, found, report.environments)
+    report.texts |= texts
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
         return report  # tables of papers only
@@ -110,37 +113,46 @@ def write(report: Report, progress: Callable[[Path], None] = lambda path: None) 
     return changed
 
 
-def write_page(report: Report, path: Path, cards: Mapping[str, Card]) -> int:
-    """The HTML page of a report whose figures are drawn, with what `cards` say of the methods. Returns its bytes.
+SHOWN = ("tiers", "cost", "rank_heatmap", "robustness", "privacy", "sensitivity")  # figures of a board's page
 
-    Raises UserError where there is no board, or the file cannot be written.
+
+def write_site(report: Report, folder: Path) -> tuple[int, int]:
+    """Write the site of a report: its pages and their figures. Returns how many pages, and the bytes of the largest.
+
+    Raises UserError where there is no board, or a file cannot be written.
     """
     if not report.boards:
-        raise UserError("there is no board to show on a page: the rows belong to papers' tables only")
-    pictures: dict[str, list[Picture]] = {}
-    for place, (plot, _) in report.figures.items():
-        name = plot.file.removesuffix(".png").replace("_", " ")
-        pictures.setdefault(place.parent.parent.name, []).append(Picture(name, plot.caption, place.read_bytes()))
-    content = page(report.boards, report.environments, pictures, cards, _paperwork(report)).encode()
+        raise UserError("there is no board to show on a site: the rows belong to papers' tables only")
+    results = next(path.parent for path in report.texts if path.name == "LEADERBOARD.md")
+    drawn = dict(_drawings(report))
+    home = Path(os.path.relpath(results, folder)).as_posix()
+    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home)
+    made = {name: text.encode() for name, text in pages(whole).items()}
+    figures = {one.file: plot.svg(data) for one, (plot, data) in drawn.items()}
     try:
-        write_atomically(path, content)
+        for name, content in {**figures, **made}.items():
+            write_atomically(folder / name, content)
     except OSError as error:
-        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}; name a file: --html FILE") from None
-    return len(content)
+        raise UserError(f"cannot write {str(folder)!r}: {error.strerror or error}; name a folder: --html DIR") from None
+    return len(made), max(map(len, made.values()))
 
 
-def _paperwork(report: Report) -> Paperwork:
-    """The findings that lie beside the leaderboard, and the papers' tables."""
-    folder = next(path.parent for path in report.texts if path.name == "LEADERBOARD.md")
-    findings, index = folder / "FINDINGS.md", folder / reproduction.INDEX
-    told = findings.read_text(encoding="utf-8", errors="replace") if findings.is_file() else ""
-    pages = {path.parent: text for path, text in report.texts.items() if path.name == reproduction.INDEX}
-    tables = [
-        Reproduced(place.name, text, report.texts[place / "tables" / "reproduction.csv"])
-        for place, text in pages.items()
-        if place != folder
-    ]
-    return Paperwork(told, report.texts.get(index, ""), tables, reported(folder))
+def _drawings(report: Report) -> Iterator[tuple[Drawn, tuple[Plot, dict[str, Any]]]]:
+    """The figures of the site: of boards, and of the curves of each dataset."""
+    boards = {each.board.suite: each.board for each in report.boards}
+    for place, (plot, data) in report.figures.items():
+        suite, stem = place.parent.parent.name, place.stem
+        if stem in SHOWN:
+            yield Drawn(f"{slug(suite)}-{stem}.svg", suite, plot.caption), (plot, data)
+        if stem != "convergence":
+            continue
+        panels: dict[str, list[Any]] = {}
+        for panel in data["panels"]:
+            panels.setdefault(str(boards[suite].task_row(panel["task"])["dataset"]), []).append(panel)
+        for dataset, own in panels.items():
+            caption = f"{boards[suite].title}. {plot.caption}"
+            drawn = Drawn(f"{slug(suite)}-{slug(dataset)}.svg", suite, caption, dataset)
+            yield drawn, (replace(plot, caption=caption), {**data, "panels": own})
 
 
 def _manifest(folder: Path) -> dict[str, str]:

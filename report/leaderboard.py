@@ -16,7 +16,7 @@ from .statistics import Posterior
 from .table import Table
 from .tables import ranking_table
 from .templating import document
-from .text import data_size, number, plain, points, slug
+from .text import data_size, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
 
@@ -74,9 +74,9 @@ def _cheap_methods(ranking: Ranking) -> str:
     told = []
     for name in [*cheap.index[:1], *(own for own in (LOCAL,) if own in against[FEDAVG])]:
         own, sent = against[FEDAVG][name], traffic[name]
-        share = f"{data_size(sent)}, {number(100 * sent / usual, 1)}%" if sent else "nothing"
+        share = data_size(sent) if sent else "nothing"
         gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
-        told.append(f"{plain(display(name))} sends {share} of FedAvg's {data_size(usual)} and lies {gap} from FedAvg")
+        told.append(f"{plain(display(name))} sends {share} (FedAvg: {data_size(usual)}), {gap} against FedAvg")
     return f"When traffic counts: {'; '.join(told)}." if told else ""
 
 

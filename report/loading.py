@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from ..benchmark.store import Store
+from ..benchmark.store.places import APART
 from ..benchmark.store.revisions import current_version
 from ..benchmark.store.schema import COLUMNS, Row
 from ..benchmark.suites.catalogue import board_order
@@ -38,10 +39,19 @@ def load_boards(results: Path) -> list[Board]:
             made_with = zip(rows["method"], rows["method_version"], rows["git_sha"], strict=True)
             rows["computed_with"] = [current_version(*each) for each in made_with]
             readers = partial(_side_file, store.history, suite), partial(_side_file, store.embeddings, suite)
-            boards.append(replace(Board.build(suite, rows, *readers, verdicts), sites=store.sites()))
+            board = Board.build(suite, rows, *readers, verdicts)
+            boards.append(replace(board, sites=store.sites(), trials=_trials(results, board)))
     if not boards:
         raise UserError(f"no result rows under {str(results)!r}; run `fglbench run` first or give --results DIR")
     return boards
+
+
+def _trials(results: Path, board: Board) -> pd.DataFrame:
+    """Return the trials that chose the settings of a tuned board; the suite `graph-tuned` has those of `graph`."""
+    store, suite = Store(results / APART), board.suite.removesuffix("-tuned")
+    if not board.title.endswith(", tuned") or suite not in store.suites():
+        return pd.DataFrame()
+    return frame(store.rows(suite, latest_only=True))
 
 
 def _side_file(read: Callable[[str, str], Any], suite: str, key: str) -> dict[str, Any] | None:

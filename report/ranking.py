@@ -14,6 +14,7 @@ from .inference import Inference
 from .privacy_cost import PrivacyCost
 from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable
+from .trials import setting_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,11 @@ class Ranking:
         table["other"] = self.board.by_dataset.loc[self.board.datasets_of(self.other_metric)].mean()
         table[["traffic", "seconds"]] = self._cost.reindex(table.index)
         return table
+
+    @cached_property
+    def setting_loss(self) -> dict[str, float]:
+        """What a median setting loses, by method; empty without trials."""
+        return setting_loss(self.board.trials, list(self.board.by_dataset.index))
 
     @property
     def other_metric(self) -> str:

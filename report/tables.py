@@ -63,22 +63,26 @@ def _marked(entrant: Entrant) -> Cell:
 
 
 def mark(board: Board, name: str) -> str:
-    """' ✓3' for an entrant of which the maintainers ran 3 rows again, all of which came out the same; ' ✗1/3' where one
-    of 3 did not; nothing where none was run again."""
+    """' (untuned)' for an entrant without tuned settings where others have them. ' ✓3' for one of which the maintainers
+    ran 3 rows again, all of which came out the same; ' ✗1/3' where one of 3 did not."""
     passed, total = board.verified.get(name, (0, 0))
-    return f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else ""
+    untuned = " (untuned)" if name in board.untuned else ""
+    return untuned + (f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else "")
 
 
 def _rank(entrant: Entrant) -> Cell:
     if entrant.name in entrant.board.references:
         return Cell(entrant.board.status(entrant.name), mark="absent")
     mean, low, high = (entrant[name] for name in ("mean_rank", "low", "high"))
+    if not finite(mean):
+        return Cell(ABSENT, None, "absent")
     bounds = f" ({number(low, 1)}{ABSENT}{number(high, 1)})" if finite(low) else ""
     return Cell(number(mean) + bounds, mean, interval=Interval(mean, low, high, len(entrant.board.ranked)))
 
 
-def _against(baseline: str, entrant: Entrant) -> Cell:
-    return difference_cell(entrant.ranking.inference.against[baseline].get(entrant.name))
+def against_cell(baseline: str, entrant: Entrant) -> Cell:
+    """The difference of an entrant from a baseline, if the board compares them."""
+    return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
 def difference_cell(found: Posterior | None) -> Cell:
@@ -191,14 +195,21 @@ def ranking_table(ranking: Ranking) -> Table:
     names = [*(ranking.table.index if ranking.board.ranked else []), *ranking.references.index]
     lines = [ranked_entrant(ranking, name) for name in names]
     baselines = [
-        Column(f"Against {display(baseline)}, points", partial(_against, baseline), falling=True)
+        Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
         for baseline in (ranking.inference.baselines if ranking.inference.unit != "none" else [])
     ]
     columns = [*RANKING[:FIRST], *baselines, *RANKING[FIRST:]]
     columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
+    if ranking.setting_loss:
+        columns.append(Column("Loss of a median setting, points", _loss))
     if ranking.board.clock == "cpu_seconds":
         columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
     return _table(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
+
+
+def _loss(entrant: Entrant) -> Cell:
+    loss = entrant.ranking.setting_loss.get(entrant.board.method_of[entrant.name], float("nan"))
+    return Cell(percent(loss, 1), loss) if finite(loss) else Cell(ABSENT, None, "absent")
 
 
 def _score_columns(ranking: Ranking) -> list[Column]:

@@ -130,6 +130,37 @@ def test_it_may_be_killed_at_any_step(old: Path, tmp_path: Path) -> None:
     assert step > 20
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked process")
+def test_it_may_end_at_any_byte(old: Path, tmp_path: Path) -> None:
+    """No file can grow beyond a drawn size: the system kills the child at that byte, or the write fails as on a full
+    disk."""
+    import random
+    import resource
+    import shutil
+    import signal
+
+    whole = Path(shutil.copytree(old, tmp_path / "whole"))
+    tool.migrate(whole)
+    most = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    rng = random.Random(0)
+    for number in range(16):
+        root, limit = Path(shutil.copytree(old, tmp_path / f"byte{number}")), rng.randrange(1, most)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGXFSZ, (signal.SIG_DFL, signal.SIG_IGN)[number % 2])
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            try:
+                tool.migrate(root)
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (-signal.SIGXFSZ, 1)[number % 2]
+        tool.migrate(root)
+        check(root)
+        shutil.rmtree(root)
+
+
 def test_a_folder_is_added_to_another_once(old: Path, tmp_path: Path) -> None:
     target = tmp_path / "new"
     Store(target).append(make_row("z", method="local"))

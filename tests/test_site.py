@@ -30,17 +30,23 @@ def test_the_navigation_names_every_document_once() -> None:
     assert len(found) == len(set(found))
     documents = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), *ROOT.glob("results/*/REPRODUCTION.md")]
     assert {path.relative_to(ROOT).as_posix() for path in documents} <= set(found)
-    assert [path for path in found if not (ROOT / path).exists()] in ([], ["results/leaderboard.html"])
+    assert [path for path in found if not (ROOT / path).exists()] in ([], ["results/site/index.html"])
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as CI builds it, with a page in the leaderboard's place."""
+    """The site, built as CI builds it, with made-up pages of leaderboards."""
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("mkdocs-material is not installed (pip install fglbench[docs])")
     folder = tmp_path_factory.mktemp("site")
-    (folder / "page.html").write_text("<!DOCTYPE html><title>the page</title>")
-    environment = {**os.environ, "FGLBENCH_PAGE": str(folder / "page.html"), "NO_MKDOCS_2_WARNING": "1"}
+    (folder / "pages").mkdir()
+    (folder / "pages" / "index.html").write_text(
+        '<!DOCTYPE html><title>the index</title><!--way back--><a href="../fgssl-table1/REPRODUCTION.md">a table</a>'
+        '<a href="../LEADERBOARD.md">text</a><a href="board.html">a board</a>'
+    )
+    (folder / "pages" / "board.html").write_text("<!DOCTYPE html><title>a board</title>")
+    (folder / "pages" / "curve.svg").write_text("<svg/>")
+    environment = {**os.environ, "FGLBENCH_SITE": str(folder / "pages"), "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -51,7 +57,12 @@ def test_it_builds_strictly_and_holds_every_document(site: Path) -> None:
     for path in named(CONFIG["nav"]):
         target = Path(path).with_suffix(".html")
         assert (site / (target.with_name("index.html") if target.stem == "README" else target)).is_file()
-    assert "the page" in (site / "results" / "leaderboard.html").read_text()
+    pages = site / "results" / "site"
+    index = (pages / "index.html").read_text()
+    assert "the index" in index and (pages / "board.html").is_file() and (pages / "curve.svg").is_file()
+    assert '<a href="../../index.html">Documentation</a>' in index  # the way back
+    assert 'href="../fgssl-table1/REPRODUCTION.html"' in index
+    assert 'href="https://github.com/fglbench/fglbench/blob/main/results/LEADERBOARD.md"' in index
 
 
 def test_it_loads_nothing_from_another_host(site: Path) -> None:
@@ -68,7 +79,7 @@ def test_it_loads_nothing_from_another_host(site: Path) -> None:
 def test_links_between_files_hold_and_others_lead_to_the_repository(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="docs/tutorial.html"' in home
-    assert 'href="results/leaderboard.html"' in home
+    assert 'href="results/site/index.html"' in home
     assert "LEADERBOARD.md" not in home
     again = (site / "docs" / "findings" / "rows.html").read_text(encoding="utf-8")
     assert "https://github.com/fglbench/fglbench/blob/main/results/verified.csv" in again

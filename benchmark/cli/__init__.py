@@ -58,11 +58,18 @@ def _command(arguments: Sequence[str] | None) -> int:
             raise
         name = f" ({error.filename!r:.200})" if isinstance(error, OSError) and error.filename else ""
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        fix = "see who may read and write there, or give another path" if name else "give a smaller number"
+        fix = "see who may read and write there, or give another path" if name else _fix_of(error)
         return _complain(f"this cannot be done: {reason:.200}{name}; {fix}")
     if code == INTERRUPTED:  # typer may have caught the interrupt and made it this code
         return _complain("stopped; the same command continues from here", INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _fix_of(error: Exception) -> str:
+    """What may help against an error that names no file."""
+    if isinstance(error, FileNotFoundError):
+        return "the folder of this command has been removed: change to another"
+    return "see whether disk, network and limits allow it" if isinstance(error, OSError) else "give a smaller number"
 
 
 def _check_text(arguments: Sequence[str]) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .completion import completes
-from .options import Parameters, PluginNames
+from .options import Json, Parameters, PluginNames
+from .output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,7 @@ def check(
     set_: Parameters = None,
     plugin: PluginNames = None,
     real: Real = None,
+    json: Json = False,
 ) -> int:
     """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
 
@@ -48,13 +50,17 @@ def check(
 
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
     here = not plugin and any(name in one.names() for one in REGISTRIES.values())
-    begun, verdicts = time.monotonic(), list[str]()
+    begun, verdicts, checks = time.monotonic(), list[str](), list[dict[str, str]]()
     found = verdicts_on(name, params, real) if here else in_child(verdicts_on, plugin or (), name, params, real)
     for what, verdict, reason in found:
         verdicts.append(verdict)
-        typer.echo(f"{what.replace('_', ' '):{WIDTH}}  {verdict}{f': {reason}' if reason else ''}")
+        checks.append({"check": what, "verdict": verdict, "reason": reason})
+        if not json:
+            typer.echo(f"{what.replace('_', ' '):{WIDTH}}  {verdict}{f': {reason}' if reason else ''}")
     failed, seconds = verdicts.count("failed"), f"{time.monotonic() - begun:.0f} s"
-    if failed:
+    if json:
+        print_json({"name": name, "passed": not failed, "checks": checks})
+    elif failed:
         typer.echo(f"{name}: {failed} of {len(verdicts)} checks failed ({seconds})")
     else:
         typer.echo(f"{name} passes the contract ({len(verdicts)} checks, {seconds})")

@@ -111,10 +111,11 @@ def _source(cls: type) -> Path | None:
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
     """The board's cells of a method, at its own settings."""
-    from ..suites.select import Request, select
+    from ..suites.select import Request, parted  # not `select`, which warns that they are not tuned yet
     from ..suites.tuned import Values
 
-    found = [cell for _, cell in select(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))]
+    cells, _ = parted(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))
+    found = [cell for _, cell in cells]
     return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for cell in found]
 
 

@@ -11,8 +11,8 @@ import typer
 
 from .completion import completes
 from .describe import describe
-from .options import Parameters, Plugins, Results
-from .output import plain_console, plain_table
+from .options import Json, Parameters, Plugins, Results
+from .output import plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
@@ -22,16 +22,20 @@ app.command()(describe)
 
 
 @app.command("list")
-def list_datasets(plugin: Plugins = None) -> None:
+def list_datasets(plugin: Plugins = None, json: Json = False) -> None:
     """List the datasets, and which of them are in the cache."""
     from ...datasets import DATASETS
     from ...datasets.sources import cache_dir, cache_file
 
-    table = plain_table("name", "task", "in cache", "what")
+    table, found = plain_table("name", "task", "in cache", "what"), list[dict[str, str]]()
     for name in DATASETS.names():
         cls = DATASETS.cls(name)
         cached = "yes" if cache_file(name).is_file() else "" if cls.routes else "generated"
         table.add_row(name, cls.task, cached, _what(cls))
+        found.append({"name": name, "task": cls.task, "in_cache": cached or "no", "what": _what(cls)})
+    if json:
+        print_json({"cache": cache_dir(), "datasets": found})
+        return
     table.add_row("tu:NAME", "graph", "", "Any other set of the TU collection, by its own name.")
     plain_console().print(table)
     typer.echo(f"\ncache: {cache_dir()} (FGLBENCH_CACHE)")
@@ -73,6 +77,7 @@ def info(
     name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=completes("dataset"))],
     set_: Parameters = None,
     plugin: Plugins = None,
+    json: Json = False,
 ) -> None:
     """Show a dataset: statistics, citation, licence, source, fingerprint."""
     from ...datasets import DATASETS, statistics
@@ -88,6 +93,9 @@ def info(
         {"scored by": spec.scored_by.replace("_", " ")} if spec.task == "node" or spec.scored_by != "accuracy" else {}
     )
     rows |= {"source": data.source, "fingerprint": data.fingerprint, "checked": _trust(spec)}
+    if json:
+        print_json({key.replace(" ", "_"): value for key, value in rows.items() if value != ""})
+        return
     for key, value in rows.items():
         if value != "":
             table.add_row(key, f"{value:.4g}" if isinstance(value, float) else str(value))
@@ -108,6 +116,7 @@ def partition(
         Path | None, typer.Option("--out", metavar="FILE", help="where --plot draws (png, pdf, svg)")
     ] = None,
     plugin: Plugins = None,
+    json: Json = False,
 ) -> None:
     """Cut a dataset into clients and show what each would hold; options of dataset and partition by --set."""
     from ...datasets import DATASETS, PARTITIONS, describe
@@ -117,13 +126,27 @@ def partition(
     spec = PARTITIONS.build(partition, params["partition"])
     data = DATASETS.build(name, params["dataset"]).load()
     description = describe(data, spec(data, clients, derive(seed, "partition")))
-    _print(description)
+    if json:
+        print_json(_as_data(description))
+    else:
+        _print(description)
     if plot or out:
         from ...report.figures.clients import save_labels
 
         path = out or Path(f"{name.replace(':', '-')}-{partition}-{clients}.png")
         save_labels(description.labels, f"{name}, {partition}, {clients} clients, seed {seed}", path)
-        typer.echo(f"\nwrote {path}")
+        typer.echo(f"\nwrote {path}", err=json)
+
+
+def _as_data(description: Description) -> dict[str, Any]:
+    """A partition for programs."""
+    clients = description.clients.to_dict("records")
+    return {
+        "clients": [{**own, "labels": list(map(int, counts))}
+                    for own, counts in zip(clients, description.labels, strict=True)],
+        "emd": description.emd, "lost_edges": description.lost_edges, "total_edges": description.total_edges,
+        "coverage": description.coverage, "in_all": description.in_all,
+    }  # fmt: skip
 
 
 def _print(description: Description) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ...registry import UserError
+from ..known import check_names
 from ..store.places import reading
 from .completion import completes
 from .output import announce, complain
@@ -25,11 +26,17 @@ def _loaded(plugins: Names) -> list[str]:
     return list(load_plugins(plugins))
 
 
-def _announced(folder: str | None) -> str | None:
-    """The dataset's name; each mistake in its files is printed."""
+def own_dataset(folder: str | None, **wanted: Iterable[str]) -> str | None:
+    """The dataset of `--data`; each mistake in its files is printed. Reading a large one takes long: call it last.
+
+    wanted: names by kind (method, partition, ...), which are looked at first.
+    """
+    if folder is None:
+        return None
+    check_names(wanted)
     from ...datasets.own_data import announce
 
-    return announce(Path(folder), complain) if folder else None
+    return announce(Path(folder), complain)
 
 
 def _expanded(folder: Path) -> Path:
@@ -124,7 +131,6 @@ Data = Annotated[
     str | None,
     typer.Option(
         "--data",
-        callback=_announced,
         metavar="FOLDER",
         help="a graph of your own: a folder with nodes.csv and edges.csv, or graph.npz",
     ),
@@ -171,7 +177,7 @@ def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:
     """`3` is the first three seeds (0, 1, 2); `4,7` and `4-7` are these seeds."""
-    from ..suites.suite import MOST_SEEDS, SEED_BOUND, seed_range
+    from ..suites.seeds import MOST_SEEDS, SEED_BOUND, seed_range
 
     if text is None:
         return ()

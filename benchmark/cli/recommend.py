@@ -39,8 +39,7 @@ def recommend(
     """
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.budget import seconds_of
-    from ..recommend.evidence import evidence_for
-    from ..recommend.facts import facts_of
+    from ..recommend.evidence import evidence_for, facts_of
     from ..recommend.session import Asked, carry_out, plan_of
     from ..runner.gpus import resolved
     from ..runner.job import Options
@@ -49,13 +48,15 @@ def recommend(
 
     if data is None:
         raise UserError("give your graph: --data FOLDER (docs/own-data.md)")
+    cut, seconds = (given.names(split), given.names(partition), given.client_numbers(clients)), seconds_of(budget)
+    data = given.own_dataset(data, method=given.names(method), split=cut[0], partition=cut[1])
+    assert data is not None
     metric = metric or "accuracy"
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo
     results = results or Path(FOLDER.format(data.partition(":")[2]))
-    options = Options(jobs, threads, seconds_of(budget), memory_limit, plugins=tuple(plugin or ()),
+    options = Options(jobs, threads, seconds, memory_limit, plugins=tuple(plugin or ()),
                       device=resolved(device, "processes"))  # fmt: skip
-    cut = given.names(split), given.names(partition), given.client_numbers(clients)
-    first = Asked(data, metric, seconds_of(budget), METHODS, results, options, *cut, seeds)
+    first = Asked(data, metric, seconds, METHODS, results, options, *cut, seeds)
     facts = facts_of(next(iter(first.cells().values())))
     evidence = evidence_for(facts.properties, metric)
     told = [*facts.lines(), "", *evidence.lines()]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ...registry import UserError, parameters
+from ...registry import UserError
 from ..store.places import SHIPPED, WRITTEN
 from .completion import completes
 from .options import Json, ReadResults, found_folder
 from .output import print_json
 from .summary import show_ranking
-
-if TYPE_CHECKING:
-    from ...report.html import Card
 
 
 def report(
@@ -30,10 +26,10 @@ def report(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="write nothing; exit with 1 if anything is stale")] = False,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="leave the figures as they are")] = False,
-    html: Annotated[bool, typer.Option("--html", help="also write one HTML page that needs no other file")] = False,
-    file: Annotated[
+    html: Annotated[bool, typer.Option("--html", help="also write a small site of HTML pages")] = False,
+    folder: Annotated[
         Path | None,
-        typer.Argument(help="with --html: where the page goes (default: leaderboard.html in the results folder)"),
+        typer.Argument(metavar="[DIR]", help="with --html: where it goes (default: site in the results folder)"),
     ] = None,
 ) -> None:
     """Rebuild the leaderboard, the tables, the figures and the README block from the rows."""
@@ -41,10 +37,10 @@ def report(
     from ...report.leaderboard import find_readme
     from ...report.text import data_size
 
-    if file is not None and not html:
-        raise UserError(f"unexpected argument {str(file)!r}: a file is only written with --html")
+    if folder is not None and not html:
+        raise UserError(f"unexpected argument {str(folder)!r}: a folder is only written with --html")
     if html and check:
-        raise UserError("--check writes nothing and --html writes a page: use one of them")
+        raise UserError("--check writes nothing and --html writes pages: use one of them")
     results = Path(SHIPPED) if results is None and check else found_folder(results)
     if readme is None and results != Path(WRITTEN):  # the README beside `runs` is that of the committed board
         readme = find_readme(results)
@@ -65,21 +61,9 @@ def report(
         show_ranking(ranking)
     typer.echo(f"{head}: {len(changed)} of {total} files renewed")
     if html:
-        target = file or results / "leaderboard.html"
-        typer.echo(f"{target}: {data_size(build.write_page(made, target, _cards()))}")
-
-
-def _cards() -> dict[str, Card]:
-    """What the registry knows of the methods. The report itself reads rows only and gets this."""
-    from ...methods import METHODS
-    from ...report.html import Card
-
-    found, names = {}, {METHODS.cls(name): name for name in METHODS.names()}
-    for cls, name in names.items():
-        bases = tuple(names[base] for base in cls.__mro__[1:] if base in names)
-        source = cls.__module__.partition(".")[2].replace(".", "/") + ".py"
-        found[name] = Card(inspect.getdoc(cls) or "", source, bases, parameters(cls))
-    return found
+        target = folder or results / "site"
+        count, largest = build.write_site(made, target)
+        typer.echo(f"{target / 'index.html'}: {count} pages, the largest {data_size(largest)}")
 
 
 def compare(

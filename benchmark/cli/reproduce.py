@@ -14,7 +14,7 @@ from ...registry import UserError, did_you_mean
 from . import options as given
 from .completion import completes
 from .options import Names
-from .output import announce, plain_console, plain_table
+from .output import announce, plain_console, plain_table, print_json
 from .run import carry_out
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ def reproduce(
     dry_run: given.DryRun = False, yes: given.Yes = False,
     results: given.Results = Path("runs"),
     submitter: given.Submitter = "",
+    json: Annotated[bool, typer.Option("--json", help="the tables, or with --dry-run the plan, as JSON")] = False,
 ) -> int:  # fmt: skip
     """Run a results table of one of the papers, with its protocol; `fglbench report` then sets ours beside theirs.
 
     Cells that another suite has run already are reused, with their rows.
     """
     if table is None:
-        _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables()
+        _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables(json)
         return 0
     announce()
     from ..runner.gpus import resolved
@@ -70,8 +71,8 @@ def reproduce(
     options = Options(jobs, threads, timeout, memory_limit, submitter, (), False, *where)
     job = Job(_read(request, table, given.names(reading)), Store(results), options, given.names(rerun))
     if not job.rerun:  # what is to run again is not to be had from elsewhere
-        _reuse(job, table, dry_run)
-    return carry_out(job, dry_run, yes=yes)
+        _reuse(job, table, dry_run, json)
+    return carry_out(job, dry_run, json, yes)
 
 
 def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | list[tuple[str, Cell]]:
@@ -91,9 +92,15 @@ def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | 
     return found
 
 
-def _list_tables() -> None:
+def _list_tables(json: bool) -> None:
     from ...report.papers import tables
 
+    if json:
+        print_json([
+            {"table": name, "paper": paper.name, "of": spec.table, "shows": spec.shows}
+            for name, (paper, spec) in tables().items()
+        ])  # fmt: skip
+        return
     listing = plain_table("table", "paper", "what it shows")
     for name, (paper, spec) in tables().items():
         listing.add_row(name, f"{paper.name} {spec.table}", spec.shows)
@@ -160,7 +167,7 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
     return words | {name: {(axis, name)} for axis, name in own}
 
 
-def _reuse(job: Job, table: str, dry_run: bool) -> None:
+def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
     """Take finished cells over from other suites, so that the plan finds them done."""
     from ..runner.plan import elsewhere, take_over
 
@@ -172,4 +179,4 @@ def _reuse(job: Job, table: str, dry_run: bool) -> None:
         take_over(found, job.store)
     sources = ", ".join(sorted({row.suite for _, row in found}))
     what = "of these would be reused" if dry_run else "reused"
-    plain_console().print(f"{len(found)} {what} from {sources}")
+    plain_console(stderr=json).print(f"{len(found)} {what} from {sources}")

@@ -55,15 +55,17 @@ def run(
     Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
     datasets are run. Changed settings and own data are filed under `custom`.
     """
+    methods, partitions, splits, backbones = map(given.names, (method, partition, split, backbone))
+    numbers = given.client_numbers(clients), given.parse_seeds(seeds)
+    data = given.own_dataset(data, method=methods, partition=partitions, split=splits, backbone=backbones)
     from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
     from ..runner.models import check_safetensors
 
     request = Request(
-        suites=given.names(suite), all_suites=all_suites, quick=quick, methods=given.names(method),
-        datasets=given.names(dataset), partitions=given.names(partition), clients=given.client_numbers(clients),
-        splits=given.names(split), backbones=given.names(backbone), seeds=given.parse_seeds(seeds),
+        suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=given.names(dataset),
+        partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
         settings=(*(set_ or ()), *metric_setting(metric, data)), own=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address

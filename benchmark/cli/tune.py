@@ -70,11 +70,12 @@ def tune(
     if not suite and data is None:
         raise UserError("say what to tune: -s SUITE, or --data FOLDER for a graph of your own")
     suite = suite or "leaderboard"
+    numbers = None if seeds is None else given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
+    data = given.own_dataset(data, method=given.names(method))
     results = results or Path(SHIPPED if data is None else WRITTEN)
     place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
         return _report(results, suite, place)
-    numbers = None if seeds is None else given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
     where = backend, address, resolved(device, backend)
     options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), False, *where)
     settings = (*(set_ or ()), *metric_setting(metric, data))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from .options import Json
+from .output import print_json
 
 if TYPE_CHECKING:
     from ..submission.validate import Validation
@@ -33,6 +36,7 @@ def validate(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
     ] = None,
+    json: Json = False,
 ) -> int:
     """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
 
@@ -49,15 +53,26 @@ def validate(
     found = []
     for each in validate_all(path, str(path).rstrip("/"), base, maintainer=maintainer):
         found.append(each)
-        tell(each, base)
+        if not json:
+            tell(each, base)
+    if json:
+        print_json([as_data(each) for each in found])
     if into is not None and not found[0].folder.submission:
         raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
     if not all(each.ok for each in found):
         return 1
     if into is not None:
         place, added = submit.take_in(found[0].folder, found[0].lines, into)
-        typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}")
+        typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
     return 0
+
+
+def as_data(found: Validation) -> dict[str, Any]:
+    """A validation for programs."""
+    return {
+        "folder": str(found.folder.name), "valid": found.ok, "rows": len(found.lines), "new": len(found.fresh),
+        "errors": list(map(str, found.findings.errors)), "warnings": list(map(str, found.findings.warnings)),
+    }  # fmt: skip
 
 
 def default_base(into: Path | None = None) -> str | None:

@@ -45,7 +45,7 @@ def trials() -> tuple[Trial, ...]:
         Trial("sets of graphs", graph_federation(), gcn, sets),
         Trial("graphs to classify", without_training(labelled_graphs(), 2), gin, sets),
         Trial("clients of their own domains", domains_federation(), gin, sets),
-        Trial("links to predict", link_federation(), gcn, sets),
+        Trial("links to predict", link_federation(), gcn),
     )
 
 

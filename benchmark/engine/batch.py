@@ -76,6 +76,10 @@ class Features:
             return self.matrix @ weight[0]
         return self._blocks @ weight.reshape(-1, weight.shape[2])
 
+    def rows(self, picks: torch.Tensor, sizes: Sequence[int]) -> Features:
+        """Some of the rows, client after client. picks: (n,) row numbers; sizes: how many each client has."""
+        return Features(self.value[picks if isinstance(self.value, torch.Tensor) else picks.numpy()], sizes)
+
     def dense(self) -> torch.Tensor:
         """(N, d) float32. Large for bag-of-words features: only for models that cannot do without."""
         return self.value if isinstance(self.value, torch.Tensor) else torch.from_numpy(self.value.toarray())
@@ -159,6 +163,7 @@ class Batch(LabelledRows):
     graph: batched DGLGraph, N nodes, without self-loops, on the host for every device of the run. x: input features.
     sizes: nodes of each client. label: (N,); masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in
     the whole graph, unique within a client only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
+    at_once: rows that a backbone computes at a time where it keeps no gradient (`blocks.in_parts`); None: all.
     """
 
     graph: dgl.DGLGraph
@@ -168,6 +173,31 @@ class Batch(LabelledRows):
     masks: dict[str, torch.Tensor]
     global_id: torch.Tensor
     propagation: SparseMatrix | None = None
+    at_once: int | None = None
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What was worked out of the batch once, by name."""
+        return {}
+
+    # What a layer of a backbone asks for; `blocks.Block` answers where a layer has other rows than the one below.
+
+    def layer(self, i: int) -> Batch:
+        """What layer i sees."""
+        return self
+
+    @property
+    def above(self) -> Batch:
+        """The rows that a layer computes."""
+        return self
+
+    def own(self, rows: Any) -> Any:
+        """Those among the rows below that a layer computes. rows: a tensor or `Features`."""
+        return rows
+
+    def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:
+        """Those among layer i's rows that the last layer computes."""
+        return rows
 
     @cached_property
     @on_host()

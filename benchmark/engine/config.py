@@ -21,7 +21,14 @@ class TrainConfig(Stress):
 
     rounds: int = Field(100, ge=1, description="communication rounds R")
     local_epochs: int = Field(3, ge=1, description="local epochs E a round")
-    batch_size: int | None = Field(None, ge=2, description="graphs a minibatch (graph sets); None = full batch")
+    batch_size: int | None = Field(
+        None, ge=2, description="graphs, or training nodes, a minibatch of a client; None = full batch"
+    )
+    fanout: tuple[int, ...] | None = Field(
+        None,
+        description="neighbours drawn for a node of a minibatch, a number for each layer, -1 = all; None = all",
+        json_schema_extra=LATER,
+    )
     optimiser: Literal["adam", "sgd"] = Field(
         "adam",
         description="local optimiser",
@@ -128,6 +135,8 @@ class TrainConfig(Stress):
     def _bounded(self) -> TrainConfig:
         if self.dp_noise and self.dp_clip is None:
             raise ValueError("dp_noise is in units of dp_clip: give both")
+        if self.fanout is not None and (self.batch_size is None or not all(n == -1 or n > 0 for n in self.fanout)):
+            raise ValueError("fanout needs batch_size, and a positive number or -1 for each layer, as in [10, 5]")
         if self.dp_clip is not None and self.aggregator != "mean":
             raise ValueError("dp_clip protects the mean of the updates: leave aggregator at mean")
         attacks = [name for name in ATTACKS if getattr(self, name)]

@@ -235,7 +235,8 @@ class Evaluator:
         """
         if data not in self._graphs:
             one = whole_client(self.original) if data == "global" else union_client(self.original)
-            self._graphs[data] = collate([unlabelled(one)]), own_rows([one])
+            at_once = self.client_batches[0].batch.at_once if self.client_batches else None
+            self._graphs[data] = replace(collate([unlabelled(one)]), at_once=at_once), own_rows([one])
         return self._graphs[data]
 
     @torch.no_grad()

@@ -208,6 +208,11 @@ class Method(Spec):
             return f"{self.name} averages whole models and cannot mix architectures"
         return None
 
+    @classmethod
+    def takes_minibatches(cls) -> bool:
+        """Whether a step may see some of a client's training nodes: the loss is about rows, labels and models alone."""
+        return "graph-classification" in cls.tasks
+
     def protocol(self, config: TrainConfig) -> TrainConfig:
         """The training configuration the method runs with, where it needs another than the cell's: see `ADJUSTABLE`."""
         return config
@@ -272,19 +277,30 @@ ADJUSTABLE = {
 CLUSTERING = {"select_by": "last", "patience": None, "score_on": "global"}  # of every method for sets of graphs
 
 
+def answer(method: Method, hook: str, given: Any) -> Any:
+    """What `protocol` or `architecture` of a method makes of what is given. UserError where it fails."""
+    try:
+        return getattr(method, hook)(given)
+    except Exception as error:
+        raise UserError(f"{method.name}: `{hook}` fails with {type(error).__name__}: {error!s:.200}") from error
+
+
 def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
     """The training configuration that the method makes of `config`. UserError if `protocol` changes anything else.
 
     Rounds, epochs, patience, conditions and the score are those of the suite: a method cannot give itself more.
     """
-    own = method.protocol(config)
+    own = answer(method, "protocol", config)
+    if type(own) is not type(config):
+        fix = "return the configuration, changed by model_copy(update={...})"
+        raise UserError(f"{method.name}: `protocol` returns a {type(own).__name__}; {fix}")
     changed = [name for name in TrainConfig.model_fields if getattr(own, name) != getattr(config, name)]
     wrong = [name for name in changed if name not in ADJUSTABLE]
     if set(method.tasks) == {"graph"}:
         wrong = [name for name in wrong if name not in CLUSTERING or getattr(own, name) != CLUSTERING[name]]
     if own.local_epochs <= config.local_epochs:
         wrong = [name for name in wrong if name != "local_epochs"]
-    if wrong or type(own) is not type(config):
-        told = f"{method.name} changes {', '.join(wrong) or 'the type of the configuration'} in `protocol`"
+    if wrong:
+        told = f"{method.name} changes {', '.join(wrong)} in `protocol`"
         raise UserError(f"{told}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
     return own

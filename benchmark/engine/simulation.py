@@ -68,7 +68,7 @@ class Simulation:
         streams = Streams(seed, range(clients), {})
         chunks = [range(clients)[start : start + size] for start in range(0, clients, size)]
         self.client_batches = [
-            task.cohort(
+            task.client_batch(config)(
                 [federation.clients[client] for client in chunk], Network(backbones, chunk), config,
                 streams.select(chunk), federation.num_classes, federation.num_features,
             )
@@ -190,6 +190,8 @@ def _fitting_batch(server: Server, federation: Federation) -> int:
     """
     few = server.clients <= lazy.FEW
     share, bound = (1.0, FEW_BYTES) if few else (_touched_share(federation), BATCH_BYTES)
+    if server.config.batch_size:  # each step has other rows, so parameters are stored whole
+        share = 1.0
 
     def stored(value: torch.Tensor) -> float:
         return value.numel() * (share if value.dim() == 2 and value.shape[0] == server.features else 1)

@@ -16,9 +16,11 @@ from .evaluate import Evaluator
 from .graphs.classification import GraphEvaluator
 from .graphs.classification_batch import LabelledClientBatch
 from .graphs.clustering import ClusteringEvaluator
-from .graphs.clustering_batch import GraphClientBatch, cut
+from .graphs.clustering_batch import GraphClientBatch
 from .graphs.graphmodel import graph_models
 from .links import LinkClientBatch, LinkEvaluator, link_models
+from .minibatches import cut
+from .sampled_batch import SampledClientBatch
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Task:
 
     `cohort`: holds the clients' data. evaluator: scores. sizes: (K,) aggregation weights before normalisation. epoch:
     most optimiser steps that a client takes per epoch. models: adapts the architectures that a method runs with.
+    minibatches: the `cohort` where the configuration has a batch size.
     """
 
     cohort: type[ClientBatch]
@@ -34,6 +37,11 @@ class Task:
     sizes: Callable[[Federation, TrainConfig], torch.Tensor]
     epoch: Callable[[Federation, TrainConfig], int]
     models: Callable[[Sequence[Backbone]], Sequence[Backbone]] = tuple
+    minibatches: type[ClientBatch] | None = None
+
+    def client_batch(self, config: TrainConfig) -> type[ClientBatch]:
+        """The class of the client batches of a run."""
+        return self.minibatches if self.minibatches and config.batch_size else self.cohort
 
 
 def _node_sizes(federation: Federation, config: TrainConfig) -> torch.Tensor:
@@ -65,14 +73,22 @@ def _graph_counts(federation: Federation) -> tuple[list[int], list[int]]:
     return held, train
 
 
-def _minibatches(federation: Federation, config: TrainConfig) -> int:
-    _, train = _graph_counts(federation)
+def _graph_steps(federation: Federation, config: TrainConfig) -> int:
+    return _steps(_graph_counts(federation)[1], config)
+
+
+def _node_steps(federation: Federation, config: TrainConfig) -> int:
+    clients = [c for c in federation.clients if isinstance(c, NodeClient)]
+    return _steps([int(c.graph.ndata["train_mask"].sum()) for c in clients], config)
+
+
+def _steps(train: list[int], config: TrainConfig) -> int:
     return max(len(cut(np.arange(n), config.batch_size)) for n in train)
 
 
 TASKS: dict[Goal, Task] = {
-    "node": Task(ClientBatch, Evaluator, _node_sizes, lambda federation, config: 1),
-    "graph": Task(GraphClientBatch, ClusteringEvaluator, _graph_sizes, _minibatches),
-    "graph-classification": Task(LabelledClientBatch, GraphEvaluator, _graph_sizes, _minibatches, graph_models),
+    "node": Task(ClientBatch, Evaluator, _node_sizes, _node_steps, minibatches=SampledClientBatch),
+    "graph": Task(GraphClientBatch, ClusteringEvaluator, _graph_sizes, _graph_steps),
+    "graph-classification": Task(LabelledClientBatch, GraphEvaluator, _graph_sizes, _graph_steps, graph_models),
     "link-prediction": Task(LinkClientBatch, LinkEvaluator, _link_sizes, lambda federation, config: 1, link_models),
 }

@@ -25,8 +25,8 @@ from .batch import Batch
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
 from .device import here, on_host
-from .graphs.clustering_batch import cut
 from .method import Method, Server, average
+from .minibatches import cut
 from .module_backbone import State, client_graphs, drawing, state_of
 from .network import Network
 from .payload import Download, Each, Leaf, Tree

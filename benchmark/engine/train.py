@@ -20,6 +20,7 @@ from .early_stopping import BestRound, Round
 from .evaluate import Diverged, Evaluator, Models
 from .method import METHODS, Arrangement, Method, effective_training
 from .outcome import Outcome, matrix_of, mean, none_if_nan, scores
+from .sampled_batch import misfit
 from .simulation import Simulation
 from .tasks import TASKS
 from .views import Facts, hide_labels
@@ -66,6 +67,8 @@ def train(
                     on_round(seen.number, seen.figures)
                 if selection.stops:
                     break
+        if not selection.rounds:
+            raise UserError(f"{method.name}: `phases` has no round that is scored; give one phase scored=True")
         best = selection.best
         matrix, local = matrix_of(evaluator, best.models)
         outcome = Outcome(
@@ -120,10 +123,14 @@ def set_up(
     config = effective_training(method, config)
     if not method.travels and config.score_on != "local":
         raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
+    if federation.task == "link-prediction" and config.batch_size:
+        raise Skip("links are trained on all pairs of a client at once: leave out training.batch_size")
     if federation.task == "link-prediction" and config.score_on != "local":
         raise Skip("the whole graph and the union hold the edges to be predicted: models are scored on local links")
     if federation.domains and config.score_on != "local":
         raise Skip("clients have classes of their own: there is no whole and no union to score a model on")
+    if federation.task == "node" and (reason := misfit(method, backbones, config)):
+        raise Skip(reason)
     arrangement = _arranged(method, hide_labels(federation))
     simulation = Simulation(method, arrangement, backbones, config, seed, clients_per_batch)
     return simulation, TASKS[federation.task].evaluator(method, federation, arrangement, simulation.client_batches)

@@ -29,6 +29,7 @@ WORDS = {  # what clients send, in words for a data-protection officer
     "node ids": "the identifiers of records: personal data",
     "moments": "means and higher moments of the site's vectors: aggregates over all records; of a small site they can "
     "describe single records",
+    "feature sums": "sums of the features of a record and its neighbours, of each record: treat them as personal data",
     "statistics": "a few counts and norms of the site: aggregates",
     "prototypes": "one mean vector per class: aggregates. Of a class with few records at a site it nearly is a record",
     "classes held": "which classes the site has, as whether it has the rare one",

@@ -1,4 +1,4 @@
-"""What the leaderboard's tasks that are most like a user's data say: which methods gain over training alone there."""
+"""What the leaderboard says of data like the user's, and the facts of the data that say which are alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ...datasets import DATASETS
+from ...datasets.describe import label_counts, parts_of
+from ...datasets.federation import Federation, NodeClient, NodeData
+from ...datasets.own_data import words_of
+from ...datasets.properties import properties
+from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
+from ..runner.execute import FederationCache
+from ..suites.cell import Cell
 from ..suites.published import PublishedTask, published_tasks
 
 NEAREST = 5  # datasets
@@ -63,3 +73,86 @@ def evidence_for(properties: Mapping[str, float], metric: str, without: Collecti
     gains = {name: paired_difference([task.methods[name][column] for task in tasks], alone) for name in names - {ALONE}}
     ranked = dict(sorted(gains.items(), key=lambda each: (-each[1].mean, each[0])))
     return Evidence(tasks, ranked, "macro-F1" if column == "macro_f1" else "the leaderboard's score")
+
+
+FEW = 20  # training nodes per class and client; below, the leaderboard's methods gain over training alone
+
+
+@dataclass(frozen=True)
+class Facts:
+    """properties: those of `datasets.properties`, and `labels` (mean training nodes per class and client). classes,
+    sites: names. shares: of each class among the labelled nodes. training: training nodes (sites, classes)."""
+
+    dataset: str
+    properties: dict[str, float]
+    classes: list[str]
+    sites: list[str]
+    shares: list[float]
+    sizes: list[int]
+    training: np.ndarray
+    partition: str
+    split: str
+
+    def lines(self) -> list[str]:
+        """The facts in words."""
+        own, rare = self.properties, int(np.argmin(self.shares))
+        counts = ", ".join(f"{name} {size:,}" for name, size in zip(self.sites, self.sizes, strict=True))
+        least = int(self.training.min(axis=0)[rare])
+        return [
+            f"Your data: {own['nodes']:,.0f} nodes, {own['edges']:,.0f} edges, {own['features']:.0f} features, "
+            f"{len(self.sites)} clients ({self.partition}), split: {self.split}",
+            f"Nodes per client: {counts}",
+            "Classes: " + ", ".join(f"{name} {100 * share:.0f}%" for name, share in zip(
+                self.classes, self.shares, strict=True)) + f" ({_balance(self.shares)})",
+            f"Labelled training nodes per class and client: {own['labels']:.0f} on average; of {self.classes[rare]}, "
+            f"the smallest class, {self.training[:, rare].mean():.0f} on average and {least} at one client",
+            f"Edge homophily {own['homophily']:.2f} (adjusted {own['adjusted_homophily']:.2f}): "
+            f"{_mixing(own['adjusted_homophily'])}",
+            f"Label skew between clients {own['label_skew']:.2f} (0: same labels everywhere, 1: nothing in common); "
+            f"edges between clients, which no client has: {100 * own['lost_edges']:.0f}%",
+        ]  # fmt: skip
+
+
+def _balance(shares: list[float]) -> str:
+    ratio = max(shares) / max(min(shares), 1e-9)
+    return "balanced" if ratio < 2 else f"imbalanced: the largest has {ratio:.0f} times the smallest"
+
+
+def _mixing(adjusted: float) -> str:
+    if adjusted >= 0.4:
+        return "neighbours mostly share their class"
+    return "neighbours share their class little more than at random" if adjusted < 0.1 else "between the two"
+
+
+def facts_of(cell: Cell) -> Facts:
+    """The facts of a cell's federation. UserError where its data cannot be had, or no client has a training node."""
+    name = cell.dataset.name
+    data = cell.dataset.build(DATASETS).load()
+    federation = FederationCache().get(cell)
+    if not isinstance(data, NodeData):
+        raise UserError(f"{name} is no graph with labelled nodes")
+    training = training_counts(federation, data.num_classes)
+    if not training.sum():
+        raise UserError(f"{name}: no client has a training node; give a column split, or --split")
+    parts = parts_of(federation)
+    own = properties(data, parts) | {"labels": float(training.sum() / training.size)}
+    every = label_counts(data, [np.arange(len(data.label))])[0]
+    classes, sites = words_of(name)
+    if cell.partition.name != "own" or len(sites) != len(parts):
+        sites = [f"client {k}" for k in range(len(parts))]
+    if len(classes) != data.num_classes:
+        classes = [f"class {c}" for c in range(data.num_classes)]
+    sizes = [len(ids) for ids in parts]
+    partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
+    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} {cell.split.params}"
+    return Facts(name, own, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)
+
+
+def training_counts(federation: Federation, classes: int) -> np.ndarray:
+    """(clients, classes) training nodes."""
+    found = []
+    for client in federation.clients:
+        assert isinstance(client, NodeClient)
+        label = client.graph.ndata["label"][client.graph.ndata["train_mask"].bool()].numpy()
+        found.append(np.bincount(label[label >= 0], minlength=classes))
+    return np.stack(found)

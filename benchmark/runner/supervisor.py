@@ -32,6 +32,7 @@ from .worker_slot import Assignment, Needs, Seat, needs
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
+MOST_THREADS = 1024  # of a worker; the system refuses to start many more
 LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # of options that are numbers
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
@@ -117,6 +118,8 @@ def check_options(options: Options) -> None:
         sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
         if not sound and not (value is None and name != "threads"):
             raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
+    if options.threads > MOST_THREADS:
+        raise UserError(f"threads is at most {MOST_THREADS}, got {options.threads}; one is best for small graphs")
     if options.backend not in ("processes", "ray"):
         raise did_you_mean(f"{options.backend!s:.60}", ("processes", "ray"), "backend")
     if options.address and options.backend != "ray":

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...registry import UserError
-from ..store.places import APART, SUBMISSIONS
+from ..store.places import SUBMISSIONS
 from ..store.provenance import git_output
-from .read import Findings, Folder, Line, grouped, read
+from .read import Findings, Folder, Line, grouped, inner, read
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
 FIX = "take the file of the base"
@@ -65,16 +65,12 @@ def compare(folder: Folder, lines: Sequence[Line], root: Path, findings: Finding
     maintainer: whether rows and their side files may be added. Trials of studies and submissions may come from anyone.
     """
     nothing = Findings()  # the problems of the base were found when it came in
-    before, known = read(
-        root, str(root), nothing, submission=folder.submission, skip=() if folder.trials else (APART, SUBMISSIONS)
-    )
+    before, known = read(root, str(root), nothing, submission=folder.submission)
     old, new = (grouped(each, lambda line: line.file) for each in (known, lines))
     fresh = set[Line]()
-    for inner in (
-        () if folder.trials else (APART, *(f"{SUBMISSIONS}/{each.name}" for each in (root / SUBMISSIONS).glob("*/")))
-    ):
-        if (root / inner).is_dir() and not (folder.root / inner).is_dir():
-            findings.add(folder.place(inner), "removed", FIX)
+    for name in () if folder.trials else inner(root):
+        if (root / name).is_dir() and not (folder.root / name).is_dir():
+            findings.add(folder.place(name), "removed", FIX)
     for file in sorted(old.keys() | new.keys()):
         fresh |= _appended(folder, file, old.get(file, []), new.get(file, []), findings)
     anyone = folder.submission or folder.trials

@@ -19,7 +19,7 @@ from ...registry import UserError
 from ..engine.config import TrainConfig
 from ..engine.method import effective_training
 from ..store import Store, places, row_file
-from ..store.places import APART, COLUMN_FILE, COLUMNS, LOCKS, LOGS, NAME, PART, ROWS, place as place_of
+from ..store.places import APART, COLUMN_FILE, COLUMNS, LOCKS, LOGS, NAME, PART, ROWS, SUBMISSIONS, place as place_of
 from ..store.schema import Row
 from ..suites.cell import NAMING, Cell, Choice, settled
 
@@ -189,18 +189,23 @@ def holds_trials(root: Path) -> bool:
     return root.resolve().name == APART
 
 
-def read(
-    root: Path, name: str, findings: Findings, *, submission: bool | None = None, skip: Iterable[str] = ()
-) -> tuple[Folder, list[Line]]:
+def inner(root: Path) -> list[str]:
+    """The folders of a results folder that are looked at by themselves: the trials, and each submission."""
+    found = [APART, *(f"{SUBMISSIONS}/{each.name}" for each in root.glob(f"{SUBMISSIONS}/*/"))]
+    return [] if holds_trials(root) else found
+
+
+def read(root: Path, name: str, findings: Findings, *, submission: bool | None = None) -> tuple[Folder, list[Line]]:
     """(the files of a folder, its sound rows). Links, unknown files, large files and damaged lines are findings.
 
-    submission: None: whether there is a metadata file at the root. skip: folders at the root that are not looked at.
+    submission: None: whether there is a metadata file at the root. Of results, what is `inner` is left out.
     """
     submission = (root / METADATA).is_file() if submission is None else submission
     kinds = SUBMISSION if submission else TRIALS if holds_trials(root) else RESULTS
+    skip = set() if submission else {str(root / each) for each in inner(root)}
     files: dict[str, list[str]] = {}
     total = 0
-    for number, (path, entry) in enumerate(_walk(root, {str(root / each) for each in skip}), start=1):
+    for number, (path, entry) in enumerate(_walk(root, skip), start=1):
         size = entry.stat(follow_symlinks=False).st_size
         kind, most = next(((kind, most) for kind, (form, most) in kinds.items() if re.fullmatch(form, path)), ("", 0))
         if number > FILES:

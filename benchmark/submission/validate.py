@@ -13,7 +13,7 @@ from typing import Any
 from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError
-from ..store.places import APART, SUBMISSIONS, safe_name
+from ..store.places import SUBMISSIONS, safe_name
 from ..store.provenance import canonical
 from ..store.schema import TRIAL
 from ..suites.cell import Cell
@@ -21,7 +21,7 @@ from ..suites.registered import registered_hash
 from ..suites.select import CUSTOM, Request, parted
 from ..suites.suitefile import load_suite, suite_names
 from . import base as bases, curves
-from .read import METADATA, RERUN, Findings, Folder, Line, grouped, holds_trials, read, standing
+from .read import METADATA, RERUN, Findings, Folder, Line, grouped, inner, read, standing
 from .rows import problems
 from .submit import metadata, read_fields
 
@@ -48,8 +48,8 @@ def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: 
     whole = validate(root, name, base, maintainer=maintainer)
     yield whole
     alone = whole.folder.submission or whole.folder.trials
-    inner = [] if alone else [root / APART, *sorted((root / SUBMISSIONS).glob("*/"))]
-    for folder in (each for each in inner if each.is_dir() and not each.is_symlink()):
+    folders = [] if alone else sorted(root / each for each in inner(root))
+    for folder in (each for each in folders if each.is_dir() and not each.is_symlink()):
         path = folder.relative_to(root)
         before = str(Path(base) / path) if base and Path(base).is_dir() else base
         if before and Path(base or "").is_dir() and not Path(before).is_dir():
@@ -66,11 +66,10 @@ def validate(
     add rows to a results folder. Every problem of the folder is a finding; UserError for a base that cannot be read.
     """
     findings = Findings()
-    skip = () if holds_trials(root) else (APART, SUBMISSIONS)
     with bases.opened(base, root) if base else nullcontext() as before:
         if before and submission is None and not Path(base or "").is_dir() and any(before.iterdir()):
             submission = (before / METADATA).is_file()  # results of a commit do not become one by one more file
-        folder, lines = read(root, name, findings, submission=submission, skip=skip)
+        folder, lines = read(root, name, findings, submission=submission)
         fresh = set(lines)
         if before and ((before / METADATA).is_file() or not folder.submission):  # else it is to join those results
             fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)

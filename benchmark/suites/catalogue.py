@@ -51,7 +51,7 @@ def _cells() -> dict[str, dict[str, dict[str, str]]]:
 
 def cell_keys(suite: str) -> list[str]:
     """Return the keys of the cells of a suite of the package."""
-    return [key for seeds in _cells()[suite].values() for keys in seeds.values() for key in keys.split()]
+    return [key for seeds in _cells().get(suite, {}).values() for keys in seeds.values() for key in keys.split()]
 
 
 def is_board(suite: str) -> bool:

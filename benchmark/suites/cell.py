@@ -16,7 +16,7 @@ from ...methods import METHODS
 from ...registry import Registry, UserError, first_error, identity, one_line
 from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
-from ..engine.method import effective_training
+from ..engine.method import answer, effective_training
 from ..store.provenance import canonical, origin
 from ..store.revisions import method_version
 from ..store.schema import RULES, Row
@@ -246,7 +246,10 @@ def settled(cell: Cell, *, filled: bool = False) -> Cell:
     method = cell.method.build(METHODS)
     given = [entry.build(BACKBONES) for entry in cell.backbones]
     # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
-    architecture = [own if own.name else other for own, other in zip(method.architecture(given), given, strict=True)]
+    own = answer(method, "architecture", given)
+    if not isinstance(own, list | tuple) or len(own) != len(given):
+        raise UserError(f"{cell.method.name}: `architecture` returns {own!r:.60}, not as many backbones as it is given")
+    architecture = [mine if mine.name else other for mine, other in zip(own, given, strict=True)]
     return Cell(
         dataset=cell.dataset if filled else cell.dataset.filled(DATASETS),
         partition=cell.partition if filled else cell.partition.filled(PARTITIONS),

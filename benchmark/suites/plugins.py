@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
     found = []
     for name in names:
         path = Path(name).resolve() if name.endswith(".py") else None
+        if path is None and not re.fullmatch(r"\w+(\.\w+)*", name):
+            raise UserError(f"plug-in {name!r:.200} is neither a Python file (.py) nor the name of a module")
         with _guarded(f"plug-in {name!r}"):
             _load_file(path) if path else importlib.import_module(name)
         found.append(str(path or name))
@@ -135,6 +138,8 @@ def _restored(registry: Registry[Any], name: str, cls: type) -> bool:
 def _load_file(path: Path) -> None:
     name = f"fglbench_plugin_{path.stem}"
     if name in sys.modules:
+        if (loaded := sys.modules[name].__file__) != str(path):
+            raise UserError(f"two plug-ins are named {path.name}: {loaded} and {path}; rename one")
         return
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None  # nor its loader: the path ends with .py

@@ -8,6 +8,7 @@ that a new method runs on the leaderboard's tasks without an edit of the suite. 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +19,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ... import yamltext
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.own_data import OWN
+from ...methods import METHODS
 from ...registry import UserError, did_you_mean, listed
 from ..engine.config import FORMER, TrainConfig
 from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
-from .suite import SEED_BOUND, Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
+from .seeds import SEED_BOUND
+from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 from .tuned import Table, read_tuned
 
@@ -141,13 +144,14 @@ def select(request: Request) -> list[tuple[str, Cell]]:
 
 
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
-    """What `select` finds, and what it says of the cells that are left out. UserError as `select`."""
+    """What `select` finds, and what it says of these cells and those that are left out. UserError as `select`."""
     settings = [parse_setting(text) for text in request.settings]
     request = with_own(request, request.own) if request.own else request
     table = read_settings(request.tuned) if request.tuned else None
     found: list[tuple[str, Cell]] = []
     untuned: list[str] = []
     refused: list[str] = []
+    defaults: list[str] = []
     for suite in _suites(request):
         narrowed, departs = narrow(suite, request)
         untuned += untuned_of(narrowed)
@@ -157,6 +161,8 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         reasons = [because[_cut(cell)] for cell in cells]
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
+        if not (departs or settings or request.tuned):
+            defaults += at_defaults(suite, possible)
         found += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
     left = untuned + refused
     if left and not found:
@@ -164,7 +170,20 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     if not found:
         raise UserError("nothing matches: the chosen suites have no cell with this combination of methods and datasets")
     each = {(name, cell.key): (name, cell) for name, cell in found}
-    return list(each.values()), [f"{told}; their cells are left out" for told in left]
+    return list(each.values()), [*(f"{told}; their cells are left out" for told in left), *defaults]
+
+
+def at_defaults(suite: Suite, cells: Sequence[Cell]) -> list[str]:
+    """What is said of methods that would run with their defaults in a suite whose methods have tuned settings."""
+    names = dict.fromkeys(
+        cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains
+    )
+    if not names or not suite.has_tuned_settings:
+        return []
+    return [
+        f"suite {suite.name!r}: {listed(list(names), NAMED)} run{'s' * (len(names) == 1)} untuned beside methods with "
+        "tuned settings, and tables say so; `fglbench compete FILE` tunes a method first"
+    ]
 
 
 def read_settings(path: Path) -> Table:
@@ -208,6 +227,10 @@ def _suites(request: Request) -> list[Suite]:
         return leaderboard_suites()
     if not (request.suites or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
+    files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
+    for stem, number in Counter(path.stem for path in files).items():
+        if number > 1:
+            raise UserError(f"{number} suite files are named {stem!r}: their rows would lie together; rename one")
     return [load_suite(name) for name in request.suites or ("leaderboard",)]
 
 

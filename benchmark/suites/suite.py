@@ -36,6 +36,7 @@ from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.backbones import BACKBONES
 from .cell import Cell, Choice, Part, settled, train_config
+from .seeds import SEED_BOUND, seed_range
 from .tuned import Table, Tuned, read_tuned, tuned_file
 
 T = TypeVar("T")
@@ -43,8 +44,6 @@ B = TypeVar("B", bound=Part)
 
 TASK_AXES = ("partitions", "clients", "splits", "backbones")
 
-MOST_SEEDS = 10_000
-SEED_BOUND = 2**31
 TUNING_SEED = 100  # tuning seeds start here; below are the seeds that suites score
 TUNED = "tuned"  # params of a method that `fglbench tune` chooses
 
@@ -69,15 +68,8 @@ def _as_backbones(value: Any) -> Any:
     return [_as_entry(entry) for entry in _as_list(value)]
 
 
-def seed_range(first: int, last: int) -> list[int]:
-    """The seeds from first to last. ValueError for more than can be run."""
-    if last - first >= MOST_SEEDS:
-        raise ValueError(f"more than {MOST_SEEDS} seeds")
-    return list(range(first, last + 1))
-
-
 def _as_seeds(value: Any) -> Any:
-    return seed_range(0, value - 1) if isinstance(value, int) else value
+    return seed_range(0, value - 1) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _first(*axes: list[T] | None) -> list[T]:
@@ -241,6 +233,11 @@ class Suite(Part):
         wanted = self._tuned()
         table = read_tuned(self.tuned_file) if wanted else {}
         return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
+
+    @property
+    def has_tuned_settings(self) -> bool:
+        """Whether methods of it have `params: tuned`."""
+        return bool(self._tuned())
 
     def base(self) -> Suite:
         """What is tuned: of each dataset the first partition, clients, split and backbones; of the methods those with

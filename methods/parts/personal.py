@@ -13,7 +13,11 @@ def mix(server: Server, models: Params, weights: torch.Tensor) -> Each:
     models: the participants' uploads (n, ...). weights: (n, n), rows sum to 1. Returns the download {"model": (K, ...)}
     for all clients, since those of the next round are not known, and keeps it in server.state["personal"].
     """
-    fresh = average(models, weights)
+    return send(server, average(models, weights))
+
+
+def send(server: Server, fresh: Params) -> Each:
+    """The download of `mix`, with participants' models (n, ...) that were mixed in another way."""
     if len(server.participants) < server.clients:
         last = server.state.get("personal")
         if last is None:

@@ -43,6 +43,11 @@ class Plot:
         with mpl.rc_context(style.RC):
             return packed(self.draw(found))
 
+    def svg(self, found: dict[str, Any]) -> bytes:
+        """The same figure for a page: text as text, transparent, with its lightness inverted on a dark screen."""
+        with mpl.rc_context(style.RC | {"svg.fonttype": "none"}):
+            return style.page_svg(self.draw(found))
+
     def digest(self, found: dict[str, Any]) -> str:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of
         the module that draws them and of the style that all share."""

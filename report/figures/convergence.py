@@ -11,12 +11,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..ranking import Ranking
-from .style import FAINT, MOST, facets, legend_below, looks, name_outer, short, wrapped
+from .style import COLOUR_OF, FAINT, MOST, facets, legend_below, looks, name_outer, short, wrapped
 
 SERIES = ("seed", "round", "value")
 CAPTION = (
-    "Test score by round: mean over seeds, band of one standard deviation. The methods highest on the board are in"
-    " colour, the others in grey. A run that stopped early keeps its last value."
+    "Test score by round: mean over seeds, band of one standard deviation. Methods with a colour of their own come"
+    " first, then the highest by rank; the others are thin grey lines. A run that stopped early keeps its last value."
 )
 
 
@@ -35,7 +35,8 @@ def data(ranking: Ranking) -> dict[str, Any] | None:
     mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
     order = list(ranking.table.index) + [name for name in mean_score.index if name not in ranking.table.index]
     drawn = set(curves["entrant"].unique())
-    return {"panels": panels, "highlighted": [name for name in order if name in drawn][:MOST]}
+    shown = sorted((name for name in order if name in drawn), key=lambda name: name not in COLOUR_OF)  # a stable sort
+    return {"panels": panels, "highlighted": shown[:MOST]}
 
 
 def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[str, list[float]]:

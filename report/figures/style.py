@@ -1,14 +1,15 @@
 """What all figures share: sizes, fonts, display names, and a colour, marker and dash for each entrant.
 
 Colours are Okabe and Ito's, which the colour-blind tell apart (without yellow, too faint on white). A figure has five
-colours for methods at most: FedAvg and local training have the same in every figure, the first others the remaining
-three, the rest are grey and differ by marker and dash. Classes, of which there may be more, have seven.
+colours for methods at most, and a method has one colour in every figure (COLOUR_OF). Methods without one are grey and
+differ by marker and dash. Classes, of which there may be more, have seven.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,11 @@ from ..text import data_size, plain
 
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p"]
-BASELINES = {FEDAVG: 0, LOCAL: 1}  # method -> its colour in every figure
+COLOUR_OF = {  # method -> its colour in every figure and on the site; methods of one colour share no board
+    FEDAVG: COLOURS[0], LOCAL: COLOURS[1], **dict.fromkeys(("feddc", "gcfl+", "fclg", "fedgkc"), COLOURS[2]),
+    **dict.fromkeys(("fedproto", "fedstar", "infograph-fedavg"), COLOURS[3]),
+    **dict.fromkeys(("scaffold", "intra-fedavg", "fedgl"), COLOURS[4]),
+}  # fmt: skip
 MOST = 5  # colours for methods
 CROWD = "#8A8A8A"
 DASHES: list[Any] = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1, 1, 1, 1, 1))]
@@ -52,6 +57,17 @@ RC: dict[Any, Any] = {
 }
 
 
+DARK = b"<style>@media (prefers-color-scheme: dark) { #figure_1 { filter: invert(1) hue-rotate(180deg) } }</style>"
+
+
+def page_svg(figure: Figure) -> bytes:
+    """The figure as SVG; the same figure gives the same bytes. Call it under `RC`, like the code that draws."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    head, tag, rest = buffer.getvalue().partition(b"<defs>")
+    return head + DARK + tag + rest
+
+
 def small(png: io.BytesIO) -> bytes:
     """The same picture with a palette of 64 colours: a fifth of the bytes."""
     picture, found = Image.open(png), io.BytesIO()
@@ -70,12 +86,15 @@ def wrapped(label: object) -> str:
     return textwrap.fill(plain(label), 36)
 
 
+def colour(entrant: str) -> str:
+    """The colour of an entrant's method, at any settings."""
+    return COLOUR_OF.get(re.split(r" \(|,", entrant)[0], CROWD)
+
+
 def looks(entrants: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and line style of each entrant, in the order in which they get one of the free colours."""
-    free = iter(colour for place, colour in enumerate(COLOURS[:MOST]) if place not in BASELINES.values())
-    colours = {name: COLOURS[BASELINES[name]] if name in BASELINES else next(free, CROWD) for name in entrants}
+    """Colour of each entrant's method, marker and line style by its place among the entrants."""
     return {
-        name: {"color": colours[name], "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
+        name: {"color": colour(name), "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
         for i, name in enumerate(entrants)
     }
 

@@ -1,16 +1,12 @@
-"""The leaderboard as one HTML page that needs nothing but itself: no server, no other file, no other host.
+"""The leaderboard as a small site of HTML files: an index, one page for each board, method, dataset and paper.
 
-It shows the sheets that LEADERBOARD.md is made from, in tables that can be sorted, filtered and saved. `sections`
-(boards), `cards` and `histories` (methods) arrange what is known for the templates, `markup` sets what stands in a
-table, `lines` draws a method beside FedAvg, `downloads` makes CSV files, `prose` turns the report's own sentences and
-the methods' docstrings into HTML, `documents` its files, `page` puts everything together. The script only hides, shows
-and reorders what the page already says, so that a reader without it misses nothing.
+The pages need no server and ask no other host for anything. `pages` puts them together from templates, `tables` makes
+what only the site shows, `data` is what the script of a board's page draws from, `documents` turns markdown and
+docstrings into HTML. Without the script all tables are there, in the order of rank.
 """
 
 from __future__ import annotations
 
-from .documents import Paperwork, Reproduced
-from .methods import Card
-from .page import Picture, page
+from .pages import Drawn, Whole, pages
 
-__all__ = ["Card", "Paperwork", "Picture", "Reproduced", "page"]
+__all__ = ["Drawn", "Whole", "pages"]

@@ -20,20 +20,22 @@ from ..templating import document
 from ..text import ABSENT, count, finite, markdown_table as markdown, md, mean_std, spans
 from .match import SuiteRows, chosen
 from .page import page, signed
-from .view import MIN_SEEDS, View, csv
+from .view import MIN_SEEDS, VERDICTS, View, csv
 
 __all__ = ["INDEX", "coverage", "files", "texts", "views"]
 
 INDEX = "REPRODUCTION.md"
-VERDICTS = ("holds", "does not hold", "cannot be told")
 HEADERS = [
-    "Table", "Suite", "Figures", "Seeds", "Median difference", "Claims: hold", "do not hold", "cannot be told",
-    "gain as printed",
+    "Table", "Suite", "Values", "Seeds", "Median difference", "Claims: supported", "contradicted", "inconclusive",
+    "published gain in our interval",
 ]  # fmt: skip
 
 
-def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dict[str, Any]]) -> dict[Path, str]:
-    """Every reproduction file by path, from the boards of the suites that are tables of papers; none for no boards."""
+def texts(
+    results: Path, boards: Sequence[Board], environments: Mapping[str, dict[str, Any]]
+) -> tuple[dict[Path, str], dict[str, list[View]]]:
+    """Every reproduction file by path, and the views of each table by suite, from the boards that are tables of papers;
+    both empty without such boards."""
     found: dict[Path, str] = {}
     made: dict[str, list[View]] = {}
     for board in boards:
@@ -45,7 +47,7 @@ def texts(results: Path, boards: Sequence[Board], environments: Mapping[str, dic
         facts = provenance.facts(board, dict(environments))
         found[folder / INDEX] = page(board.suite, own, _extra_table(board.suite, rows), facts)
         found[folder / "tables" / "reproduction.csv"] = csv(own)
-    return found | {results / INDEX: _index(made, boards)} if made else {}
+    return (found | {results / INDEX: _index(made, boards)} if made else {}), made
 
 
 def files(results: Path) -> list[Path]:

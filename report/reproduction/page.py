@@ -11,7 +11,7 @@ from ..provenance import reasons
 from ..templating import document
 from ..text import ABSENT, count, finite, literal, markdown_table as markdown, md, number
 from .match import difference, unit_values
-from .view import MIN_SEEDS, JudgedClaim, View
+from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View
 
 MINUS = "\N{MINUS SIGN}"
 SIZES = {"less": "less than", "agrees": "agrees with", "more": "more than"}
@@ -56,7 +56,7 @@ def verdict_text(one: JudgedClaim | None) -> str:
         return f"*{one.verdict}*"
     figure, gap = one.figures[0], one.difference
     scale, places = figure.scale, digits(figure)
-    word = f"**{one.verdict}**" if one.verdict != "cannot be told" else one.verdict
+    word = f"**{one.verdict}**" if one.verdict != "inconclusive" else one.verdict
     sure = f" ({signed(scale * gap.low, places)} to {signed(scale * gap.high, places)})"
     told = f"{word}<br>{signed(scale * gap.mean, places)}{sure if one.n >= MIN_SEEDS else f', n={one.n}'}"
     return f"{told}<br>{SIZES[one.size]} {gain_text(one)}" if one.size else told
@@ -96,7 +96,7 @@ def figures_by_reading(base: View, others: Sequence[View]) -> str:
 
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
-    """The claims about these figures, judged under each reading, and the readings under which they hold."""
+    """The claims about these figures, judged under each reading, and the readings that support them."""
     under = [{one.figures: one for one in view.own_claims} for view in (base, *others)]
     names = [view.reading.id for view in (base, *others)]
     lines = []
@@ -104,10 +104,10 @@ def claims_by_reading(base: View, others: Sequence[View]) -> str:
         judged = [own.get(figures) for own in under]
         if first.verdict == "not claimed" or all(one is None or one.difference is None for one in judged[1:]):
             continue
-        holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "holds"]
+        holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "supported"]
         claim = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
         lines.append([claim, gain_text(first), *map(_verdict, judged), md(", ".join(holds)) or "none"])
-    headings = ["Claim", "printed", *_headings(base, others), "holds under"]
+    headings = ["Claim", "published", *_headings(base, others), "supported under"]
     return markdown(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
 
 
@@ -178,10 +178,9 @@ def _claims(view: View) -> list[str]:
 
 
 def tally(claims: Sequence[JudgedClaim]) -> str:
-    """'12 hold, 3 do not hold': claims by verdict_text, without those that the table itself does not make."""
-    words = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told", "not run": "not run"}
+    """'12 supported, 3 contradicted': claims by verdict_text, without those that the table itself does not make."""
     verdicts: list[str] = [one.verdict for one in claims]
-    return ", ".join(f"{verdicts.count(v)} {word}" for v, word in words.items() if v in verdicts) or "none"
+    return ", ".join(f"{verdicts.count(v)} {v}" for v in (*VERDICTS, "not run") if v in verdicts) or "none"
 
 
 def _notes(view: View) -> list[str]:

@@ -15,7 +15,8 @@ from ..statistics import Difference, paired_difference
 from ..text import ABSENT, csv_text, md, spans
 from .match import Ours, SuiteRows, compare, difference, unit_values
 
-Ruling = Literal["holds", "does not hold", "cannot be told", "not run", "not claimed"]
+Ruling = Literal["supported", "contradicted", "inconclusive", "not run", "not claimed"]
+VERDICTS = ("supported", "contradicted", "inconclusive")
 Size = Literal["less", "agrees", "more", ""]
 MIN_SEEDS = 3
 
@@ -50,8 +51,8 @@ def judge(first: Mapping[int, float], second: Mapping[int, float]) -> tuple[Ruli
     if not seeds:
         return "not run", None, 0
     difference = paired_difference([first[s] for s in seeds], [second[s] for s in seeds])
-    told: Ruling = "holds" if difference.low > 0 else "does not hold" if difference.high <= 0 else "cannot be told"
-    return told if len(seeds) >= MIN_SEEDS else "cannot be told", difference, len(seeds)
+    verdict: Ruling = "supported" if difference.low > 0 else "contradicted" if difference.high <= 0 else "inconclusive"
+    return verdict if len(seeds) >= MIN_SEEDS else "inconclusive", difference, len(seeds)
 
 
 def judged(paper: Paper, table: Table, ours: Mapping[Printed, Ours]) -> list[JudgedClaim]:

@@ -14,7 +14,7 @@ from fglbench.benchmark.engine import Method, Outcome, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.train import set_up
-from fglbench.benchmark.store.budget import excess
+from fglbench.benchmark.store.schema import excess
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 from fglbench.registry import UserError

@@ -128,6 +128,25 @@ def test_help_and_version_are_quick_and_load_no_torch():
     assert done.stdout.splitlines()[-1] == "[0, 0, 0] False"
 
 
+@pytest.mark.parametrize(
+    ("mistyped", "line"),
+    [
+        (["-m", "fedavgg"], "unknown method 'fedavgg'"),
+        (["-m", "fedavg", "--seeds", "0"], "--seeds is a count"),
+        (["-m", "fedavg", "-b", "gcn+gnc"], "unknown backbone 'gnc'"),
+    ],
+)
+def test_a_mistyped_option_is_told_before_own_data_are_read(tmp_path, mistyped, line):
+    (tmp_path / "graph.npz").write_bytes(b"not looked at")
+    code = (
+        "import sys; from fglbench.benchmark.cli import main\n"
+        f"print(main({['run', '--data', str(tmp_path), *mistyped]!r}), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.startswith(f"fglbench: {line}")
+    assert done.stdout == "2 False\n"
+
+
 @pytest.mark.parametrize(("version", "named"), [((3, 13), "Python 3.13"), ((3, 9), "Python 3.9")])
 def test_a_python_that_cannot_work_is_one_line(capsys, monkeypatch, version, named):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,9 +17,12 @@ import fglbench
 from fglbench import UserError
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.benchmark.suites.tuned import FOLDER
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,7 @@ def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, 
         ({"seeds": 3}, "seeds is a list of values"),
         ({"data": ""}, "data is empty"),
         ({"threads": 0}, "threads is a whole number of at least 1, got 0"),
+        ({"threads": 10**6}, "threads is at most 1024, got 1000000"),
         ({"timeout": -1}, "timeout is a number of at least 0, got -1"),
         ({"timeout": float("nan")}, "timeout is a number of at least 0, got nan"),
         ({"jobs": "2"}, "jobs is a whole number of at least 1, got '2'"),
@@ -67,6 +72,11 @@ def test_an_empty_argument_is_refused(capsys, tmp_path, monkeypatch, arguments, 
         ({"methods": []}, "methods is empty; give at least one value, or leave it out"),
         ({"seeds": range(0)}, "seeds is empty"),
         ({"seeds": [True]}, "seeds are whole numbers, got True"),
+        ({"settings": ["training.rounds=true"]}, "training: rounds: input should be a number, got True"),
+        ({"settings": ["hidden=no"]}, "hidden: input should be a number, got False"),
+        ({"datasets": ["CSBM"]}, "unknown dataset 'CSBM'; did you mean 'csbm'"),
+        ({"observer": object()}, "observer is an fglbench.Observer; <object object"),
+        ({"plugins": ["."]}, "plug-in '.' is neither a Python file"),
     ],
 )
 def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, words, said):
@@ -90,6 +100,8 @@ def test_the_python_interface_names_a_value_of_another_kind(suite, tmp_path, wor
         (lambda suite: fglbench.list_methods(plugins="x.py"), "plugins is a list of values"),
         (lambda suite: fglbench.compare(None, "fedavg"), "first is a text that is not empty, got None"),
         (lambda suite: fglbench.write_report(3), "results is the path of a folder, got 3"),
+        (lambda suite: fglbench.load_model("x"), "this is no row of `run` or `load_results`"),
+        (lambda suite: fglbench.load_model(None), "this is no row of `run` or `load_results`"),
     ],
 )
 def test_other_functions_name_a_value_of_another_kind(suite, call, said):
@@ -167,3 +179,62 @@ def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):
     said = capsys.readouterr().out
     assert [line.split() for line in said.splitlines() if line.startswith("tiny")] == [["tiny", *"000000", "4"]]
     assert "status -s FILE.yaml" in said
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.complex64])
+def test_predictions_that_are_no_numbers_of_classes_are_refused(kind):
+    federation = fglbench.federation("csbm", partition="uniform", clients=2)
+    with pytest.raises(UserError, match="1000 whole numbers, or"):
+        fglbench.evaluate(federation.whole.label.clamp(max=1).to(kind), federation)
+
+
+def _fails(method, given):
+    return 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("hook", "answer", "said"),
+    [
+        ("protocol", lambda method, config: {"rounds": 9}, "`protocol` returns a dict; return the configuration"),
+        ("protocol", _fails, "`protocol` fails with ZeroDivisionError: division by zero"),
+        ("architecture", lambda method, backbones: None, "`architecture` returns None, not as many backbones"),
+        ("architecture", _fails, "`architecture` fails with ZeroDivisionError"),
+    ],
+)
+def test_a_slip_in_what_planning_asks_of_a_method_is_one_line(suite, tmp_path, monkeypatch, hook, answer, said):
+    own = type("Slip", (FedAvg,), {hook: answer, "__module__": __name__})
+    monkeypatch.setitem(METHODS._classes, "slip", own)
+    with pytest.raises(UserError, match=re.escape(said)):
+        fglbench.run(suites=[suite], methods=["slip"], results=tmp_path, in_process=True)
+
+
+@pytest.mark.parametrize("given", [print, dict, 3])
+def test_only_a_class_of_the_kind_can_be_registered(given):
+    with pytest.raises(ValueError, match="method 'slip': register a class of a method, got"):
+        METHODS.register("slip")(given)
+    assert "slip" not in METHODS.names()
+
+
+def test_two_files_of_one_name_are_refused(suite, tmp_path, monkeypatch):
+    text, module = Path(suite).read_text(), "import fglbench\n"
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "slips.yaml").write_text(text)
+        (tmp_path / folder / "slips.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="2 suite files are named 'slips': their rows would lie together"):
+        select(Request(suites=("a/slips.yaml", "b/slips.yaml")))
+    assert select(Request(suites=("a/slips.yaml", "b/../a/slips.yaml")))
+    try:
+        with pytest.raises(UserError, match="two plug-ins are named slips"):
+            load_plugins(["a/slips.py", "a/../a/slips.py", "b/slips.py"])
+    finally:
+        sys.modules.pop("fglbench_plugin_slips", None)
+
+
+def test_a_folder_that_was_removed_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["tune", "--data", "g", "--dry-run"]) == 2
+    assert "the folder of this command has been removed: change to another" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_two_methods_run_in_any_place(what: str, tmp_path: Path) -> None:
     options = ["-d", "tu:TINY", "-m", "fedavg,local", "-p", "uniform", "-k", "2", "--split", "ratio", "-b", "gin"]
     options += ["--seeds", "1", "--set", "training.rounds=1", "-j", "1", "--results", "results"]
     done = subprocess.run(
-        [python, "-c", code, "run", *options], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120
+        [python, "-c", code, "run", *options], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = Store(tmp_path / "results").rows()

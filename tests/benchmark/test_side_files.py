@@ -54,7 +54,7 @@ def parsed(runs: dict[str, Any]) -> CurveTable:
     return curves.parse(curves.packed(CurveTable.of(runs)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), RUNS, max_size=4))
 def test_runs_that_fit_are_read_as_they_were_written(stored: dict[str, Any]) -> None:
     """With their types, alone and beside others."""
@@ -118,7 +118,7 @@ def test_another_table_is_refused_in_one_line(columns: dict[str, Any], reason: s
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_a_value_error(data: st.DataObject) -> None:
     content = bytearray(curves.packed(CurveTable.of({"a": EXAMPLE, "b": EXAMPLE})))

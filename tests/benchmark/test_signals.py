@@ -24,7 +24,7 @@ CODE = (
     "from fglbench.benchmark.cli import main; sys.exit(main())"
 )
 STOPPED = "fglbench: stopped; the same command continues from here\n"
-CELLS = 20
+CELLS = 12
 POSIX = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
 

@@ -124,7 +124,7 @@ def test_mlflow_has_the_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class Noted(Tracker):
-    """A service that notes what it is told."""
+    """A service that notes each call."""
 
     def __init__(self, interrupted: bool = False) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fglbench.datasets import DATASETS, embedding, load
+from fglbench.datasets import DATASETS, arxiv as module, load
 from fglbench.datasets.content import undirected
 from fglbench.datasets.federation import NodeData
 
@@ -34,7 +34,7 @@ def test_the_columns_are_those_of_a_dense_decomposition(edges: np.ndarray) -> No
     dense = np.zeros((NODES, NODES))
     dense[edges[:, 0], edges[:, 1]] = dense[edges[:, 1], edges[:, 0]] = 1
     left, values, _ = np.linalg.svd(dense)
-    found = embedding.structural(edges, NODES, 4, seed=0)
+    found = module.structural(edges, NODES, 4, seed=0)
     np.testing.assert_allclose(found["feat_values"], values[:4], atol=0.0005)
     for own, wanted in zip(found["feat"].T, left.T, strict=False):
         score = (wanted - wanted.mean()) / wanted.std()
@@ -42,14 +42,14 @@ def test_the_columns_are_those_of_a_dense_decomposition(edges: np.ndarray) -> No
 
 
 def test_columns_without_spread_are_zeros() -> None:
-    found = embedding.structural(np.zeros((0, 2), dtype=np.int64), NODES, 4, seed=0)
+    found = module.structural(np.zeros((0, 2), dtype=np.int64), NODES, 4, seed=0)
     np.testing.assert_array_equal(found["feat"], np.zeros((NODES, 4)))
 
 
 def test_they_are_computed_once_a_cache(arxiv: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(NAME, dimension=4)
     assert not first.synthetic
-    monkeypatch.setattr(embedding, "structural", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(module, "structural", lambda *_: pytest.fail("computed again"))
     again = load(NAME, dimension=4)
     assert isinstance(first, NodeData) and isinstance(again, NodeData)
     assert (first.source, again.source) == ("mirror", "cache")

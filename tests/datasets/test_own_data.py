@@ -487,3 +487,51 @@ def test_louvain_needs_edges(villages: Path) -> None:
     data = DATASETS.build(announce(villages)).load()
     with pytest.raises(UserError, match="'own:villages' has no edges, so no communities; choose uniform"):
         PARTITIONS.build("louvain")(data, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("farmer", "Farmer"), ("farmer", "farmer\u200b"), ("b\u00fc", "bu\u0308"), ("1", "01"), ("1", "1e0"), ("0", "-0")],
+)
+def test_classes_that_are_written_almost_alike_are_noted(villages: Path, one: str, other: str) -> None:
+    text = (villages / "nodes.csv").read_text().replace("fisher", "2" if one.isdigit() else "fisher")
+    text = text.replace("farmer", one).replace(f"ida,{one}", f"ida,{other}")
+    (villages / "nodes.csv").write_text(text)
+    content, mistakes = read(villages)
+    assert content is not None and content["label"].max() == 2  # as it is written
+    said = [note for note in mistakes.notes if "are different classes; write them alike if they are one" in note]
+    assert len(said) == 1 and ascii(one) in said[0] and ascii(other) in said[0]
+
+
+@pytest.mark.parametrize("what", ["label", "split"])
+def test_a_feature_that_tells_label_or_split_is_noted(villages: Path, what: str) -> None:
+    path = villages / "nodes.csv"
+    assert not [note for note in read(villages)[1].notes if "follows from" in note]
+    header, *lines = path.read_text().splitlines()
+    column = header.split(",").index(what)
+    codes = {"farmer": 7, "fisher": 3, "train": 0, "val": 1, "test": 1}
+    told = [f"{header},outcome", *(f"{line},{codes[line.split(',')[column]]}" for line in lines)]
+    path.write_text("\n".join(told))
+    said = [note for note in read(villages)[1].notes if "follows from" in note]
+    fix = f"remove it if it was made from the {what}"
+    assert said == [f"nodes.csv: feature 'outcome' follows from the {what} at every node that has one; {fix}"]
+    path.write_text("\n".join([*told[:-1], told[-1][:-1] + "9"]))  # one node departs
+    assert not [note for note in read(villages)[1].notes if "follows from" in note]
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"), [(b"PK\x03\x04\x91", "spreadsheet or zip archive"), (b"\x1f\x8b\x08", "gzip archive")]
+)
+def test_a_file_that_is_no_text_is_named(villages: Path, start: bytes, kind: str) -> None:
+    (villages / "nodes.csv").write_bytes(start)
+    assert read(villages)[1] == [f"nodes.csv: a {kind}, not a table; write it as comma-separated text in UTF-8"]
+
+
+def test_files_of_other_names_and_links_to_nothing(villages: Path) -> None:
+    (villages / ".#nodes.csv").symlink_to("user@host.123")  # what an editor leaves while a file is open
+    assert announce(villages) == "own:villages"
+    (villages / "nodes.csv").rename(villages / "Nodes.csv")
+    assert "but .#nodes.csv, Nodes.csv, edges.csv; put either" in read(villages)[1][0]
+    (villages / "nodes.csv").symlink_to("nodes.csv")
+    with pytest.raises(UserError, match="1 mistake in the files"):
+        announce(villages)

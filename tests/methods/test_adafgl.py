@@ -15,9 +15,8 @@ from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.client_batch import ClientBatch
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
-from fglbench.methods import METHODS
-from fglbench.methods.adafgl import AdaFGL, topology
-from fglbench.methods.adafgl.topology import Topology, signed_propagation
+from fglbench.methods import METHODS, adafgl
+from fglbench.methods.adafgl import AdaFGL, Topology, signed_propagation
 from fglbench.methods.parts.propagate import propagate_labels
 
 Make = Callable[..., Federation]
@@ -77,7 +76,7 @@ def slow_topology(client: NodeClient, known: torch.Tensor, alpha: float, similar
 @pytest.mark.parametrize("sparse", [True, False])
 def test_smoothed_features(sparse: bool, wide: bool, federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """X~ W and its gradient, by both ways of computing it."""
-    monkeypatch.setattr(topology, "DENSE", 10**6 if wide else 0)
+    monkeypatch.setattr(adafgl, "DENSE", 10**6 if wide else 0)
     clients: list[Any] = list(federation(sparse=sparse).clients)
     batch = collate(clients)
     torch.manual_seed(0)
@@ -104,7 +103,7 @@ def test_smoothed_features(sparse: bool, wide: bool, federation: Make, monkeypat
 @pytest.mark.parametrize("beta", [0.0, 0.2])
 @pytest.mark.parametrize("again", [True, False])
 def test_signed_propagation(again: bool, beta: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "LARGE", 0 if again else 10**6)
+    monkeypatch.setattr(adafgl, "LARGE", 0 if again else 10**6)
     torch.manual_seed(1)
     h = torch.randn(9, C, dtype=torch.float64, requires_grad=True)
     slope = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
@@ -190,7 +189,7 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         started.append(start)
         return propagate_labels(batch, start, *rest)
 
-    monkeypatch.setattr("fglbench.methods.adafgl.adafgl.propagate_labels", spy)
+    monkeypatch.setattr("fglbench.methods.adafgl.propagate_labels", spy)
     found = method.confidence(cohort)
     starts = started[0].split(cohort.batch.sizes)
     for generator, own in zip(cohort.streams("seeds"), range(4), strict=True):
@@ -258,6 +257,6 @@ def test_only_the_personal_rounds_are_scored_and_only_at_home(federation: Make) 
 def test_large_clients_are_refused_with_the_size(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world, backbones = federation(), [BACKBONES.build("gcn")]
     assert METHODS.build("adafgl").skip(Facts.of(world), backbones) is None
-    monkeypatch.setattr("fglbench.methods.adafgl.adafgl.LIMIT", 1000)
+    monkeypatch.setattr("fglbench.methods.adafgl.LIMIT", 1000)
     reason = METHODS.build("adafgl").skip(Facts.of(world), backbones)
     assert reason is not None and "GiB" in reason

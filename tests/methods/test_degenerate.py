@@ -23,7 +23,7 @@ from fglbench.datasets.content import undirected
 from fglbench.datasets.federation import Federation, GraphSetData, NodeData
 from fglbench.datasets.spec import bidirected
 from fglbench.methods import METHODS
-from fglbench.methods.adafgl.topology import signed_propagation
+from fglbench.methods.adafgl import signed_propagation
 from fglbench.methods.fedtgp import PrototypeNet
 
 from ..sampled import sampled_pairs

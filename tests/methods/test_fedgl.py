@@ -16,8 +16,7 @@ from fglbench.benchmark.engine import Facts
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.payload import leaves
 from fglbench.datasets.federation import Federation, NodeClient
-from fglbench.methods import METHODS
-from fglbench.methods.fedgl import pseudograph
+from fglbench.methods import METHODS, fedgl
 
 Make = Callable[..., Federation]
 GCN: dict[str, Any] = {"kinds": ["gcn"]}
@@ -240,11 +239,11 @@ def test_similarity_graph_in_chunks_equals_one_matrix(monkeypatch: pytest.Monkey
         if product[i].sum() > 0:
             dense[i, largest] = product[i, largest] / product[i, largest].sum()
     for chunk in (2**20, 50, 1):
-        monkeypatch.setattr(pseudograph, "CHUNK", chunk)
-        graph = pseudograph.similarity_graph(h, 6)
+        monkeypatch.setattr(fedgl, "CHUNK", chunk)
+        graph = fedgl.similarity_graph(h, 6)
         assert graph.nnz == int((dense > 0).sum()) and graph[5].nnz == 0
         torch.testing.assert_close(torch.from_numpy(graph.toarray()), dense)
-    assert pseudograph.similarity_graph(h, 100).shape == (23, 23)  # more neighbours than nodes
+    assert fedgl.similarity_graph(h, 100).shape == (23, 23)  # more neighbours than nodes
 
 
 def test_without_both_it_is_fedavg(overlapping: Make, start: Callable[..., Any]) -> None:

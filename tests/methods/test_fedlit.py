@@ -18,8 +18,7 @@ from fglbench.benchmark.engine.payload import Each
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
-from fglbench.methods.fedlit.fedlit import group_mean, initial, matching, scores
-from fglbench.methods.fedlit.links import Links, Pairs
+from fglbench.methods.fedlit import Links, Pairs, group_mean, initial, matching, scores
 
 Make = Callable[..., Federation]
 D, H, C, TYPES = 12, 4, 3, 3

@@ -18,8 +18,7 @@ from fglbench.benchmark.engine.network import initial
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
-from fglbench.methods.fedomd import FedOMD
-from fglbench.methods.fedomd.moments import central_moments, moment_distance, moments_about, pooled
+from fglbench.methods.fedomd import FedOMD, central_moments, moment_distance, moments_about, pooled
 
 Make = Callable[..., Federation]
 

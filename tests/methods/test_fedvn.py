@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.datasets.federation import Federation, GraphClient
-from fglbench.methods.fedvn.model import FIXED
+from fglbench.methods.fedvn import FIXED
 
 Make = Callable[..., Federation]
 H, L, M, RATE = 4, 2, 3, 0.02

@@ -105,7 +105,7 @@ def test_the_answer_in_three_sentences(ranking: Ranking) -> None:
     assert f"accuracy {100 * gap.mean:+.1f} (" in alone.text  # the mean of +10, +20, +30 and three times -5
     assert f"{gap.verdict}" in alone.text
     assert against.table == "overall:demo"
-    assert "FedTGP sends 80.0 kB, 1.0% of FedAvg's 8.0 MB" in thrifty.text
+    assert "FedTGP sends 80.0 kB (FedAvg: 8.0 MB), -1.0 points (" in thrifty.text
     assert "Local training sends nothing" in thrifty.text
     assert thrifty.table == "overall:demo"
 

@@ -1,10 +1,10 @@
-"""The HTML page, read with a parser: it shows what the rows say, and nothing from a row or a docstring can act."""
+"""The pages, read with a parser: they show what the rows say, their links hold, and nothing from a row can act."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import io
+import json
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -15,18 +15,21 @@ from typing import Any
 
 import pytest
 import typer
-from PIL import Image, ImageChops
+from scipy import stats
 from typer.testing import CliRunner
 
 from fglbench.benchmark.cli.report import report
-from fglbench.benchmark.store import verified
-from fglbench.registry import Parameter, UserError
+from fglbench.registry import UserError
 from fglbench.report import build
+from fglbench.report.figures.style import COLOUR_OF
 from fglbench.report.groups import display
-from fglbench.report.html import Card, Picture, documents, page
+from fglbench.report.html import Whole, documents, pages
+from fglbench.report.html.tables import comparison_table, readings_of, side_by_side, versions_table
+from fglbench.report.papers import papers
 from fglbench.report.ranking import Ranking
+from fglbench.report.text import ABSENT
 
-VOID = {"meta", "link", "br", "img", "input", "path", "circle", "polyline"}
+VOID = {"meta", "link", "br", "img", "input", "path", "circle"}
 KEPT = "<script>window.evil = 1</script> \"><img src=x onerror=alert(1)> ' javascript:alert(1) &lt;b&gt; {{ 7 * 7 }}"
 EVIL = f"{KEPT} \u202e"
 
@@ -39,24 +42,18 @@ class Node:
 
     @property
     def text(self) -> str:
-        return " ".join("".join(c if isinstance(c, str) else f"{c.text}" for c in self.children).split())
-
-    def all(self, tag: str, **attributes: str) -> list[Node]:
-        found = []
-        for child in self.children:
-            if isinstance(child, Node):
-                if child.tag == tag and attributes.items() <= child.attributes.items():
-                    found.append(child)
-                found += child.all(tag, **attributes)
-        return found
-
-    def one(self, tag: str, **attributes: str) -> Node:
-        (found,) = self.all(tag, **attributes)
-        return found
+        return " ".join("".join(c if isinstance(c, str) else c.text for c in self.children).split())
 
     def every(self) -> list[Node]:
         inner = [child for child in self.children if isinstance(child, Node)]
         return [self, *(node for child in inner for node in child.every())]
+
+    def all(self, tag: str, **attributes: str) -> list[Node]:
+        return [one for one in self.every() if one.tag == tag and attributes.items() <= one.attributes.items()]
+
+    def one(self, tag: str, **attributes: str) -> Node:
+        (found,) = self.all(tag, **attributes)
+        return found
 
 
 class Reader(HTMLParser):
@@ -88,216 +85,182 @@ class Reader(HTMLParser):
         self.open[-1].children.append(data)
 
 
-def read(folder: Path, cards: dict[str, Card] | None = None, figures: bool = False) -> Node:
+def read(folder: Path, figures: bool = False) -> dict[str, Node]:
+    """The site of a results folder, page by page."""
     made = build.make(folder, None, figures)
     build.write(made)
-    build.write_page(made, folder / "page.html", cards or {})
-    return Reader((folder / "page.html").read_text()).open[0]
+    build.write_site(made, folder / "site")
+    return {path.name: Reader(path.read_text()).open[0] for path in (folder / "site").glob("*.html")}
 
 
-def sheet(root: Node, name: str) -> list[list[Node]]:
-    """The body of a table: its cells, row by row."""
-    rows = root.one("table", id=name).one("tbody").all("tr")
-    return [[child for child in row.children if isinstance(child, Node)] for row in rows]
+def data(page: Node) -> dict[str, Any]:
+    """What the script of a page draws from."""
+    return json.loads("".join(map(str, page.one("script", id="data").children)))
 
 
-def texts(rows: list[list[Node]]) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in rows]
+def lines(page: Node, name: str) -> list[list[str]]:
+    """The body of a table as texts."""
+    rows = page.one("table", id=name).one("tbody").all("tr")
+    return [[child.text for child in row.children if isinstance(child, Node)] for row in rows]
 
 
 def test_every_score_is_the_mean_of_its_rows(results: Path, made: SimpleNamespace) -> None:
-    scores = defaultdict(list)
+    scores, f1 = defaultdict(list), defaultdict(list)
     for row in made.demo():
         if row.score is not None:
             scores[row.method, row.dataset].append(row.score)
-    root = read(results)
-    table = root.one("table", id="tasks:demo")
-    assert [head.text for head in table.one("thead").all("th")] == ["Method", "cora n=2", "pubmed n=2", "wiki n=2"]
-    lines = {row[0].one("a").text: row for row in sheet(root, "tasks:demo")}
-    assert list(lines) == ["alpha", "beta", "gamma", "delta", "Centralised training"]
+            f1[row.method, row.dataset].append(row.macro_f1)
+    site = read(results)
+    told = {line[0].removesuffix(" incomplete"): line[1:] for line in lines(site["board-demo.html"], "tasks:demo")}
+    board = data(site["board-demo.html"])["board"]
+    names, tasks = ([each["name"] for each in board[kind]] for kind in ("methods", "tasks"))
+    assert tasks == ["cora", "pubmed", "wiki"] and names[:3] == ["alpha", "beta", "gamma"]
+    assert (
+        next(iter(board["metrics"])) == "score" and board["metrics"]["score"] == "Accuracy"
+    )  # the board's own is first
     for (method, dataset), values in scores.items():
-        cell = lines[display(method)][1 + ["cora", "pubmed", "wiki"].index(dataset)]
         shown = f"{100 * statistics.mean(values):.2f}"
+        place = names.index(display(method)), tasks.index(dataset)
         if len(values) > 1:
-            shown += f" ± {100 * statistics.stdev(values):.2f}"
-        assert cell.text.startswith(shown)
-        assert float(cell.attributes["data-value"]) == pytest.approx(statistics.mean(values), rel=1e-11)
-    assert [lines["alpha"][i].attributes["class"] for i in (1, 2, 3)] == ["number best", "number best", "number"]
-    assert [cell.text for cell in lines["delta"][1:]] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
-    assert "data-value" not in lines["delta"][3].attributes
-    assert lines["delta"][0].text.endswith("incomplete")
+            spread = f"{100 * statistics.stdev(values):.2f}"
+            in_page = [line[:2] for line in lines(site[f"dataset-{dataset}.html"], f"task:demo:{dataset}")]
+            assert told[display(method)][place[1]].startswith(f"{shown} ± {spread}")
+            assert next(line[1] for line in in_page if line[0] == display(method)).startswith(f"{shown} ± {spread}")
+            assert board["values"]["score"][place[0]][place[1]] == pytest.approx(
+                100 * statistics.mean(values), abs=0.006
+            )
+            f1_mean = 100 * statistics.mean(f1[method, dataset])
+            assert board["values"]["macro_f1"][place[0]][place[1]] == pytest.approx(f1_mean, abs=0.006)
+        else:  # a seed is missing
+            assert board["values"]["score"][place[0]][place[1]] is None
+    assert told["delta"] == ["50.00 (n=1)", "55.00 ± 0.00", "skipped"]
 
 
-def test_the_page_says_what_the_leaderboard_says(results: Path, made: SimpleNamespace) -> None:
-    made.write(results, [made.row(d, m, s, 0.1 * i + 0.01 * j + 0.001 * s, suite="many")
-                         for i, m in enumerate("abc") for j, d in enumerate("pqrstuv") for s in (0, 1)])  # fmt: skip
-    again = next(row for row in made.demo() if row.method == "beta")
-    same = {"suite": "demo", "key": again.key, "method": "beta", "method_version": again.method_version, "bar": 0}
-    who = {
-        "date": again.started,
-        "git_sha": "c",
-        "environment": "e",
-        "by": "us",
-        "score": again.score,
-        "verdict": "passed",
-    }
-    verified.add(results, [verified.Verified(**same, **who)])
-    root = read(results)
-    assert [row[1].text for row in sheet(root, "overall:demo")] == ["alpha", "beta ✓1", "gamma", "Centralised training"]
-    text = (results / "LEADERBOARD.md").read_text()
-    for suite in ("demo", "many"):
-        section = text.partition(f"## {suite}\n")[2]
-        plain = section.replace("*", "").replace("\\", "").splitlines()
-        first = next(i for i, line in enumerate(plain) if line.startswith("| Group"))
-        lines = []
-        for line in plain[first + 2 :]:
-            if not line.startswith("|"):
-                break
-            lines.append([cell.strip() for cell in line.strip("|").split("|")])
-        assert texts(sheet(root, f"overall:{suite}")) == lines
-        assert next(line for line in plain if line.startswith("Methods are compared")) in root.text
-    assert texts(sheet(root, "incomplete:demo")) == [
+def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
+    page = read(results)["board-demo.html"]
+    section = (results / "LEADERBOARD.md").read_text().partition("## demo\n")[2]
+    plain = section.replace("*", "").replace("\\", "").splitlines()
+    first = next(i for i, line in enumerate(plain) if line.startswith("| Group"))
+    expected = [[cell.strip() for cell in line.strip("|").split("|")] for line in plain[first + 2 : first + 6]]
+    assert lines(page, "overall:demo") == expected
+    assert lines(page, "incomplete:demo") == [
         ["delta", "1/3", "3/6", "cora: failed (seed 1): loss is nan | round 3wiki: skipped: needs features"]
     ]
-    detail = sheet(root, "task:demo:cora")
-    assert [row[0].text for row in detail] == ["alpha", "beta", "gamma", "delta", "Centralised training"]
-    assert [cell.text for cell in detail[0][2:]] == ["2", "80.50", "40.25", "40.0", "8.0 MB", "2.0", "500"]
-    view = root.one("div", id="view:demo:cora").text
-    assert "partition louvain (resolution=1.0) into 10 clients" in view
-    assert "delta: failed (seed 1): loss is nan | round 3" in view
-    demo = root.one("section", id="board-demo")
-    assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in demo.text
-    assert "a | pipe" in demo.text
-    assert "aaaaaaaaaaaa (30 rows)" in demo.text
+    assert next(line for line in plain if line.startswith("Methods are compared")) in page.text
+    assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
 
 
-def test_a_method_part_says_what_it_is_and_where_it_leads(results: Path, made: SimpleNamespace) -> None:
-    tuned = {"suite": "other", "method_params": '{"mu":0.5,"nu":2}'}
-    made.write(results, [made.row("cora", "alpha", s, score, **tuned) for s, score in enumerate((0.5, 0.6, 0.55))])
-    made.write(results, [made.row("cora", "beta", s, x, suite="other") for s, x in enumerate((0.55, 0.5, 0.54))])
-    parameters = [Parameter("mu", "0.1", "float", "weight"), Parameter("nu", "2", "int", "order")]
-    doc = "Li, CVPR 2021 (arXiv 2103.16257), doi 10.1145/1234567.890.\n\nf:\n  x < y\n    z\n"
-    cards = {"alpha": Card(doc, "methods/alpha.py", ("beta",), parameters), "beta": Card("", ""), "new": Card("", "")}
-    root = read(results, cards)
-    alpha = root.one("details", id="method-alpha")
-    assert alpha.one("summary").text.startswith("alpha demo place 1 of 3")
-    assert "best on 3 tasks" in alpha.one("summary").text
-    links = [link.attributes["href"] for link in alpha.all("a")]
-    assert links[:3] == ["https://arxiv.org/abs/2103.16257", "https://doi.org/10.1145/1234567.890", "#method-beta"]
-    (formula,) = alpha.all("pre")
-    assert "".join(map(str, formula.children)) == "f:\n  x < y\n    z\n"
-    used = [
-        [child.text for child in row.children if isinstance(child, Node)]
-        for row in alpha.one("table", **{"class": "plain parameters"}).all("tr")[1:]
-    ]
-    assert used == [["mu", "0.1", "0.5", "weight"], ["nu", "2", "default", "order"]]
-    assert "Best: demo: cora 80.50 ± 0.71, pubmed 85.50 ± 0.71; other: cora 55.00 ± 5.00." in alpha.text
-    assert "Not told apart" not in alpha.text
-    beta = root.one("details", id="method-beta")
-    assert "Not told apart from the best: other: cora 53.00 ± 2.65 ≈." in beta.text
-    assert sheet(root, "tasks:other")[1][1].attributes["class"] == "number equal"
-    delta = root.one("details", id="method-delta")
-    assert "does not know the method" in delta.text
-    assert "demo: cora: failed (seed 1): loss is nan | round 3" in delta.text
-    assert "incomplete" in delta.one("summary").text
-    assert "without a row on any board: new." in root.text
+def test_a_method_has_its_places_troubles_and_formula(made: SimpleNamespace, tmp_path: Path) -> None:
+    rows = [made.row("cora", name, seed, 0.5 + 0.1 * i + 0.001 * seed, method_params='{"mu":0.5}' if i else "{}")
+            for i, name in enumerate(("fedavg", "fedprox")) for seed in range(3)]  # fmt: skip
+    site = read(made.write(tmp_path / "results", [*rows, made.row("wiki", "fedprox", 0, error="loss is nan")]))
+    page = site["method-fedprox.html"]
+    (place,) = lines(page, "places:fedprox")
+    assert place[:3] == ["demo", "FedProx", "1 of 2 (a)"]
+    assert place[5].startswith("+10.0 (+10.0 to +10.0) better")
+    assert "demo: wiki: failed (seed 0): loss is nan" in page.text
+    assert "https://arxiv.org/abs/1812.06127" in {link.attributes["href"] for link in page.all("a")}
+    (parameter,) = [row for row in page.all("tr") if row.all("th")[0:1] and row.all("th")[0].text == "mu"]
+    assert parameter.all("td")[1].text == "0.5"
+    assert "No leaderboard has a row of it" in site["method-moon.html"].text  # registered, and not run
 
 
-def test_boards_without_a_ranking_have_their_part(tmp_path: Path, made: SimpleNamespace) -> None:
-    rows = [made.row("arxiv", "a", 0, suite="dead", error="features are unavailable")]
-    rows += [made.row("cora", "a", s, 0.5, suite="sweep", method_params=f'{{"mu":{s}}}') for s in (0, 1, 2)]
-    rows += [made.row("cora", "a", 0, 0.5 + mu, suite="sweep", method_params=f'{{"mu":{mu}}}') for mu in (0.1, 0.2)]
-    root = read(made.write(tmp_path / "results", rows))
-    dead = root.one("section", id="board-dead")
-    assert "No method is complete" in dead.text
-    assert "arxiv: failed (seed 0): features are unavailable" in dead.text
-    assert dead.all("table", **{"class": "sheet"}) == []
-    assert "dead: arxiv: failed (seed 0): features are unavailable" in root.one("details", id="method-a").text
-    assert len(sheet(root, "tasks:sweep")) > 1
+def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:
+    def board(suite: str, gain: float, extra: list[Any]) -> Ranking:
+        rows = [made.row(d, m, s, 0.5 + 0.01 * i + gain * (m == "feddc"), suite=suite)
+                for i, d in enumerate("abcdef") for m in ("fedavg", "feddc") for s in range(3)]  # fmt: skip
+        return Ranking(made.board([*rows, *extra], suite))
+
+    other = [made.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
+    table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
+    told = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
+    assert told["fedavg"] == ["FedAvg", "52.50", "52.50", "+0.0", ABSENT, ABSENT]  # without the 20 clients
+    assert told["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
+    assert told["feddc"][4].startswith("+5.0 (")
+    assert told["feddc"][5].startswith("+2.0 (")
 
 
-def test_the_page_needs_nothing_but_itself(results: Path) -> None:
-    root = read(results, {"alpha": Card("Li (arXiv 2103.16257)", "a.py")}, figures=True)
-    nodes = root.every()
-    ids = [node.attributes["id"] for node in nodes if "id" in node.attributes]
-    assert len(ids) == len(set(ids))
-    for node in nodes:
-        for name, value in node.attributes.items():
-            assert not name.startswith("on")
-            assert name != "style"
-            if name == "src" or (name == "href" and node.tag == "link"):
-                assert value.startswith("data:")
-            elif name == "href" and "download" in node.attributes:
-                assert value.startswith("data:text/csv;charset=utf-8,")
-            elif name == "href":
-                assert value[1:] in ids if value.startswith("#") else value.startswith("https://")
-    assert {link.attributes["href"] for link in nodes if link.attributes.get("href", "").startswith("http")} == {
-        "https://arxiv.org/abs/2103.16257"
-    }
-    style, script = root.one("style"), root.one("script")
-    for node in (style, script):
-        assert not any(bad in node.text for bad in ("http", "url(", "@import", "innerHTML", "eval"))
-    policy = root.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
-    for node, directive in ((style, "style-src"), (script, "script-src")):
-        digest = hashlib.sha256("".join(map(str, node.children)).encode()).digest()
-        assert f"{directive} 'sha256-{base64.b64encode(digest).decode()}'" in policy
-    assert policy.startswith("default-src 'none'")
-    assert "unsafe" not in policy
-    for table in root.all("table"):
-        assert all(head.attributes.get("scope") for head in table.all("th"))
-    for label in root.all("label"):
-        assert len(label.all("input") + label.all("select")) == 1
-    assert all("hidden" in bar.attributes for bar in nodes if "tools" in bar.attributes.get("class", "").split())
-    assert not any("hidden" in view.attributes for view in root.all("div", **{"class": "view"}))
+def test_a_method_against_fedavg_by_hand(made: SimpleNamespace) -> None:
+    rows = [made.row("wiki", "fedavg", 0, 0.4), made.row("wiki", "fedtgp", 0, 0.3, method_version="later")]
+    for seed in range(3):
+        cost = {"upload_bytes_best": 40_000, "download_bytes_best": 40_000, "train_seconds": 5.0}
+        rows += [made.row("cora", "fedavg", seed, 0.5), made.row("cora", "fedtgp", seed, 0.6 + 0.01 * seed, **cost)]
+    board = made.board(rows)
+    cora, wiki = ([cell.text for cell in line.cells] for line in comparison_table(board, "fedtgp").lines)
+    half = 100 * stats.t.ppf(0.975, 2) * 0.01 / 3**0.5
+    (span,) = cora[3]
+    assert span == (f"+11.0 (+{11 - half:.1f} to +{11 + half:.1f}) ↑", "strong", "")
+    assert [*cora[:3], *cora[4:]] == ["cora", "61.00", "50.00", "0.01x", "2.5x"]
+    assert wiki == ["wiki", "30.00", "40.00", "-10.0 (one seed)", "1.0x", "1.0x"]
+    assert comparison_table(board, "fedavg") is None
+    versions = versions_table([Ranking(board)], "fedtgp").lines
+    assert {line.cells[1].text: line.cells[2].text for line in versions}["later"] == "1"
 
 
-def test_figures_are_inside_pixel_by_pixel(results: Path) -> None:
-    root = read(results, figures=True)
-    images = {image.attributes["alt"]: image for image in root.all("img")}
-    files = sorted((results / "demo" / "figures").glob("*.png"))
-    assert len(files) == len(images) > 4
-    for file in files:
-        image = images[f"{file.stem.replace('_', ' ')} of board demo"]
-        inside = Image.open(io.BytesIO(base64.b64decode(image.attributes["src"].partition(",")[2])))
-        with Image.open(file) as drawn:
-            assert ImageChops.difference(inside.convert("RGB"), drawn.convert("RGB")).getbbox() is None
-            assert int(image.attributes["width"]) == pytest.approx(drawn.width * 96 / 160, abs=1)
+def test_every_reading_that_names_a_method_is_told_once() -> None:
+    named = [(paper.name, own.id) for paper in papers() for table in paper.tables.values()
+             for own in paper.readings_of(table) if "fedomd" in own.methods]  # fmt: skip
+    assert sorted((own.paper, own.id) for own in readings_of("fedomd")) == sorted(set(named))
+    assert readings_of("majority") == []
 
 
-def test_text_from_rows_and_docstrings_is_inert(made: SimpleNamespace) -> None:
+def test_links_hold_and_nothing_else_is_asked_for(results: Path) -> None:
+    site = read(results, figures=True)
+    (results / "robustness.csv").touch()
+    for name, page in site.items():
+        nodes = page.every()
+        ids = [node.attributes["id"] for node in nodes if "id" in node.attributes]
+        assert len(ids) == len(set(ids)), name
+        for node in nodes:
+            assert not any(key.startswith("on") or key == "style" for key in node.attributes)
+            for value in (node.attributes.get("href", ""), node.attributes.get("src", "")):
+                if value and not value.startswith(("https://", "data:,", "#")):
+                    assert (results / "site" / value).exists(), f"{name}: {value}"
+        policy = page.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
+        style, (_, script) = page.one("style"), page.all("script")
+        for node, directive in ((style, "style-src"), (script, "script-src")):
+            digest = hashlib.sha256("".join(map(str, node.children)).encode()).digest()
+            assert f"{directive} 'sha256-{base64.b64encode(digest).decode()}'" in policy
+            assert not any(bad in node.text for bad in ("http://e", "url(", "@import", "innerHTML", "eval("))
+        assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+        assert all(head.attributes.get("scope") for head in page.all("th"))
+    figures = {image.attributes["src"] for page in site.values() for image in page.all("img")}
+    assert {"demo-tiers.svg", "demo-cora.svg"} <= figures
+
+
+def test_figures_have_text_a_dark_form_and_one_colour_per_method(tmp_path: Path, made: SimpleNamespace) -> None:
+    rows = [made.row(d, m, s, 0.5 + 0.01 * i, suite=suite)
+            for suite in ("demo", "other") for i, m in enumerate(("moon", "fedavg", "feddc", "local"))
+            for d in ("cora", "wiki") for s in (0, 1)]  # fmt: skip
+    read(made.write(tmp_path / "results", rows), figures=True)
+    for suite in ("demo", "other"):
+        text = (tmp_path / "results" / "site" / f"{suite}-cora.svg").read_text()
+        assert "prefers-color-scheme: dark" in text and ">FedDC</text>" in text
+        for method in ("fedavg", "feddc", "local"):
+            assert COLOUR_OF[method].lower() in text.lower()
+        assert "<rect" not in text.partition("axes_1")[0]  # no white card behind it
+
+
+def test_text_from_rows_is_inert(made: SimpleNamespace) -> None:
     seen = {}
-    for name, text in (("calm", "calm"), ("hostile", EVIL)):
+    for kind, text in (("calm", "calm"), ("hostile", EVIL)):
+        suite = f"s {text}"[:60].replace("/", "")
+        known = {"suite": suite, "partition": text, "backbone": text, "started": text, "synthetic": True}
         rows = [
-            made.row(f"cora {text}", f"m {text}", 0, 0.5, suite=f"s {text}"[:60].replace("/", ""), backbone=text,
-                     score_metric=text, submitter=text, synthetic=True, git_sha=text, method_version=text,
-                     method_params=f'{{"mu": "{text[:8]}"}}', partition=text, started=text),
-            made.row(f"cora {text}", "other", 0, error=text, suite=f"s {text}"[:60].replace("/", ""), partition=text,
-                     backbone=text, started=text, synthetic=True),
-            made.row(f"dead {text}", "other", 0, error=text, suite=f"s {text}"[:60].replace("/", ""), partition=text,
-                     backbone=text, started=text, synthetic=True),
+            made.row(f"cora {text}", f"m {text}", 0, 0.5, score_metric=text, submitter=text, git_sha=text,
+                     method_version=text, method_params=f'{{"mu": "{text[:8]}"}}', **known),
+            made.row(f"cora {text}", "other", 0, error=text, **known),
+            made.row(f"dead {text}", "other", 0, error=text, **known),
         ]  # fmt: skip
-        doc = f"{text} `{text}`\n\n  {text}"
-        cards = {f"m {text}": Card(doc, text, ("other",), [Parameter("mu", text, text, text)]), text: Card("", "")}
-        ranking = [Ranking(made.board(rows, rows[0].suite))]  # no file could be called so
-        picture = Picture(text, text, png())
-        content = page(ranking, {"0123456789ab": {"cpu": text}}, {ranking[0].board.suite: [picture]}, cards)
-        seen[name] = Reader(content).open[0], content
-    calm, hostile = seen["calm"][0].every(), seen["hostile"][0].every()
-    assert [node.tag for node in hostile] == [node.tag for node in calm]
-    assert [list(node.attributes) for node in hostile] == [list(node.attributes) for node in calm]
-    assert [node.attributes.get("class") for node in hostile] == [node.attributes.get("class") for node in calm]
-    root, content = seen["hostile"]
-    assert "\u202e" not in content
-    assert content.count("<script") == 1
-    assert f"m {KEPT}" in root.text
-    assert f"failed (seed 0): {KEPT}"[:120] in root.text
-    assert f"m {KEPT}" in {row.attributes.get("data-entrant") for row in root.all("tr")}
-
-
-def png() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), "white").save(buffer, "PNG")
-    return buffer.getvalue()
+        whole = Whole([Ranking(made.board(rows, suite))], {"0123456789ab": {"cpu": text}}, [], {}, [[text] * 7], "..")
+        about = ("index", "board", "dataset", "method-m-", "method-other")
+        made_pages = sorted((name, page) for name, page in pages(whole).items() if name.startswith(about))
+        seen[kind] = [Reader(content).open[0] for _, content in made_pages]
+        assert "\u202e" not in "".join(content for _, content in made_pages)
+    for calm, hostile in zip(seen["calm"], seen["hostile"], strict=True):
+        assert [node.tag for node in hostile.every()] == [node.tag for node in calm.every()]
+        assert [list(node.attributes) for node in hostile.every()] == [list(node.attributes) for node in calm.every()]
+    assert any(f"m {KEPT}" in page.text for page in seen["hostile"])
 
 
 def test_docstrings_break_where_their_author_meant_it() -> None:
@@ -322,23 +285,24 @@ def test_docstrings_break_where_their_author_meant_it() -> None:
     )
 
 
-def test_the_command_writes_the_page_where_it_is_told(results: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_site_where_it_is_told(results: Path, tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(report)
 
     def run(*arguments: Any) -> Any:
         return CliRunner().invoke(app, ["--results", str(results), "--no-figures", *map(str, arguments)])
 
-    assert "leaderboard.html" in run("--html").output
-    assert (results / "leaderboard.html").stat().st_size > 10_000
-    target = tmp_path / "new folder" / "page.html"
+    assert "index.html" in run("--html").output
+    target = tmp_path / "new folder" / "deep"
     assert run("--html", target).exit_code == 0
-    assert target.read_bytes() == (results / "leaderboard.html").read_bytes()
-    assert run("--check").exit_code == 0  # the page is not part of what is kept up to date
+    assert 'href="../../results/LEADERBOARD.md"' in (target / "index.html").read_text()
+    assert {path.name for path in target.iterdir()} == {path.name for path in (results / "site").iterdir()}
+    assert run("--check").exit_code == 0  # the pages are not part of what is kept up to date
+    (tmp_path / "file").touch()
     for arguments, message in [
         ([target], "only written with --html"),
         (["--html", "--check"], "use one of them"),
-        (["--html", tmp_path], "cannot write"),
+        (["--html", tmp_path / "file"], "cannot write"),
     ]:
         error = run(*arguments).exception
         assert isinstance(error, UserError)

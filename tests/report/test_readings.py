@@ -111,7 +111,7 @@ def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_cla
         one = next(one for one in found[name].own_claims if one.verdict not in ("not run", "not claimed"))
         assert [figure.variant for figure in one.figures] == ["SMKD=1;KAMA=1", "SMKD=0;KAMA=0"]
         said[name] = one.verdict
-    assert said == {"together": "does not hold", "still-views": "holds"}
+    assert said == {"together": "contradicted", "still-views": "supported"}
     assert not found["all-nodes"].own  # it is about FML and FedKD
 
 
@@ -179,7 +179,7 @@ def test_the_round_that_is_compared(made: SimpleNamespace) -> None:
 def test_ours_against_the_gain_that_is_printed(low: float, high: float, n: int, size: str) -> None:
     figures = {row.method: row for row in printed() if (row.paper, row.table, row.dataset) == ("FedGL", "2", "Cora")}
     pair = figures["FedGL"], figures["Federated"]  # 0.830 and 0.810
-    judged = JudgedClaim(pair, "holds", Difference((low + high) / 2, low, high, 0.5), n)
+    judged = JudgedClaim(pair, "supported", Difference((low + high) / 2, low, high, 0.5), n)
     assert judged.gain == pytest.approx(0.02)
     assert judged.size == size
     assert JudgedClaim(pair, "not run").size == ""
@@ -212,8 +212,8 @@ def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNames
         )
         said[name] = claim.verdict, claim.size, claim.n
     assert said == {
-        "released-split": ("does not hold", "less", 3),
-        "last-round": ("holds", "more", 3),  # printed: 1.71
+        "released-split": ("contradicted", "less", 3),
+        "last-round": ("supported", "more", 3),  # printed: 1.71
         "stated-split": ("not run", "", 0),
     }
 
@@ -239,8 +239,8 @@ def test_the_page_sets_readings_side_by_side(made: SimpleNamespace, tmp_path: Pa
     (claim,) = (line for line in lines if line[0] == "FGSSL > FedAvg, Cora, M=5")
     assert claim[1:] == [
         "+1.71",
-        "**does not hold**<br>\N{MINUS SIGN}1.00 (\N{MINUS SIGN}1.00 to \N{MINUS SIGN}1.00)<br>less than +1.71",
-        "**holds**<br>+2.00 (+2.00 to +2.00)<br>more than +1.71",
+        "**contradicted**<br>\N{MINUS SIGN}1.00 (\N{MINUS SIGN}1.00 to \N{MINUS SIGN}1.00)<br>less than +1.71",
+        "**supported**<br>+2.00 (+2.00 to +2.00)<br>more than +1.71",
         "last-round",
     ]
     index = [line for line in (folder / "REPRODUCTION.md").read_text().splitlines() if "](fgssl-table1/" in line]

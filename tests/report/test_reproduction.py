@@ -138,12 +138,12 @@ def test_layout_cell_by_cell(made: SimpleNamespace, tmp_path: Path) -> None:
     (own,) = lines(text, "FedGL")
     assert own[1] == "0.830<br>*0.910 ± 0.010* (n=3)<br>**+0.080**"
     assert lines(text, "FedGL > Federated") == [
-        ["FedGL > Federated", "**holds**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
+        ["FedGL > Federated", "**supported**<br>+0.100 (+0.100 to +0.100)<br>more than +0.020", *["*not run*"] * 3]
     ]
     (contrast,) = lines(text, "FedGL > FedGL w/o GPG")
     assert contrast == [
         "FedGL > FedGL w/o GPG",
-        "cannot be told<br>+0.080, n=1",
+        "inconclusive<br>+0.080, n=1",
         "*not run*",
         "*not claimed*",
         "*not run*",
@@ -156,10 +156,10 @@ def test_index_counts_figures_and_claims(made: SimpleNamespace, tmp_path: Path) 
     build.write(build.make(folder, None, figures=False))
     text = (folder / "REPRODUCTION.md").read_text()
     (line,) = (cells(line) for line in text.splitlines() if "fixed split; ours" in line)
-    # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated holds, two claims have one seed.
+    # Differences 0, +8 and +0.2 points have the median 0.2; FedGL > Federated is supported, two claims have one seed.
     assert line[2:] == ["3/20", "0\N{EN DASH}2", "+0.20", "1", "0", "2", "1"]
     # 21 as read and with a late start, 17 under four readings that leave the contrast alone, 7 with reports before.
-    assert "makes 117 claims, of which 1 are judged by 3 seeds or more." in text
+    assert "these are 117 claims; 1 of them are judged from 3 seeds or more." in text
     assert sum("not run" in line for line in text.splitlines() if line.startswith("|")) == 16
 
 
@@ -247,20 +247,20 @@ def test_verdicts_by_hand() -> None:
     # Differences 0.10, 0.11, 0.09: mean 0.10, deviation 0.01, t of 2 degrees of freedom at 97.5% is 4.30265.
     half = 4.30265 * 0.01 / 3**0.5
     verdict, difference, n = judge(high, low)
-    assert (verdict, n) == ("holds", 3)
+    assert (verdict, n) == ("supported", 3)
     assert difference is not None
     assert (difference.low, difference.high) == (
         pytest.approx(0.1 - half, rel=1e-5),
         pytest.approx(0.1 + half, rel=1e-5),
     )
-    assert judge(low, high)[0] == "does not hold"
+    assert judge(low, high)[0] == "contradicted"
     # Differences 0.10, -0.10, 0.02: the interval reaches to both sides of 0.
-    assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "cannot be told"
+    assert judge({0: 0.9, 1: 0.7, 2: 0.82}, {0: 0.8, 1: 0.8, 2: 0.8})[0] == "inconclusive"
     # Two seeds say nothing, however clear; nor do seeds that only one side has.
-    assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "cannot be told"
-    assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("cannot be told", 2)
+    assert judge({0: 0.9, 1: 0.9}, {0: 0.1, 1: 0.2})[0] == "inconclusive"
+    assert judge(high, {0: 0.70, 1: 0.71, 5: 0.72})[::2] == ("inconclusive", 2)
     assert judge(high, {7: 0.5}) == ("not run", None, 0)
-    assert judge({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.5, 1: 0.6, 2: 0.7})[0] == "does not hold"  # equal is not above
+    assert judge({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.5, 1: 0.6, 2: 0.7})[0] == "contradicted"  # equal is not above
 
 
 def test_signs() -> None:

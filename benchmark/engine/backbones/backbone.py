@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ....registry import LATER, Registry, Spec
 from ..batch import Batch, Features, LabelledRows
+from ..blocks import in_parts
 from ..rng import Streams
 from ..segment_ops import dropout, segment_add, segment_product
 
@@ -43,8 +44,11 @@ class Forward:
 class Backbone(Spec):
     """A model for K clients at once: parameters carry a leading client axis, (K, ...).
 
-    Subclasses give the parameters of one layer and its output for stacked rows.
+    Subclasses give the parameters of one layer and its output for stacked rows. by_blocks: a layer may have other rows
+    than the one below, as it asks the batch for `own` and `above` (minibatches of nodes).
     """
+
+    by_blocks: ClassVar[bool] = False
 
     hidden: int = Field(64, ge=1, description="hidden width h")
     layers: int = Field(2, ge=1, description="number of layers, the output layer included")
@@ -104,20 +108,40 @@ class Backbone(Spec):
         """Layer i on stacked rows, before the activation: (N, out)."""
         raise NotImplementedError
 
+    @property
+    def hops(self) -> int:
+        """How many layers look at neighbours."""
+        return self.layers
+
+    def whole_only(self) -> str | None:
+        """Why the architecture cannot compute some rows of a graph from blocks (`blocks.Block`), or None."""
+        return None if self.by_blocks else f"the architecture {self.name} computes whole graphs only"
+
+    def whole_layer(self, params: Params, i: int, h: torch.Tensor | Features, seen: Any) -> torch.Tensor:
+        """Layer i with what `residual` adds. seen: the batch, or a block of it."""
+        z = self.layer(params, i, h, seen)
+        if self.residual and isinstance(h, torch.Tensor) and h.shape[1] == z.shape[1]:
+            z = z + seen.own(h)
+        return z
+
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
         """One pass over all rows of a batch. With `streams` it is a training pass: dropout, drawn from them."""
         pre: list[torch.Tensor] = []
+        if streams is None and batch.at_once and len(batch.label) > batch.at_once and not torch.is_grad_enabled():
+            pre = in_parts(self, params, batch)
+            if self.linear_head:
+                return Forward(affine(params, "head", torch.relu(pre[-1]), batch), pre)
+            return Forward(pre[-1], pre[:-1])
         h: torch.Tensor | Features = batch.x
         if streams is not None:
             h = batch.x.dropout(self.input_dropout, streams)
         for i in range(self.layers):
-            z = self.layer(params, i, h, batch)
-            if self.residual and isinstance(h, torch.Tensor) and h.shape == z.shape:
-                z = z + h
+            seen = batch.layer(i)
+            z = self.whole_layer(params, i, h, seen)
             if i == self.layers - 1 and not self.linear_head:
                 return Forward(z, pre)
-            pre.append(z)
-            h = torch.relu(z) if streams is None else dropout(z, self.dropout, streams, batch.sizes, relu=True)
+            pre.append(batch.final(i, z))
+            h = torch.relu(z) if streams is None else dropout(z, self.dropout, streams, seen.above.sizes, relu=True)
         return Forward(affine(params, "head", h, batch), pre)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 
@@ -15,8 +17,10 @@ from .backbone import BACKBONES, Backbone, Forward, Params, affine, linear_map, 
 class GCN(Backbone):
     """Kipf & Welling, ICLR 2017: H' = D^-1/2 (A + I) D^-1/2 H W + b. Any depth."""
 
+    by_blocks: ClassVar[bool] = True
+
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
-        return propagate(batch.gcn, product(h, params[f"{i}.weight"], batch), params[f"{i}.bias"], batch.sizes)
+        return propagate(batch.gcn, product(h, params[f"{i}.weight"], batch), params[f"{i}.bias"], batch.above.sizes)
 
 
 @BACKBONES.register("sgc")
@@ -25,6 +29,8 @@ class SGC(Backbone):
 
     With `linear_head`, S^k X W + b is the embedding of width h and a linear classifier follows.
     """
+
+    by_blocks: ClassVar[bool] = True
 
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the linear head, where there is one")
 
@@ -35,8 +41,8 @@ class SGC(Backbone):
         x = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
         # W first: the product is the same as (S^k X) W, and the sparse features stay sparse.
         z = x @ params["0.weight"]
-        for _ in range(self.layers):
-            z = batch.gcn @ z
+        for i in range(self.layers):
+            z = batch.layer(i).gcn @ z
         z = segment_add(z, params["0.bias"], batch.sizes)
         if not self.linear_head:
             return Forward(z)
@@ -48,9 +54,15 @@ class SGC(Backbone):
 class MLP(Backbone):
     """Linear layers on each node's own features; edges are ignored. PyTorch's own initialisation of a linear layer."""
 
+    by_blocks: ClassVar[bool] = True
+
+    @property
+    def hops(self) -> int:
+        return 0
+
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         weight, bias = linear_map(n_in, n_out, source, "torch")
         return {"weight": weight, "bias": bias}
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
-        return affine(params, str(i), h, batch)
+        return affine(params, str(i), batch.own(h), batch.above)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
@@ -21,6 +23,8 @@ class GAT(Backbone):
     e_uv = LeakyReLU(a_l . W h_u + a_r . W h_v), softmax over the in-edges of v, h'_v = sum alpha_uv W h_u + b.
     Hidden layers have `heads` heads of width hidden / heads side by side; the last layer has one head.
     """
+
+    by_blocks: ClassVar[bool] = True
 
     heads: int = Field(1, ge=1, description="attention heads of each hidden layer; divides the hidden width")
     slope: float = Field(0.2, ge=0, description="negative slope of the LeakyReLU on attention scores")
@@ -45,18 +49,20 @@ class GAT(Backbone):
         left, right = params[f"{i}.left"], params[f"{i}.right"]
         z = product(h, params[f"{i}.weight"], batch).view(-1, *left.shape[1:])
         score_l = segment_dot(z, left, batch.sizes).unsqueeze(-1)
-        score_r = segment_dot(z, right, batch.sizes).unsqueeze(-1)
+        score_r = segment_dot(batch.own(z), right, batch.above.sizes).unsqueeze(-1)
         graph = batch.looped
         with section("message passing"):
             score = F.leaky_relu(active_kernels().u_add_v(graph, score_l, score_r), self.slope)
             alpha = active_kernels().edge_softmax(graph, score)
             out = active_kernels().u_mul_e_sum(graph, z, alpha)
-        return segment_add(out.flatten(1), params[f"{i}.bias"], batch.sizes)
+        return segment_add(out.flatten(1), params[f"{i}.bias"], batch.above.sizes)
 
 
 @BACKBONES.register("sage")
 class GraphSAGE(Backbone):
     """Hamilton et al., NeurIPS 2017, mean aggregator: h'_v = W_self h_v + W_neigh mean_{u in N(v)} h_u + b."""
+
+    by_blocks: ClassVar[bool] = True
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         weight = torch.cat([glorot(n_in, n_out, source), glorot(n_in, n_out, source)], 1)
@@ -65,7 +71,7 @@ class GraphSAGE(Backbone):
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         # One product for both halves: columns [W_self, W_neigh].
         own, neighbour = product(h, params[f"{i}.weight"], batch).chunk(2, dim=1)
-        return segment_add(own + batch.mean @ neighbour.contiguous(), params[f"{i}.bias"], batch.sizes)
+        return segment_add(batch.own(own) + batch.mean @ neighbour.contiguous(), params[f"{i}.bias"], batch.above.sizes)
 
 
 @BACKBONES.register("gin")
@@ -75,11 +81,18 @@ class GIN(Backbone):
     With `batch_norm` there is a BatchNorm before every ReLU: the paper's experiments have it on every hidden layer.
     """
 
+    by_blocks: ClassVar[bool] = True
+
     eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
     train_eps: bool = Field(False, description="learn one eps per layer")
     batch_norm: bool = Field(
         False, description="BatchNorm before every ReLU, over a client's own rows of the batch", json_schema_extra=LATER
     )
+
+    def whole_only(self) -> str | None:
+        if self.batch_norm:
+            return "BatchNorm needs all rows of a client"
+        return super().whole_only()
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         params: Params = {}
@@ -93,9 +106,9 @@ class GIN(Backbone):
         # The inner linear map goes first: it commutes with the sum, and the sparse features stay sparse.
         z = product(h, params[f"{i}.inner.weight"], batch)
         own = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
-        z = segment_add(own + batch.sum @ z, params[f"{i}.inner.bias"], batch.sizes)
-        z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch)), batch)
-        return _normalised(params, f"{i}.outer", z, batch)
+        z = segment_add(batch.own(own) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
+        z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch.above)), batch.above)
+        return _normalised(params, f"{i}.outer", z, batch.above)
 
 
 def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from pydantic import Field
@@ -49,6 +51,8 @@ class OrthoGCN(GCN):
     orthogonalised mixing W + (1 - mixing) I (see `orthogonalise`) and W starts uniform in +-1/sqrt(h). The first
     layer's weight is orthogonalised once, when it is drawn, and then trained freely.
     """
+
+    by_blocks: ClassVar[bool] = False
 
     layers: int = Field(4, ge=1, description="number of layers, first and last included (FedOMD: 4, two orthogonal)")
     iterations: int = Field(

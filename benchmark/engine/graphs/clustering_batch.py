@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..client_batch import ClientBatch
+from ..minibatches import cut
 from .graphsets import GraphBatch, GraphStack
 
 
@@ -58,11 +59,3 @@ class GraphClientBatch(ClientBatch):
             active = [k for k, own in enumerate(chunks) if step < len(own)]
             self.minibatch = self.stack.batch([own[step] if step < len(own) else nobody for own in chunks])
             yield None if len(active) == len(self) else active
-
-
-def cut(order: np.ndarray, size: int | None) -> list[np.ndarray]:
-    """Consecutive chunks of `size` (None: one chunk). A last chunk of one joins the one before: contrast needs two."""
-    chunks = [order[first : first + size] for first in range(0, len(order), size)] if size else [order]
-    if len(chunks) > 1 and len(chunks[-1]) == 1:
-        chunks[-2:] = [np.concatenate(chunks[-2:])]
-    return chunks

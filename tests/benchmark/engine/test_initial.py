@@ -13,7 +13,7 @@ from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.graphs.graphmodel import graph_models
 from fglbench.benchmark.engine.rng import stream
 from fglbench.methods import METHODS
-from fglbench.methods.fedlit.fedlit import initial as fedlit_initial
+from fglbench.methods.fedlit import initial as fedlit_initial
 from fglbench.methods.fedsage.neighgen import WIDTHS, NeighGen
 
 D, H, C = 300, 96, 40  # wide, so that a range and a variance are known to a percent

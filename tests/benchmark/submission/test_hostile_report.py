@@ -29,6 +29,10 @@ EVIL = (
 CSV = "data:text/csv;charset=utf-8,"  # a table to download, in percent escapes
 
 
+PLACE = re.compile(r"(index|(board|method|dataset|paper)-[a-z0-9.+_-]+)\.html|(\.\./)+[\w/.-]+\.(md|csv)")
+PAPER = re.compile(r"https://(arxiv\.org/abs|doi\.org)/")
+
+
 class Page(HTMLParser):
     """What acts in a page: its tags, links and event attributes, and the text between."""
 
@@ -100,18 +104,20 @@ def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) 
         assert not re.search(r'(^|,)"?[=+@]', path.read_text(), re.MULTILINE)
 
 
-def test_text_of_a_submission_never_acts_in_the_page(hostile: Path, here: Path) -> None:
+def test_text_of_a_submission_never_acts_in_the_pages(hostile: Path, here: Path) -> None:
     made = build.make(hostile, None, figures=False)
     build.write(made)
-    clean = Page()
-    build.write_page(made, here / "page.html", {})
-    text = (here / "page.html").read_text()
-    clean.feed(text)
-    assert "alert" in text  # it is shown
-    links = {link for each in catalogue()["display"].values() for link in (each["paper_url"], each["code_url"])}
-    assert set(clean.acting) <= links  # papers and code of the package's methods
-    assert clean.scripts <= 2  # the page's own
-    assert "Content-Security-Policy" in text
+    build.write_site(made, here / "site")
+    known = {link for each in catalogue()["display"].values() for link in (each["paper_url"], each["code_url"])}
+    known |= {each["facts"]["home"] for each in catalogue()["dataset"].values() if "home" in each["facts"]}
+    pages = {path.name: path.read_text() for path in (here / "site").glob("*.html")}
+    assert any("alert" in text for text in pages.values())  # it is shown
+    for name, text in pages.items():
+        clean = Page()
+        clean.feed(text)
+        assert all(link in known or PLACE.fullmatch(link) or PAPER.match(link) for link in clean.acting), name
+        assert clean.scripts == 2  # the data, which is no program, and the page's own
+        assert "Content-Security-Policy" in text
 
 
 def test_parameters_that_are_nested_forever_are_text() -> None:

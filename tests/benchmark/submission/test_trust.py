@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.store import Store, row_file
+from fglbench.benchmark.store import Store, row_file, verified
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.store.self_reported import self_reported
 from fglbench.report import build
@@ -105,6 +105,88 @@ def test_rows_from_outside_never_rank(
     assert "tiny/fedprox.csv:2: a new row, which only the maintainers add" in capsys.readouterr().out
 
 
+def appended(file: str, **values: Any) -> Callable[[Path, Path], None]:
+    """The first submitted row, at the end of a file of the results."""
+
+    def put(results: Path, packed: Path) -> None:
+        row = Store(packed).rows("tiny")[0].model_copy(update=values)
+        path = results / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((path.read_bytes() if path.exists() else row_file.header()) + row_file.line(row))
+
+    return put
+
+
+def copied(place: str) -> Callable[[Path, Path], None]:
+    """The submitted rows of the suite, in another folder of the results."""
+    return lambda results, packed: shutil.copytree(packed / "tiny", results / place, dirs_exist_ok=True) and None
+
+
+def linked(results: Path, packed: Path) -> None:
+    shutil.copytree(packed, results / "submissions" / "fedprox")
+    (results / "tiny" / "fedprox.csv").symlink_to("../submissions/fedprox/tiny/fedprox.csv")
+
+
+def superseded(results: Path, packed: Path) -> None:
+    """A row of the base once more, with a better score: the later one counts."""
+    row = Store(results).rows("tiny")[0]
+    path = Store(results).file("tiny", row.method)
+    path.write_bytes(path.read_bytes() + row_file.line(row.model_copy(update={"score": 0.99})))
+
+
+def in_two_lines(results: Path, packed: Path) -> None:
+    """A row within a field of a row of the base."""
+    path, row = results / "tiny" / "fedavg.csv", Store(packed).rows("tiny")[0]
+    path.write_bytes(path.read_bytes().rstrip(b"\n") + b'"\n' + row_file.line(row).rstrip(b"\n") + b'"\n')
+
+
+def verdict(results: Path, packed: Path) -> None:
+    shutil.copytree(packed, results / "submissions" / "fedprox")
+    row = Store(packed).rows("tiny")[0]
+    same = row.model_dump(include={"suite", "key", "method", "method_version", "score"})
+    told = {"verdict": "passed", "ours": row.score, "bar": 0.01, "environment": row.environment, "by": "fglbench"}
+    stamp = {"date": "2026-01-01T00:00:00Z", "git_sha": "a" * 40}
+    verified.add(results, [verified.Verified(**same, **told, **stamp)])
+
+
+SMUGGLED: dict[str, Callable[[Path, Path], None]] = {
+    "by a link": linked,
+    "in a suite of another case": copied("Tiny"),
+    "in a suite with an invisible letter": copied("tiny\u200b"),
+    "among rows with changed settings": copied("custom"),
+    "in the file of another method": appended("tiny/fedavg.csv"),
+    "under the name of another method": appended("tiny/fedavg.csv", method="fedavg"),
+    "in a file of its own": appended("tiny/fedprox.csv"),
+    "of a suite that does not exist": appended("better/fedprox.csv", suite="better"),
+    "beside the submissions": appended("submissions/fedprox.csv"),
+    "beside the submissions, as a suite": appended("submissions/fedprox.csv", suite="submissions"),
+    "as trials of a submission": lambda results, packed: (
+        shutil.copytree(packed, results / "submissions" / "fedprox"),
+        copied("submissions/fedprox/tuning/tiny")(results, packed),
+    )[1],
+    "at the root": appended("fedprox.csv"),
+    "in a deeper folder": appended("tiny/tiny/fedprox.csv"),
+    "as a later row of the base": superseded,
+    "within a field": in_two_lines,
+    "with a verdict": verdict,
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("what", SMUGGLED)
+def test_a_pull_request_brings_no_row_into_a_ranking(what: str, submission: Path, results: Path, here: Path) -> None:
+    shutil.copytree(results, here / "base")
+    SMUGGLED[what](results, submission)
+    assert main(["validate", "results", "--base", "base"]) == 1
+
+
+@pytest.mark.parametrize("place", ["submissions/fedavg", "submissions/submissions/x", "tuning", "submissions/x y"])
+def test_where_anyone_may_add_rows_none_ranks(place: str, submission: Path, results: Path) -> None:
+    before = ranking(results)
+    shutil.copytree(submission, results / place, dirs_exist_ok=True)
+    assert ranking(results) == before
+
+
 @pytest.mark.usefixtures("in_process")
 def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     submission: Path, results: Path, here: Path, capsys: pytest.CaptureFixture[str]
@@ -127,8 +209,13 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     page = (results / "LEADERBOARD.md").read_text()
     assert "## Self-reported results" in page and "+10.0" in page
     made = build.make(results, None, figures=False)
-    build.write_page(made, here / "page.html", {})
-    shown = (here / "page.html").read_text().partition('<section id="self-reported"')[2].partition("</section>")[0]
+    build.write_site(made, here / "site")
+    shown = (
+        (here / "site" / "index.html")
+        .read_text()
+        .partition('<section id="self-reported"')[2]
+        .partition("</section>")[0]
+    )
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in shown.splitlines() if line.startswith("<tr><td")]
     assert [len(line) for line in cells] == [7, 7] and [line[2] for line in cells] == ["fedprox"] * 2
     assert {line[6] for line in cells} == {"+10.0"} and "They have no rank" in shown
@@ -137,8 +224,8 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
 def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--results", "results", "--no-figures"]) == 0
     assert "Self-reported" not in (results / "LEADERBOARD.md").read_text()
-    build.write_page(build.make(results, None, figures=False), here / "page.html", {})
-    assert "self-reported" not in (here / "page.html").read_text()
+    build.write_site(build.make(results, None, figures=False), here / "site")
+    assert "self-reported" not in (here / "site" / "index.html").read_text()
     assert main(["adopt", "fedprox"]) == 2
     assert "unknown submission of method 'fedprox'" in capsys.readouterr().err
 

@@ -1,0 +1,138 @@
+"""Training on minibatches of nodes with drawn neighbours (Hamilton et al., NeurIPS 2017), by DGL's sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import dgl
+import numpy as np
+import torch
+from dgl.dataloading import NeighborSampler
+from dgl.utils import get_num_threads, set_num_threads
+
+from .backbones import Backbone
+from .batch import Batch
+from .blocks import Block, Rows, SampledRows, in_edges
+from .config import TrainConfig
+from .device import on_host, placed
+from .minibatches import MinibatchClientBatch, Shown
+
+if TYPE_CHECKING:
+    from .method import Method
+
+ROWS = 2**17  # computed at once where no gradient is kept
+
+
+class SampledClientBatch(MinibatchClientBatch):
+    """A client batch of nodes that trains on `config.batch_size` training nodes of each client a step.
+
+    A layer sees `config.fanout` neighbours of a node, drawn anew in each step, each client's by its own stream: what
+    is drawn does not depend on the clients beside it. Outside of `fit` all nodes are computed, layer by layer.
+    """
+
+    def _collate(self) -> None:
+        super()._collate()
+        self.batch = replace(self.batch, at_once=ROWS)
+        self.data = (self.batch,)
+        train = self.batch.masks["train"].cpu().numpy()
+        self._trained = [first + np.flatnonzero(train[first:last]) for first, last in pairwise(self.batch.offsets)]
+        self._whole: Batch = self.batch
+        self._fixed: Shown | None = None  # the step of an epoch of one step with all neighbours, where nothing is drawn
+
+    @cached_property
+    def _graph(self) -> dgl.DGLGraph:
+        """The structure alone: what is drawn from needs no columns."""
+        with on_host():
+            ends, sources = (torch.from_numpy(part) for part in in_edges(self._whole))
+            return dgl.graph(("csc", (ends, sources, torch.empty(0, dtype=ends.dtype))), num_nodes=len(ends) - 1)
+
+    @property
+    def _fanout(self) -> tuple[int, ...]:
+        backbone = self.network.groups[0].backbone
+        return self.config.fanout if self.config.fanout and backbone.hops else (-1,) * backbone.hops
+
+    def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
+        if set(self._fanout) - {-1} or sum(map(len, picks)) < sum(map(len, self._trained)):
+            return self._drawn(picks)
+        self._fixed = self._fixed or self._drawn(picks)
+        return self._fixed
+
+    def _drawn(self, picks: Sequence[np.ndarray]) -> Shown:
+        """The rows of a step, with the neighbours that are drawn for them."""
+        if self._fanout:
+            with _one_thread(), on_host():
+                own = [self._blocks_of(*each) for each in zip(picks, self.streams("neighbours"), strict=True)]
+            below = [blocks[0].srcdata[dgl.NID].numpy() for blocks in own]
+            blocks = tuple(self._stacked(layer) for layer in zip(*own, strict=True))
+        else:
+            below, blocks = list(picks), ()
+        at, every = torch.from_numpy(np.concatenate(picks)), self._whole
+        x = every.x.rows(torch.from_numpy(np.concatenate(below)), tuple(map(len, below)))
+        rows = placed(at)
+        masks = {part: mask.index_select(0, rows) for part, mask in every.masks.items()}
+        label, ids = every.label.index_select(0, rows), every.global_id.index_select(0, rows)
+        found = SampledRows(x, tuple(map(len, picks)), label, masks, ids, blocks)
+        return found, (found,)
+
+    def _blocks_of(self, picks: np.ndarray, generator: np.random.Generator) -> list[dgl.DGLGraph]:
+        """DGL's blocks of one client, the first layer's first. One that has no row in this step draws nothing."""
+        if len(picks):
+            dgl.seed(int(generator.integers(2**31)))
+        blocks: list[dgl.DGLGraph] = NeighborSampler(list(self._fanout)).sample_blocks(
+            self._graph, torch.from_numpy(picks)
+        )[2]
+        return blocks
+
+    def _stacked(self, blocks: Sequence[dgl.DGLGraph]) -> Block:
+        """The clients' blocks of a layer as one."""
+        below, above = [own.num_src_nodes() for own in blocks], [own.num_dst_nodes() for own in blocks]
+        starts = np.cumsum([0, *below[:-1]])
+        ends, sources, edges = [np.zeros(1, np.int64)], [], 0
+        for own, start in zip(blocks, starts, strict=True):
+            own_ends, own_sources, _ = (part.numpy() for part in own.adj_tensors("csc"))
+            ends.append(edges + own_ends[1:])
+            sources.append(start + own_sources)
+            edges += len(own_sources)
+        at = np.concatenate([start + np.arange(n) for start, n in zip(starts, above, strict=True)])
+        rows = np.concatenate([own.srcdata[dgl.NID].numpy() for own in blocks])
+        return Block(
+            tuple(below), Rows(tuple(above)), at, np.concatenate(ends), np.concatenate(sources), self._degrees[rows]
+        )
+
+    @cached_property
+    def _degrees(self) -> np.ndarray:
+        return np.diff(in_edges(self._whole)[0])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """DGL draws with a generator for each thread: what is drawn must not depend on their number."""
+    before = get_num_threads()
+    set_num_threads(1)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+
+
+def misfit(method: Method, backbones: Sequence[Backbone], config: TrainConfig) -> str | None:
+    """Why a method or its architectures cannot train on minibatches of nodes, or None."""
+    if not config.batch_size:
+        return None
+    if not method.takes_minibatches():
+        return (
+            f"{method.name} looks at more than the rows of a step, so it trains on the full batch: leave batch_size out"
+        )
+    if len(backbones) > 1:
+        return "minibatches of nodes need one architecture for all clients: leave batch_size out"
+    backbone = backbones[0]
+    if reason := backbone.whole_only():
+        return f"{reason}: leave batch_size out"
+    if config.fanout and backbone.hops and len(config.fanout) != backbone.hops:
+        return f"fanout has {len(config.fanout)} numbers for {backbone.hops} layers: give one for each layer"
+    return None

@@ -1,5 +1,0 @@
-"""AdaFGL."""
-
-from .adafgl import AdaFGL
-
-__all__ = ["AdaFGL"]

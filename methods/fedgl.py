@@ -1,0 +1,326 @@
+"""FedGL: FedAvg whose server finds pseudo-labels and a pseudo-graph for all clients, and the two ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    GCN,
+    METHODS,
+    SGC,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Each,
+    Facts,
+    Phase,
+    Server,
+    SparseMatrix,
+    Step,
+    TrainConfig,
+    Tree,
+    section,
+)
+from ..registry import LATER, tunable
+from .fedavg import FedAvg
+
+# -- the pseudo-graph --------------------------------------------------------------------------------------------------
+
+CHUNK = 2**20  # similarities held at a time
+
+
+@section("augmentation")
+def similarity_graph(h: torch.Tensor, neighbours: int) -> sp.csr_matrix:
+    """The largest `neighbours` entries of each row of max(h h^T, 0), rows scaled to sum 1; in chunks of rows.
+
+    h: (n, C). Returns (n, n) float32; a row without a positive entry is empty.
+    """
+    values, columns = [], []
+    for rows in h.split(max(1, CHUNK // max(len(h), 1))):
+        top = (rows @ h.T).clamp_(min=0).topk(min(neighbours, len(h)), sorted=False)
+        values.append(top.values / top.values.sum(1, keepdim=True).clamp(min=torch.finfo(h.dtype).tiny))
+        columns.append(top.indices)
+    value, column = torch.cat(values).numpy(), torch.cat(columns).numpy()
+    ends = np.arange(len(h) + 1) * column.shape[1]
+    graph = sp.csr_matrix((value.ravel(), column.ravel(), ends), shape=(len(h), len(h)))
+    graph.eliminate_zeros()
+    return graph
+
+
+def normalised(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """D^-1/2 A D^-1/2, D the weighted degrees of A, which are its row sums; 0^-1/2 = 0."""
+    degree = np.asarray(graph.sum(1)).ravel()
+    scale = np.where(degree > 0, degree, np.inf) ** -0.5
+    return (sp.diags(scale) @ graph @ sp.diags(scale)).astype(np.float32)
+
+
+def symmetric(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """As `normalised`, of (A + A^T) / 2."""
+    return normalised((graph + graph.T) / 2)
+
+
+def released(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """D^-1/2 A^T D^-1/2 of A with ones on its diagonal, D its row sums: OpenFGL's server, transposition and all."""
+    ones = graph + sp.diags(1 - graph.diagonal())
+    return normalised(ones).T.tocsr()
+
+
+def unchanged(graph: sp.csr_matrix) -> sp.csr_matrix:
+    """The graph itself."""
+    return graph
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the server does to the whole pseudo-graph, and what a client does to its own part of that."""
+
+    server: Callable[[sp.csr_matrix], sp.csr_matrix]
+    client: Callable[[sp.csr_matrix], sp.csr_matrix]
+
+
+FORMS = {
+    "symmetric": Form(unchanged, symmetric),
+    "printed": Form(unchanged, normalised),
+    "openfgl": Form(released, unchanged),
+}
+
+
+# -- the method --------------------------------------------------------------------------------------------------------
+
+# Pairs of nodes that the server compares a round: Coauthor-Physics (1.2e9) takes seconds, ogbn-arxiv (2.9e10) minutes.
+MOST_PAIRS = 2 * 10**9
+
+
+@METHODS.register("fedgl")
+class FedGL(FedAvg):
+    """Chen, Hu, Xu, Zheng, 2021 (arXiv 2105.03170): node classification, clients that overlap in nodes.
+
+    Client k: L = CE over its training nodes + alpha CE against the pseudo-labels of its other nodes, on the propagation
+    matrix A_hat_k + beta D^-1/2 A^(k) D^-1/2, A^(k) the server's pseudo-graph among its own nodes, D its degrees.
+    It reports its predictions without dropout: H_k = logits (N_k, C), P_k = softmax(H_k).
+    Server: theta <- sum_k w_k theta_k, w_k = N_k / sum N (the configuration's `weighting`). Node i is fused over the
+    clients that reported it, S_i: P_i = sum_(k in S_i) w_k P_ki / W_i, W_i = sum_(k in S_i) w_k, and H alike. Its
+    pseudo-label is argmax P_i if max P_i > threshold. The pseudo-graph keeps the s largest entries of each row of
+    max(H H^T, 0), rows scaled to sum 1. In the first round there are neither.
+
+    Messages: theta, P_k (N_k, C) and H_k (N_k, C) up, as the paper says, although H_k would do; theta, pseudo-labels
+    (N_k,) int64 with -1 for none, and the pseudo-graph's entries among the client's nodes, at most N_k s of (value,
+    index row N_k + column; with "openfgl" s + 1), down. What alpha = 0, beta = 0 or a later `start` leaves without use
+    is not sent. The ids by which the server aligns nodes, (N_k,) int64, go up once before the rounds. With partial
+    participation nodes that no client reported in the last round have no pseudo-label and no pseudo-edge. Scored as the
+    other methods are, on the true graph alone; FedGL's global goal is `score_on: union`.
+
+    Departures. Eq. 11 and 13 weigh over all clients although only S_i hold node i, which caps the confidence at W_i:
+    divided by W_i unless `literal`. Eq. 8 sums over nodes, so that thousands of pseudo-labels drown 140 labels: means
+    unless `reduction` is "sum". Kipf's biases, and L2 on all weights; Adam's state is kept over rounds.
+
+    Readings. (1) A with rows scaled is not symmetric: (A + A^T) / 2 before normalisation is our choice, `pseudo_graph`;
+    it lets a node have more than s neighbours, hundreds where its outputs are the largest, which Eq. 9 as printed does
+    not. OpenFGL sets A_ii = 1, takes D^-1/2 A^T D^-1/2 of the whole graph and cuts each client's part from that; the
+    0.1 that it adds at random to empty columns is left out. (2) Algorithm 1 reports H_k and P_k before the minimisation
+    (line 6) and on the completed graph (lines 5-6); here after it, as OpenFGL does, and on the client's own graph,
+    which the predictions are scored on, because outputs computed with the pseudo-graph confirm its errors round after
+    round: `report_when`, `report_on`. (3) GPG needs outputs that mean something after one round: with features whose
+    rows are divided by their sums the first pseudo-graphs join nodes at random: `start`. (4) A_hat_k + beta ... is made
+    anew every round and does not accumulate.
+    """
+
+    family = "graph repair"
+    summary = "the server adds edges and labels it believes in to clients that share nodes"
+    title = "FedGL"
+    venue = "arXiv 2021"
+    paper_url = "https://arxiv.org/abs/2105.03170"
+    tasks = ("node",)
+
+    alpha: float = Field(
+        0.2,
+        ge=0,
+        description="weight of the pseudo-labels (paper: 0.2, Wiki 0.1)",
+        json_schema_extra=tunable(0.1, 0.2, 0.5),
+    )
+    beta: float = Field(
+        1.0, ge=0, description="weight of the pseudo-graph (paper: 1)", json_schema_extra=tunable(0.0, 0.1, 1.0)
+    )
+    threshold: float = Field(0.5, ge=0, lt=1, description="confidence lambda of a pseudo-label (paper: 0.5, Wiki 0.1)")
+    neighbours: int = Field(100, ge=1, description="pseudo-neighbours s of a node (paper: 100)")
+    reduction: Literal["mean", "sum"] = Field(
+        "mean", description="both losses as means over nodes (ours, and OpenFGL's), or as sums (paper, Eq. 8)"
+    )
+    literal: bool = Field(False, description="fuse by Eq. 11 and 13 as printed, not divided by the holders' weight")
+    threshold_on: Literal["fused", "each"] = Field(
+        "fused", description="apply the threshold to the fused prediction (paper), or to each client's before (OpenFGL)"
+    )
+    report_on: Literal["own", "augmented"] = Field(
+        "own", description="reported outputs are computed on the client's own graph (ours), or on A_hat + beta A too"
+    )
+
+    report_when: Literal["after", "before"] = Field(
+        "after",
+        description="outputs of the trained model (ours, OpenFGL), or of the received one (paper, Alg. 1)",
+        json_schema_extra=LATER,
+    )
+    pseudo_graph: Literal["symmetric", "printed", "openfgl"] = Field(
+        "symmetric",
+        description="A made symmetric, then normalised (ours); Eq. 9 as printed; or OpenFGL's: own entry 1, normalised "
+        "before it is cut",
+        json_schema_extra=LATER,
+    )
+    start: int = Field(
+        2,
+        ge=2,
+        description="first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours",
+        json_schema_extra=LATER,
+    )
+
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        reason = super().skip(facts, backbones)
+        if reason or not self.beta:
+            return reason
+        for backbone in backbones:
+            if not isinstance(backbone, (GCN, SGC)):
+                return f"{self.name} adds a pseudo-graph to the propagation of gcn or sgc; {backbone.name} has none"
+        if facts.size**2 > MOST_PAIRS:
+            return (
+                f"{self.name} compares all pairs of nodes each round: {facts.size} nodes make "
+                f"{facts.size**2:.1e} pairs, more than {MOST_PAIRS:.0e}"
+            )
+        return None
+
+    # -- exchange ---------------------------------------------------------------------------------------------------
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        rounds = super().phases(config)
+        if not (self.alpha or self.beta):
+            return rounds
+        step = Step(lambda cohort: {"id": cohort.batch.per_client(cohort.batch.global_id)}, self.align)
+        return [Phase((step,), 1, scored=False, name="alignment", everyone=True), *rounds]
+
+    def open(self, server: Server) -> Download:
+        download = super().open(server)
+        return {} if self.alpha or self.beta else download  # otherwise the model follows the alignment
+
+    def align(self, server: Server, uploads: Tree) -> Download:
+        """Number the nodes that some client holds; place: of each client, the numbers of its rows."""
+        ids = uploads["id"]
+        held, place = torch.unique(torch.cat(ids), return_inverse=True)
+        server.state["place"], server.state["nodes"] = place.split([len(own) for own in ids]), len(held)
+        return {"model": server.state["model"]}
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        batch = cohort.batch
+        if "index" in cohort.received:
+            batch = replace(batch, propagation=self.propagation(cohort))
+        pseudo = torch.cat(cohort.received["label"]) if "label" in cohort.received else torch.full_like(batch.label, -1)
+        rows = ((pseudo >= 0) & ~batch.masks["train"]).nonzero().squeeze(1)
+
+        def loss(cohort: ClientBatch) -> torch.Tensor:
+            logits = cohort.network.forward(cohort.params, (batch,), cohort.streams).logits
+            guessed = cohort.mean_over(F.cross_entropy(logits[rows], pseudo[rows], reduction="none"), rows)
+            return cohort.cross_entropy(logits) * known_weight + self.alpha * guessed * guessed_weight
+
+        known_weight, guessed_weight = self.loss_weights(batch, batch.rows["train"]), self.loss_weights(batch, rows)
+        cohort.load(cohort.received["model"])
+        seen = batch if self.report_on == "augmented" else cohort.batch
+        early = self.report(cohort, seen) if self.report_when == "before" else {}
+        cohort.fit(loss)
+        return {"model": cohort.params} | (early or self.report(cohort, seen))
+
+    @torch.no_grad()
+    def report(self, cohort: ClientBatch, batch: Batch) -> Tree:
+        """P_k and H_k of the models as they are, what will be used of them."""
+        if not (self.alpha or self.beta) or cohort.round < self.start - 1:
+            return {}
+        logits = cohort.network.forward(cohort.params, (batch,)).logits
+        prediction = {"prediction": batch.per_client(logits.softmax(1))} if self.alpha else {}
+        return prediction | ({"output": batch.per_client(logits)} if self.beta else {})
+
+    def loss_weights(self, batch: Batch, rows: torch.Tensor) -> torch.Tensor:
+        """(K,) what turns each client's mean over the given rows into its loss: 1, or their number for sums."""
+        counts = torch.bincount(batch.owner[rows], minlength=batch.clients).float()
+        return counts if self.reduction == "sum" else torch.ones(batch.clients)
+
+    @section("augmentation")
+    def propagation(self, cohort: ClientBatch) -> SparseMatrix:
+        """A_hat + beta times the pseudo-graph of all clients, normalised as `pseudo_graph` says."""
+        batch: Batch = cohort.batch
+        rows, columns = [], []
+        for index, size, start in zip(cohort.received["index"], batch.sizes, batch.offsets, strict=False):
+            rows.append(index.numpy() // size + start)
+            columns.append(index.numpy() % size + start)
+        values = torch.cat(cohort.received["value"]).numpy()
+        shape = batch.gcn.shape
+        graph = sp.csr_matrix((values, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
+        return SparseMatrix(batch.gcn.scipy() + self.beta * FORMS[self.pseudo_graph].client(graph))
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        download = super().server(server, uploads)
+        if not {"prediction", "output"} & uploads.keys():
+            return download
+        clients, places = server.clients, server.state["place"]
+        personal: Tree = {"model": {n: v.expand(clients, *v.shape) for n, v in server.state["model"].items()}}
+        if self.alpha:
+            label = self.pseudo_labels(server, uploads["prediction"])
+            personal["label"] = [label[place] for place in places]
+        if self.beta:
+            fused = self.fuse(server, uploads["output"])
+            graph = FORMS[self.pseudo_graph].server(similarity_graph(fused, self.neighbours))
+            parts = [graph[place.numpy()][:, place.numpy()].tocoo() for place in places]
+            personal["index"] = [torch.from_numpy(p.row * np.int64(p.shape[0]) + p.col) for p in parts]
+            personal["value"] = [torch.from_numpy(p.data) for p in parts]
+        return Each(personal, range(clients))
+
+    def fuse(self, server: Server, values: list[torch.Tensor]) -> torch.Tensor:
+        """(nodes, C) the participants' rows (N_k, C), weighted and put together by node; 0 where no client reported."""
+        fused = torch.zeros(server.state["nodes"], values[0].shape[1])
+        weight = torch.zeros(server.state["nodes"], 1)
+        for client, own, rows in zip(server.participants, server.weights, values, strict=True):
+            place = server.state["place"][client]  # no node twice
+            fused[place] += own * rows
+            weight[place] += own
+        return fused if self.literal else fused / weight.where(weight > 0, torch.ones(()))
+
+    def pseudo_labels(self, server: Server, predictions: list[torch.Tensor]) -> torch.Tensor:
+        """(nodes,) the fused predictions' classes, -1 where they are not confident."""
+        if self.threshold_on == "each":
+            predictions = [p * (p > self.threshold) for p in predictions]
+        confidence, label = self.fuse(server, predictions).max(1)
+        return label.where(confidence > (self.threshold if self.threshold_on == "fused" else 0), -1)
+
+
+@METHODS.register("fedgl-no-gpg")
+class FedGLWithoutGraph(FedGL):
+    """FedGL without the global pseudo-graph (w/o GPG): pseudo-labels only.
+
+    Messages: theta and P_k (N_k, C) up, theta and pseudo-labels (N_k,) down; see FedGL. Any backbone.
+    """
+
+    summary = "FedGL with pseudo-labels alone"
+    title = "FedGL (without pseudo-graph)"
+    venue = "arXiv 2021"
+    paper_url = "https://arxiv.org/abs/2105.03170"
+
+    beta: float = Field(0.0, ge=0, le=0, description="no pseudo-graph")
+
+
+@METHODS.register("fedgl-no-gpl")
+class FedGLWithoutLabels(FedGL):
+    """FedGL without the global pseudo-labels (w/o GPL): the pseudo-graph only.
+
+    Messages: theta and H_k (N_k, C) up, theta and the pseudo-graph's entries among the client's nodes down; see FedGL.
+    """
+
+    summary = "FedGL with the pseudo-graph alone"
+    title = "FedGL (without pseudo-labels)"
+    venue = "arXiv 2021"
+    paper_url = "https://arxiv.org/abs/2105.03170"
+
+    alpha: float = Field(0.0, ge=0, le=0, description="no pseudo-labels")

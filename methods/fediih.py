@@ -1,0 +1,176 @@
+"""FedIIH: a disentangled network whose factors are mixed one by one, each among the clients that are alike in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Forward,
+    Params,
+    Server,
+    Streams,
+    Tree,
+    active_kernels,
+    average,
+    dropout,
+    linear_map,
+    segment_add,
+    segment_product,
+    segment_sum,
+)
+from ..registry import tunable
+from .fedavg import LocalTraining
+from .parts.personal import send
+
+STATISTICS_LAYERS = 2  # routing layers from the last hidden layer to the latent statistics (code: 2)
+
+
+class DisentangledGNN(Backbone):
+    """Linear maps d -> h for each of M factors, routing layers without parameters, a classifier of M h -> C.
+
+    Parameters of factor m: "m.weight" (d, h), "m.bias" (h), "head.m.weight" (h, C); "head.bias" (C) is common.
+    """
+
+    factors: int
+    routings: int
+    convolutions: int
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        width = self.factors * self.hidden
+        weight, bias = (torch.empty(n, width).uniform_(-1, 1, generator=source) * width**-0.5 for n in (features, 1))
+        head, head_bias = linear_map(width, classes, source, "torch")
+        params: Params = {"head.bias": head_bias}
+        for m, own in enumerate(torch.arange(width).split(self.hidden)):
+            params |= {f"{m}.weight": weight[:, own], f"{m}.bias": bias[0, own], f"head.{m}.weight": head[own]}
+        return params
+
+    def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
+        h = self.hidden_rows(params, batch, streams)
+        weight = torch.cat([params[f"head.{m}.weight"] for m in range(self.factors)], 1)
+        logits = segment_add(segment_product(h, weight, batch.sizes), params["head.bias"], batch.sizes)
+        return Forward(logits, [h], activate=lambda rows: rows)
+
+    def hidden_rows(self, params: Params, batch: Batch, streams: Streams | None = None) -> torch.Tensor:
+        """(N, M h) the last hidden layer, dropped out in training."""
+        x = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
+        weight, bias = (torch.cat([params[f"{m}.{n}"] for m in range(self.factors)], -1) for n in ("weight", "bias"))
+        h = self._activated(segment_add(x @ weight, bias, batch.sizes), batch, streams)
+        for _ in range(self.convolutions):
+            h = self._activated(self.route(h, batch), batch, streams)
+        return h
+
+    def _activated(self, z: torch.Tensor, batch: Batch, streams: Streams | None) -> torch.Tensor:
+        h = F.leaky_relu(z)
+        return h if streams is None else dropout(h, self.dropout, streams, batch.sizes)
+
+    def route(self, h: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """(N, M h) of DisenGCN's neighbourhood routing (Ma et al., ICML 2019), temperature 1."""
+        kernels = active_kernels()
+        x = unit(h.view(len(h), self.factors, self.hidden))
+        u = x
+        for _ in range(self.routings if self.factors > 1 else 1):  # of one factor every routing gives the same
+            share = kernels.u_dot_v(batch.graph, x, u).softmax(1)  # (E, M, 1)
+            u = unit(x + kernels.u_mul_e_sum(batch.graph, x, share))
+        return u.reshape(len(h), -1)
+
+
+def unit(rows: torch.Tensor) -> torch.Tensor:
+    """Rows of norm 1; of zeros, zeros without gradient (`F.normalize` multiplies gradients by 1e12 there)."""
+    norm = rows.norm(dim=-1, keepdim=True)
+    return rows / torch.where(norm > 0, norm, torch.inf)
+
+
+@METHODS.register("fediih")
+class FedIIH(LocalTraining):
+    """Yu, Chen, Tong, Gu, Gong, AAAI 2025 (arXiv 2412.11402): each latent factor averaged by its own similarities.
+
+    Client: h_im = leaky_relu(W_m x_i + b_m) for each factor m, then layers without parameters: x = u = unit(h), and
+    some times p_jim = softmax over m of <x_jm, u_im>, u_im = unit(x_im + sum over neighbours j of p_jim x_jm);
+    h = leaky_relu(u). A linear classifier of all factors; E epochs on the mean cross-entropy. Then the statistics of
+    each factor, mean mu_m and log-variance l_m: two further layers, their mean over the nodes.
+    Server: S^m_ij = exp(scale (1 - JS_ij / log 2)), rows normalised; JS_ij = KL(i || c) / 2 + KL(j || c) / 2 of the
+    Gaussians (mu_m, exp l_m) of i and j, c with the means of their means and variances. What belongs to factor m is
+    mixed by S^m; the classifier's bias is the plain mean.
+    Messages: theta and the statistics (M h values) up, of its own theta down. Scored: each client's model after
+    training. A client that skips rounds finds what it was sent last.
+
+    Paper and code. The paper infers the factors by a hierarchical variational model with shared means. In the released
+    code the loss of it moves a vector alone that no client sends and no prediction uses (the optimiser holds nothing
+    else), so that and the server's shared mean are left out. Its networks of mean and log-variance are the same layers
+    without parameters, which differ by their dropout: here they are one, without dropout, so mu_m = l_m. A row of zeros
+    stays one and passes no gradient. Width of a factor, dropout, rate and epochs are the cell's (released: 64 to 256,
+    0.2 to 0.5, Adam 0.01 to 0.02, 1).
+    """
+
+    family = "personal"
+    summary = "averages each latent factor of a disentangled network among clients that are alike in it"
+    title = "FedIIH"
+    venue = "AAAI 2025"
+    paper_url = "https://arxiv.org/abs/2412.11402"
+    code_url = "https://github.com/blgpb/FedIIH"
+    delivers = "personal"
+
+    factors: int = Field(
+        2, ge=1, description="latent factors M (code: 1 to 10 by dataset, Cora 2)", json_schema_extra=tunable(1, 2, 4)
+    )
+    convolutions: int = Field(3, ge=1, description="routing layers (code: 3)", json_schema_extra=tunable(1, 3))
+    routings: int = Field(6, ge=1, description="iterations of the routing in a layer (code: 5 or 6)")
+    scale: float = Field(
+        10.0, ge=0, description="sharpness of the mixture (code: 10)", json_schema_extra=tunable(1.0, 5.0, 10.0)
+    )
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        own = {"factors": self.factors, "routings": self.routings, "convolutions": self.convolutions}
+        return [
+            DisentangledGNN(**{name: getattr(given, name) for name in Backbone.model_fields} | own)
+            for given in super().architecture(backbones)
+        ]
+
+    def open(self, server: Server) -> Download:
+        return {"model": server.initial_model()}
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        return {"model": cohort.params, "mean": self.statistics(cohort)}
+
+    @torch.no_grad()
+    def statistics(self, cohort: ClientBatch) -> torch.Tensor:
+        """(K, M, h) what is mean and log-variance of each factor alike."""
+        network, batch = cohort.network.backbones[0], cohort.batch
+        assert isinstance(network, DisentangledGNN)
+        z = network.hidden_rows(cohort.params, batch)
+        for _ in range(STATISTICS_LAYERS):
+            z = F.leaky_relu(network.route(z, batch))
+        total = segment_sum(z, batch.owner, len(cohort)) / torch.tensor(batch.sizes).unsqueeze(1)
+        return total.view(len(cohort), network.factors, -1)
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        models, means = uploads["model"], uploads["mean"]
+        equal = torch.full((len(means), len(means)), 1 / len(means))
+        fresh = average({"head.bias": models["head.bias"]}, equal)
+        for m in range(self.factors):
+            names = (f"{m}.weight", f"{m}.bias", f"head.{m}.weight")
+            fresh |= average({name: models[name] for name in names}, self.similarity(means[:, m]).to(torch.float32))
+        return send(server, fresh)
+
+    def similarity(self, mean: torch.Tensor) -> torch.Tensor:
+        """(n, n) rows of weights, from the means of one factor (n, h), which are log-variances too."""
+        mu = mean.double()
+        variance = mu.exp()
+        middle, spread = (mu[:, None] + mu) / 2, (variance[:, None] + variance) / 2
+        apart = (spread.log() - mu[:, None] + (variance[:, None] + (mu[:, None] - middle) ** 2) / spread - 1).sum(2) / 2
+        js = (apart + apart.T) / 2
+        return (self.scale * (1 - js / math.log(2))).softmax(1)

@@ -1,0 +1,304 @@
+"""FedLIT: link types that no one has labelled, found by clustering edges, and a graph convolution for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Each,
+    Network,
+    Params,
+    Server,
+    SparseMatrix,
+    Streams,
+    TrainConfig,
+    Tree,
+    affine,
+    average,
+    dropout,
+    glorot,
+    segment_add,
+    segment_product,
+    stream,
+)
+from ..registry import tunable
+from .fedavg import FedAvg
+
+# -- types of links ----------------------------------------------------------------------------------------------------
+
+
+class Pairs:
+    """The undirected edges of a batch as rows first < second, client by client; counts: pairs of each client."""
+
+    def __init__(self, batch: Batch) -> None:
+        source, target = batch.ends
+        code = (source * len(batch.label) + target)[source < target].sort().values
+        self.first, self.second = code // max(len(batch.label), 1), code % max(len(batch.label), 1)
+        self.batch, self.owner = batch, batch.owner[self.first]
+        self.counts: list[int] = torch.bincount(self.owner, minlength=batch.clients).tolist()
+
+    def codes(self, projected: torch.Tensor) -> torch.Tensor:
+        """(pairs, 2h) [x'_first; x'_second]."""
+        return torch.cat([projected[self.first], projected[self.second]], 1)
+
+    def assign(self, projected: torch.Tensor, centroids: torch.Tensor) -> torch.Tensor:
+        """(pairs,) the type whose centroid (K, types, 2h) has the largest cosine with the code; makes no codes."""
+        unit = F.normalize(centroids, dim=2).transpose(1, 2)
+        first, second = (segment_product(projected, half, self.batch.sizes) for half in unit.chunk(2, dim=1))
+        return (first[self.first] + second[self.second]).argmax(1)
+
+    def means(self, projected: torch.Tensor, types: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """(K, types, 2h) the mean code of each type's edges; `before` where it has none."""
+        clients, number, width = before.shape
+        place = self.owner * number + types
+        sums = [
+            projected.new_zeros(clients * number, width // 2).index_add_(0, place, projected[end])
+            for end in (self.first, self.second)
+        ]
+        count = torch.bincount(place, minlength=clients * number).view(clients, number, 1)
+        mean = torch.cat(sums, 1).view_as(before) / count.clamp(min=1)
+        return torch.where(count > 0, mean, before)
+
+
+class Links:
+    """The typed graph. Its rows are (client, type, node), so that every channel of every client is one block.
+
+    matrix: D_c^-1/2 A_c D_c^-1/2 of all types. spread: (rows, N) copies a node into every type; gather: sums them up
+    again over the types in which the node has an edge.
+    """
+
+    def __init__(self, pairs: Pairs, types: torch.Tensor, number: int) -> None:
+        sizes = torch.tensor(pairs.batch.sizes)
+        start = torch.tensor(pairs.batch.offsets[:-1])
+        self.sizes = tuple(n for n in pairs.batch.sizes for _ in range(number))  # of each block
+        self.wide = [n * number for n in pairs.batch.sizes]  # of each client
+        total = sum(self.wide)
+        self._block = torch.repeat_interleave(torch.arange(len(self.sizes)), torch.tensor(self.sizes))
+        self._shape = (len(sizes), number)
+        client = self._block // number
+        self._node = torch.arange(total) - (start * (number - 1))[client] - ((self._block % number) * sizes[client])
+        shift = (start * (number - 1))[pairs.owner] + types * sizes[pairs.owner]
+        first, second = (pairs.first + shift).numpy(), (pairs.second + shift).numpy()
+        ends = np.concatenate([first, second]), np.concatenate([second, first])
+        degree = np.bincount(ends[0], minlength=total)
+        weight = (degree[ends[0]] * degree[ends[1]]).astype(np.float32) ** -0.5
+        self.matrix = SparseMatrix(sp.csr_matrix((weight, ends), shape=(total, total)), symmetric=True)
+        self._present = degree > 0
+        nodes = len(pairs.batch.label)
+        row, node = np.arange(total), self._node.numpy()
+        self.spread = SparseMatrix(sp.csr_matrix((np.ones(total, np.float32), (row, node)), shape=(total, nodes)))
+        held = (self._present.astype(np.float32), (node, row))
+        self.gather = SparseMatrix(sp.csr_matrix(held, shape=(nodes, total)))
+
+    def counts(self, mask: torch.Tensor) -> torch.Tensor:
+        """(K, types) nodes of a mask (N,) that have an edge of each type, as float32."""
+        seen = mask[self._node] & torch.from_numpy(self._present)
+        return torch.bincount(self._block[seen], minlength=len(self.sizes)).view(self._shape).float()
+
+
+# -- the method --------------------------------------------------------------------------------------------------------
+
+
+@METHODS.register("fedlit")
+class FedLIT(FedAvg):
+    """Xie, Xiong, Yang, WWW 2023 (doi 10.1145/3543507.3583471): node classification with latent link types.
+
+    Model: x' = W1 x; for each type c a channel of its own, linear h -> h and then graph convolutions with ReLU and
+    dropout on the edges of that type alone (D_c^-1/2 A_c D_c^-1/2, without self-loops; a node without such an edge gets
+    0); the sum of the channels; a linear classifier. Code of an edge: [x'_u; x'_v], u < v.
+    Client, each epoch: every edge takes the type whose centroid has the largest cosine with its code; then a centroid
+    becomes the mean of its edges (that of a type without an edge stays); then a step on the mean cross-entropy. Its
+    first centroids are those of mini-batch k-means on its codes.
+    Server: each client's centroids are matched one-to-one to the centres, greedily by cosine (at first the first
+    client's centroids are the centres); a centre becomes the mean of its members; W1 and the classifier are averaged
+    with the clients' numbers of training nodes, a channel uniformly over the clients that have a training node on such
+    an edge, and it stays where none has. A client gets channels and centres in the order of its own types.
+
+    Messages: theta, centroids (types, 2h) and training nodes of each type (types,) up; theta, centres down.
+
+    Width, dropout and the number of convolutions are the cell's hidden, dropout and layers; the backbone's kind has no
+    part. Departures: the released server confuses the axes of its matching, so that a client may get the inverse
+    permutation; its first epoch keeps the labels of k-means, here they are taken by cosine from the start.
+    """
+
+    summary = "finds hidden kinds of links and convolves over each apart"
+    title = "FedLIT"
+    venue = "WWW 2023"
+    paper_url = "https://doi.org/10.1145/3543507.3583471"
+    code_url = "https://github.com/Oxfordblue7/FedLIT"
+    tasks = ("node",)
+
+    types: int = Field(
+        4,
+        ge=1,
+        description="link types (the paper's synthetic data: 4; our choice for real graphs)",
+        json_schema_extra=tunable(2, 4, 6),
+    )
+    train_nodes: bool = Field(True, description="shared layers weigh by training nodes (released code), or `weighting`")
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"weighting": "train_nodes"}) if self.train_nodes else config
+
+    # -- client -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        backbone, clients = cohort.network.backbones[0], len(cohort)
+        fresh = initial(backbone, cohort.streams.seed, cohort.features, cohort.classes, self.types)
+        cohort.params = {name: value.expand(clients, *value.shape).clone() for name, value in fresh.items()}
+        cohort.state["centroids"] = torch.zeros(clients, self.types, 2 * backbone.hidden)
+        cohort.state["counts"] = torch.zeros(clients, self.types)
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        received = dict(cohort.received["model"])
+        centroids = received.pop("centroids", None)
+        cohort.load(received)
+        cohort.state["centroids"] = self._first_centroids(cohort) if centroids is None else centroids
+        cohort.fit(self.local_loss)
+        return {"model": cohort.params, "centroids": cohort.state["centroids"], "counts": cohort.state["counts"]}
+
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        """(K,) cross-entropy with the types that the centroids give now; moves the centroids."""
+        pairs, before = self._pairs(cohort), cohort.state["centroids"]
+        projected = affine(cohort.params, "first", cohort.batch.x, cohort.batch)
+        types = pairs.assign(projected.detach(), before)
+        links = Links(pairs, types, self.types)
+        cohort.state["centroids"] = pairs.means(projected.detach(), types, before)
+        cohort.state["counts"] = links.counts(cohort.batch.masks["train"])
+        backbone = cohort.network.backbones[0]
+        return cohort.cross_entropy(scores(backbone, cohort.params, projected, links, cohort.batch, cohort.streams))
+
+    def _pairs(self, cohort: ClientBatch) -> Pairs:
+        if "pairs" not in cohort.cache:
+            cohort.cache["pairs"] = Pairs(cohort.batch)
+        pairs: Pairs = cohort.cache["pairs"]
+        return pairs
+
+    @torch.no_grad()
+    def _first_centroids(self, cohort: ClientBatch) -> torch.Tensor:
+        """(K, types, 2h) centroids of mini-batch k-means on each client's codes; 0 where there are too few edges."""
+        from sklearn.cluster import MiniBatchKMeans  # a second and more to import: only where it is needed
+
+        pairs = self._pairs(cohort)
+        codes = pairs.codes(affine(cohort.params, "first", cohort.batch.x, cohort.batch))
+        found = torch.zeros(len(cohort), self.types, codes.shape[1])
+        for k, (own, generator) in enumerate(zip(codes.split(pairs.counts), cohort.streams("link types"), strict=True)):
+            seed, types = int(generator.integers(2**31)), min(self.types, len(own))
+            if types:
+                means = MiniBatchKMeans(types, batch_size=1024, max_iter=1, n_init=1, random_state=seed).fit(
+                    own.numpy()
+                )
+                found[k, :types] = torch.from_numpy(means.cluster_centers_)
+        return found
+
+    # -- server -----------------------------------------------------------------------------------------------------
+
+    def open(self, server: Server) -> Download:
+        backbone = server.backbones[0]
+        server.state["model"] = initial(backbone, server.seed, server.features, server.classes, self.types)
+        return {"model": server.state["model"]}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        old, models, centroids = server.state["model"], uploads["model"], uploads["centroids"]
+        centres = old.get("centroids", centroids[0])
+        group = torch.stack([matching(centres, own) for own in centroids])
+        model = average(
+            {name: value for name, value in models.items() if not name.startswith("channel.")}, server.weights
+        )
+        for name in models:
+            if name.startswith("channel."):
+                model[name] = group_mean(models[name], group, uploads["counts"] > 0, old[name])
+        model["centroids"] = group_mean(centroids, group, centroids.any(2), centres)
+        server.state["model"] = model
+        order = server.state.setdefault("order", torch.arange(self.types).repeat(server.clients, 1))
+        order[server.participants] = group
+
+        def placed(name: str, value: torch.Tensor) -> torch.Tensor:
+            typed = name.startswith("channel.") or name == "centroids"
+            return value[order] if typed else value.expand(server.clients, *value.shape)
+
+        return Each({"model": {name: placed(name, value) for name, value in model.items()}}, range(server.clients))
+
+    # -- what it delivers -------------------------------------------------------------------------------------------
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params | {"centroids": cohort.state["centroids"]}
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        return self._predict(params, network, data[0], Pairs(data[0]))
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+        return self._predict(params, cohort.network, cohort.batch, self._pairs(cohort))
+
+    def _predict(self, params: Params, network: Network, batch: Batch, pairs: Pairs) -> torch.Tensor:
+        projected = affine(params, "first", batch.x, batch)
+        links = Links(pairs, pairs.assign(projected, params["centroids"]), self.types)
+        return scores(network.backbones[0], params, projected, links, batch, None)
+
+
+def initial(backbone: Backbone, seed: int, features: int, classes: int, types: int) -> Params:
+    """PyTorch's default for linear maps, Glorot and zero bias for convolutions, as the released code has them."""
+    source = torch.Generator().manual_seed(int(stream(seed, "initialisation").integers(2**63)))
+    h = backbone.hidden
+
+    def uniform(n_in: int, *shape: int) -> torch.Tensor:
+        return torch.empty(shape).uniform_(-(n_in**-0.5), n_in**-0.5, generator=source)
+
+    params = {"first.weight": uniform(features, features, h), "first.bias": uniform(features, h)}
+    params |= {"channel.weight": uniform(h, types, h, h), "channel.bias": uniform(h, types, h)}
+    for i in range(backbone.layers):
+        params[f"channel.{i}.weight"] = torch.stack([glorot(h, h, source) for _ in range(types)])
+        params[f"channel.{i}.bias"] = torch.zeros(types, h)
+    return params | {"out.weight": uniform(h, h, classes), "out.bias": uniform(h, classes)}
+
+
+def scores(
+    backbone: Backbone, params: Params, projected: torch.Tensor, links: Links, batch: Batch, streams: Streams | None
+) -> torch.Tensor:
+    """(N, C) logits from x' = W1 x (N, h). streams: of a training pass."""
+
+    def per_type(name: str, rows: torch.Tensor) -> torch.Tensor:
+        return segment_product(rows, params[f"{name}.weight"].flatten(0, 1), links.sizes)
+
+    def shift(name: str, rows: torch.Tensor) -> torch.Tensor:
+        return segment_add(rows, params[f"{name}.bias"].flatten(0, 1), links.sizes)
+
+    h = shift("channel", per_type("channel", links.spread @ projected))
+    for i in range(backbone.layers):
+        z = shift(f"channel.{i}", links.matrix @ per_type(f"channel.{i}", h))
+        h = torch.relu(z) if streams is None else dropout(z, backbone.dropout, streams, links.wide, relu=True)
+    return affine(params, "out", links.gather @ h, batch)
+
+
+def matching(centres: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """(types,) the centre of each own centroid: the most similar pair first, by cosine, one-to-one."""
+    similar = (F.normalize(centres, dim=1) @ F.normalize(own, dim=1).T).numpy().copy()
+    group = torch.empty(len(own), dtype=torch.int64)
+    for _ in range(len(own)):
+        centre, mine = divmod(int(similar.argmax()), len(own))
+        group[mine] = centre
+        similar[centre], similar[:, mine] = -np.inf, -np.inf
+    return group
+
+
+def group_mean(values: torch.Tensor, group: torch.Tensor, member: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    """(types, ...) mean of values (n, types, ...) over the clients' types in each group; `old` for an empty one.
+
+    group: (n, types) the group of each; member: (n, types) which count.
+    """
+    flat, place, counts = values.flatten(0, 1), group.flatten(), member.flatten()
+    total = torch.zeros_like(old).index_add_(0, place[counts], flat[counts])
+    number = torch.bincount(place[counts], minlength=len(old)).view(-1, *[1] * (old.dim() - 1))
+    return torch.where(number > 0, total / number.clamp(min=1), old)

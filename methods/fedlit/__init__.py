@@ -1,5 +1,0 @@
-"""FedLIT."""
-
-from .fedlit import FedLIT
-
-__all__ = ["FedLIT"]

@@ -1,5 +1,0 @@
-"""FedOMD."""
-
-from .fedomd import FedOMD, FedOMDCMD, FedOMDOrtho
-
-__all__ = ["FedOMD", "FedOMDCMD", "FedOMDOrtho"]

@@ -1,0 +1,324 @@
+"""FedSSP: clients that hold sets of graphs share how spectra are read, and keep how messages pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Facts,
+    Forward,
+    GraphBatch,
+    GraphModel,
+    GraphRows,
+    Network,
+    Params,
+    Server,
+    SparseMatrix,
+    Streams,
+    Tree,
+    active_kernels,
+    affine,
+    average,
+    dropout,
+    is_statistic,
+    linear_map,
+    neighbours,
+    owners,
+    section,
+    segment_add,
+    segment_product,
+    segment_sum,
+)
+from ..registry import tunable
+from .fedavg import LocalTraining
+from .parts.encoders import linear, normalise
+from .parts.padded import Padded
+
+# -- spectra -----------------------------------------------------------------------------------------------------------
+
+
+def _decomposed(adjacency: sp.csr_matrix, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues (n,) and eigenvectors (n, n) of D - A of one graph, in float64."""
+    own = adjacency[first:last, first:last].toarray().astype(np.float64)
+    values, vectors = np.linalg.eigh(np.diag(own.sum(1)) - own)
+    return values, vectors
+
+
+def eigenvalues(adjacency: sp.csr_matrix, starts: np.ndarray) -> torch.Tensor:
+    """(nodes, 1) of the Laplacians D - A."""
+    found = [_decomposed(adjacency, *ends)[0] for ends in pairwise(starts)]
+    return torch.from_numpy(np.concatenate(found).astype(np.float32)).unsqueeze(1)
+
+
+def eigenvectors(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
+    """The eigenvectors as columns, block-diagonal; every entry of a block is stored, zeros too."""
+    lengths = np.diff(starts)
+    data = [_decomposed(adjacency, *ends)[1].ravel() for ends in pairwise(starts)]
+    columns = [np.tile(np.arange(a, a + n), n) for a, n in zip(starts[:-1], lengths, strict=True)]
+    ends = np.concatenate([[0], np.cumsum(np.repeat(lengths, lengths))])
+    return sp.csr_matrix((np.concatenate(data), np.concatenate(columns), ends), shape=adjacency.shape)
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """Of the graphs of a batch. values: (N, 1) eigenvalues. at_edges: (E, N), times g(values) it is U diag(g) U^T of
+    each graph at its edges, by target. sizes: edges of each client. padded: the graphs' rows."""
+
+    values: torch.Tensor
+    at_edges: SparseMatrix
+    sizes: tuple[int, ...]
+    padded: Padded
+
+    @classmethod
+    def of(cls, batch: GraphBatch) -> Spectra:
+        """Made once for a batch."""
+        if batch not in _MADE:
+            with section("spectra"):
+                _MADE[batch] = cls._made(batch)
+        return _MADE[batch]
+
+    @classmethod
+    def _made(cls, batch: GraphBatch) -> Spectra:
+        vectors = batch.cut(batch.stack.operator(eigenvectors))
+        edges = batch.view(neighbours).scipy()
+        target = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
+        left, right = vectors[target], vectors[edges.indices]
+        products = (left.data * right.data, left.indices, left.indptr)
+        ends = edges.indptr[np.cumsum((0, *batch.sizes))]
+        return cls(
+            batch.code(eigenvalues),
+            SparseMatrix(sp.csr_matrix(products, shape=(len(target), edges.shape[0])), "filters"),
+            tuple(np.diff(ends).tolist()),
+            Padded.of(batch),
+        )
+
+    def attention(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int) -> torch.Tensor:
+        """(N, h) of each row its attention to the rows of its graph (Vaswani et al. 2017), in `heads` parts."""
+        found = []
+        for rows, real in zip(self.padded.rows, self.padded.real, strict=True):
+            q, k, v = (own[rows].view(*rows.shape, heads, -1).transpose(1, 2) for own in (query, key, value))
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None])
+            found.append(out.transpose(1, 2).flatten(2)[real])
+        return torch.cat(found)[self.padded.nodes]
+
+
+_MADE: WeakKeyDictionary[GraphBatch, Spectra] = WeakKeyDictionary()
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+SCALE, PERIOD = 100, 10000.0  # of an eigenvalue, and the longest wave of its code
+
+
+class SpectralModel(GraphModel):
+    """x = ReLU(X W_in); then for each layer x = x + drop(sum over neighbours u of GELU(x_u W_pre) * s_uv), and
+    x = x + drop(ReLU(BN(ReLU(BN(x W)) W'))); the mean over each graph's nodes r; logits = linear head on r.
+
+    s_uv, (h,), is the softmax over the neighbours u of drop(GELU(BN(GELU(BN(B_uv W)) W'))), B_uv the entries of
+    U diag(g_m) U^T for heads m, and g = z W_dec of each eigenvalue's z: its code (itself, sines and cosines) times W_e,
+    plus attention among the eigenvalues of the graph, plus a two-layer map, each on normalised rows.
+
+    Parameters: "eigen." and "filter." for the two encoders; "preference", (h,), is the method's.
+    """
+
+    heads: int = Field(4, ge=1, description="filters of the spectrum, and heads of the attention")
+    rate: float = Field(0.1, ge=0, lt=1, description="dropout")
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        source, h = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden
+        maps = {"input": (features, h), "eigen": (h + 1, h), "filter.inner": (self.heads, h), "filter.outer": (h, h)}
+        maps |= {f"attention.{name}": (h, h) for name in ("query", "key", "value", "out")}
+        maps |= {"map.inner": (h, h), "map.outer": (h, h), "decoder": (h, self.heads)}
+        for i in range(self.layers):
+            maps |= {f"{i}.{name}": (h, h) for name in ("pre", "inner", "outer")}
+        params: Params = {}
+        for name, shape in (maps | {"head": (h, classes)}).items():
+            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+        ones, zeros = torch.ones(h), torch.zeros(h)
+        layered = ("attention.norm", "map.norm")
+        batched = [f"{part}.{name}.norm" for part in ("filter", *range(self.layers)) for name in ("inner", "outer")]
+        for name in (*layered, *batched):
+            params |= {f"{name}.weight": ones.clone(), f"{name}.bias": zeros.clone()}
+        for name in batched:
+            params |= {f"{name}.running_mean": zeros.clone(), f"{name}.running_var": ones.clone()}
+        return params | {"preference": zeros.clone()}
+
+    def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
+        """Logits (B, C) of graphs; `pre` holds r alone, (B, h)."""
+        nodes, spectra = batch.nodes, Spectra.of(batch.of)
+        passed = self._passed(params, batch, spectra, streams)
+        x = torch.relu(affine(params, "input", self.entered(batch, streams), nodes))
+        for i in range(self.layers):
+            sent = F.gelu(linear(params, f"{i}.pre", x, nodes.sizes))
+            x = x + self._dropped(active_kernels().u_mul_e_sum(nodes.graph, sent, passed), streams, nodes.sizes)
+            x = x + self._dropped(
+                self._mapped(params, str(i), x, nodes.sizes, streams, torch.relu), streams, nodes.sizes
+            )
+        mean = batch.of.pool(x) / batch.lengths.unsqueeze(1)
+        return Forward(batch.own_classes(linear(params, "head", mean, batch.sizes)), [mean], activate=lambda rows: rows)
+
+    def _passed(self, params: Params, batch: GraphRows, spectra: Spectra, streams: Streams | None) -> torch.Tensor:
+        """(E, h) how much of its source each edge passes in each channel."""
+        sizes = batch.nodes.sizes
+        z = linear(params, "eigen", self.coded(spectra.values), sizes)
+        rows = self._normal(params, "attention.norm", z, sizes)
+        split = [linear(params, f"attention.{name}", rows, sizes) for name in ("query", "key", "value")]
+        seen = spectra.attention(split[0], split[1], split[2], self.heads)
+        z = z + self._dropped(linear(params, "attention.out", seen, sizes), streams, sizes)
+        rows = F.gelu(linear(params, "map.inner", self._normal(params, "map.norm", z, sizes), sizes))
+        z = z + self._dropped(linear(params, "map.outer", rows, sizes), streams, sizes)
+        at_edges = spectra.at_edges @ linear(params, "decoder", z, sizes)
+        score = self._mapped(params, "filter", at_edges, spectra.sizes, streams, F.gelu)
+        return active_kernels().edge_softmax(batch.nodes.graph, self._dropped(score, streams, spectra.sizes))
+
+    def coded(self, values: torch.Tensor) -> torch.Tensor:
+        """(N, h + 1) an eigenvalue, and the sines and cosines of SCALE times it in h / 2 wave lengths."""
+        waves = torch.exp(torch.arange(0, self.hidden, 2) * (-math.log(PERIOD) / self.hidden))
+        angle = values * SCALE * waves
+        return torch.cat([values, angle.sin(), angle.cos()], 1)
+
+    def _mapped(
+        self, params: Params, part: str, rows: torch.Tensor, sizes: tuple[int, ...], streams: Streams | None, act: Any
+    ) -> torch.Tensor:
+        """Two linear maps, each with BatchNorm over the client's rows and an activation after it."""
+        for name in (f"{part}.inner", f"{part}.outer"):
+            rows = segment_add(segment_product(rows, params[f"{name}.weight"], sizes), params[f"{name}.bias"], sizes)
+            training = streams is not None
+            rows = act(normalise(params, f"{name}.norm", rows, sizes, training=training, track=training))
+        return rows
+
+    @staticmethod
+    def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
+        """LayerNorm of each row."""
+        scaled = F.layer_norm(rows, rows.shape[1:]) * params[f"{name}.weight"].index_select(0, owners(sizes))
+        return segment_add(scaled, params[f"{name}.bias"], sizes)
+
+    def _dropped(self, rows: torch.Tensor, streams: Streams | None, sizes: tuple[int, ...]) -> torch.Tensor:
+        return rows if streams is None else dropout(rows, self.rate, streams, sizes)
+
+
+# -- the method --------------------------------------------------------------------------------------------------------
+
+SHARED = ("eigen.", "filter.")
+
+
+@METHODS.register("fedssp")
+class FedSSP(LocalTraining):
+    """Tan, Wan, Huang, Ye, NeurIPS 2024 (arXiv 2410.20105): sets of graphs, generic spectral knowledge, preferences.
+
+    A graph's eigenvalues are coded, attend to each other and become filters, whose values at the edges are encoded as
+    what each edge passes (SpectralModel). Client k: the encoders of eigenvalues and of filters <- the global ones, then
+    E epochs of its whole model, with a preference p_k of its own, on the mean over graphs of
+        CE(head(r + p_k)) + tau/2 mean_h (m - M)^2,
+    r a graph's mean node value, m the mean of r over the minibatch, M the received consensus; without p_k and the
+    second term as long as there is no M. Server: means of the encoders and of the clients' mean r over their training
+    graphs, M, both weighted by the training configuration's `weighting`. Everything else stays at the client, running
+    statistics of the encoders' BatchNorm too. Messages: the encoders and the mean up, the encoders and M down:
+    2 h^2 + (heads + 8) h scalars of encoders and h of means. Scored: each client's own model under the new encoders.
+
+    Depth and width are the cell's backbone's; the architecture is always the paper's. As in the
+    released code p_k shifts r only in training; `preference` "always" is the other reading. Departures: the code's
+    entry of the identity at an edge, always 0, is left out, and so is dropout on attention weights. It has rates of
+    AdamW and SGD for model and p_k (here the cell's optimiser for both), makes AdamW anew for each minibatch, never
+    clears the gradient of p_k, draws each client's first model itself, averages without weights, sends no encoders in
+    the first round, and takes the mean of the last minibatch, times 1/2, for m and for M: its tau 100 is 25 here.
+    """
+
+    family = "personal"
+    summary = "clients average what encodes spectra, are held near a common mean graph, and keep the rest"
+    title = "FedSSP"
+    venue = "NeurIPS 2024"
+    paper_url = "https://arxiv.org/abs/2410.20105"
+    tasks = ("graph-classification",)
+    heterogeneous_features = True
+    delivers = "personal"
+
+    heads: int = Field(4, ge=1, description="filters, and heads of the attention (released code: 4)")
+    rate: float = Field(0.1, ge=0, lt=1, description="dropout in the place of the cell's (released code: 0.1)")
+    tau: float = Field(
+        25.0, ge=0, description="weight of the distance to the consensus (released code: 100 on halves, which is 25)",
+        json_schema_extra=tunable(0.25, 2.5, 25.0),
+    )  # fmt: skip
+    preference: Literal["training", "always"] = Field(
+        "training", description="when p_k is added: only in training (released code), or in predictions too"
+    )
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        own = {"heads": self.heads, "rate": self.rate, "dropout": 0.0}
+        return [
+            SpectralModel(encoder=given, **{name: getattr(given, name) for name in Backbone.model_fields} | own)
+            for given in super().architecture(backbones)
+        ]
+
+    def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
+        for width in {backbone.hidden for backbone in backbones}:
+            if width % self.heads or width % 2:
+                return f"{self.name} needs a width that 2 and its {self.heads} heads divide, not {width}"
+        return super().skip(facts, backbones)
+
+    def open(self, server: Server) -> Download:
+        return {"model": shared(server.initial_model())}
+
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        out = cohort.forward()
+        if "consensus" not in cohort.received:
+            return cohort.cross_entropy(out.logits)
+        logits = preferred(cohort.params, out.embedding, cohort.batch)
+        mean, held = self._means(cohort, out.embedding)
+        apart = (mean - cohort.received["consensus"]).square().mean(1)
+        return cohort.cross_entropy(logits) + self.tau / 2 * apart.masked_fill(~held, 0)
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        with torch.no_grad():
+            mean, held = self._means(cohort, cohort.forward(training=False).embedding)
+        known = cohort.received.get("consensus", torch.zeros_like(mean))  # nothing of its own to say
+        return {"model": shared(cohort.params), "consensus": torch.where(held.unsqueeze(1), mean, known)}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        return average(uploads, server.weights)
+
+    @staticmethod
+    def _means(cohort: ClientBatch, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(K, h) the mean over each client's training graphs, 0 without any; (K,) whether it has any."""
+        at = cohort.batch.rows["train"]
+        owner = cohort.batch.owner[at]
+        count = segment_sum(torch.ones_like(owner), owner, len(cohort))
+        return segment_sum(rows[at], owner, len(cohort)) / count.clamp(min=1).unsqueeze(1), count > 0
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params | cohort.received["model"]
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        out = network.forward(params, data)
+        return out.logits if self.preference == "training" else preferred(params, out.embedding, data[0])
+
+
+def preferred(params: Params, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Logits of the head on graphs (B, h) shifted by each client's preference."""
+    logits = linear(params, "head", segment_add(rows, params["preference"], batch.sizes), batch.sizes)
+    found: torch.Tensor = batch.own_classes(logits)  # type: ignore[attr-defined]
+    return found
+
+
+def shared(params: Params) -> Params:
+    """The parameters of the two encoders, without running statistics."""
+    return {name: value for name, value in params.items() if name.startswith(SHARED) and not is_statistic(name)}

@@ -1,5 +1,0 @@
-"""FedSSP."""
-
-from .fedssp import FedSSP
-
-__all__ = ["FedSSP"]

@@ -1,0 +1,270 @@
+"""FedVN: virtual nodes that all clients share, linked to graphs by a network of every client's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    ClientBatch,
+    Download,
+    Forward,
+    GraphModel,
+    GraphRows,
+    Params,
+    Server,
+    Streams,
+    Tree,
+    average,
+    dropout,
+    glorot,
+    linear_map,
+    segment_sum,
+)
+from ..registry import tunable
+from .fedavg import FedAvg
+from .parts.contrast import unit_rows
+from .parts.encoders import linear, normalise
+from .parts.padded import Padded
+
+# -- the two networks --------------------------------------------------------------------------------------------------
+
+GENERATOR = "generator."
+HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Pass:
+    """How a network is run. streams: of its dropout, None without. of_batch: BatchNorm by the rows of the batch, not by
+    the running statistics. track: these follow the batch."""
+
+    streams: Streams | None = None
+    of_batch: bool = False
+    track: bool = False
+
+
+SCORING, FIXED = Pass(), Pass(of_batch=True)
+
+
+class VirtualModel(GraphModel):
+    """M virtual nodes with values V (M, h) in every graph, linked to node i by s_i in (0, 1)^M.
+
+    h = X W_in; in layer l, with V_0 = V: T = sum over the graph's nodes i of s_i h_i^T + V_l, h_i <- h_i + s_i V_l,
+    h <- drop(ReLU(BN(MLP(h + sum over neighbours h)))), MLP linear h -> 2 h, BN, ReLU, linear 2 h -> h, and
+    V_(l+1) = drop(ReLU(BN(f(ReLU(BN(f'(T))))))), f' h -> 2 h, f 2 h -> h, BN for each entry of each virtual node. The
+    last layer has no ReLU and makes no V. Mean over nodes; z = linear h -> h; logits = linear head on drop(ReLU(z)).
+    s = sigmoid of a network of the same layers without virtual nodes, with linear h -> h, ReLU, linear h -> M in the
+    end.
+
+    Parameters: "generator." for what makes s, "virtual" for V.
+    """
+
+    virtual: int = Field(20, ge=1, description="virtual nodes of a graph, M")
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        source, h, m = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden, self.virtual
+        maps = {"input": (features, h), "post": (h, h), "head": (h, classes)}
+        norms: dict[str, int] = {}
+        maps |= {f"generator.{name}": (features if name == "input" else h, h) for name in ("input", "post")}
+        for i in range(self.layers):
+            for part in (f"{i}", f"generator.{i}"):
+                maps |= {f"{part}.inner": (h, 2 * h), f"{part}.outer": (2 * h, h)}
+                norms |= {f"{part}.inner.norm": 2 * h, f"{part}.norm": h}
+            if i < self.layers - 1:
+                maps |= {f"{i}.virtual.inner": (h, 2 * h), f"{i}.virtual.outer": (2 * h, h)}
+                norms |= {f"{i}.virtual.inner.norm": 2 * h * m, f"{i}.virtual.outer.norm": h * m}
+        params: Params = {}
+        for name, shape in (maps | {"generator.head": (h, m)}).items():
+            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+        for name, width in norms.items():
+            params |= {f"{name}.{key}": torch.ones(width) for key in ("weight", "running_var")}
+            params |= {f"{name}.{key}": torch.zeros(width) for key in ("bias", "running_mean")}
+        return params | {"virtual": glorot(m, h, source)}
+
+    def forward(self, params: Params, batch: GraphRows, streams: Streams | None = None) -> Forward:  # type: ignore[override]
+        """Logits (B, C) of graphs; `pre` holds z alone, (B, h)."""
+        how = Pass(streams, streams is not None, streams is not None)
+        return self.classify(params, batch, self.links(params, batch, SCORING), how)
+
+    def links(self, params: Params, batch: GraphRows, how: Pass) -> torch.Tensor:
+        """(N, M) s of every node."""
+        sizes = batch.nodes.sizes
+        h = linear(params, "generator.input", batch.of.x, sizes)
+        for i in range(self.layers):
+            h = self._layer(params, f"generator.{i}", h, batch, how, last=i == self.layers - 1)
+        h = self._dropped(torch.relu(linear(params, "generator.post", h, sizes)), how, sizes)
+        return torch.sigmoid(linear(params, "generator.head", h, sizes))
+
+    def classify(self, params: Params, batch: GraphRows, links: torch.Tensor, how: Pass) -> Forward:
+        """The classifier's pass. links: (N, M)."""
+        padded, sizes = Padded.of(batch.of), batch.nodes.sizes
+        h, virtual = linear(params, "input", batch.of.x, sizes), params["virtual"][batch.owner]
+        for i in range(self.layers):
+            last = i == self.layers - 1
+            seen = h
+            h = self._layer(params, str(i), h + padded.spread(links, virtual), batch, how, last=last)
+            if not last:
+                virtual = self._virtual(params, f"{i}.virtual", padded.gathered(links, seen) + virtual, batch, how)
+        mean = segment_sum(h, batch.of.membership, len(batch.label)) / batch.lengths.unsqueeze(1)
+        z = linear(params, "post", mean, batch.sizes)
+        logits = linear(params, "head", self._dropped(torch.relu(z), how, batch.sizes), batch.sizes)
+        return Forward(batch.own_classes(logits), [z])
+
+    def _layer(
+        self, params: Params, part: str, h: torch.Tensor, batch: GraphRows, how: Pass, *, last: bool
+    ) -> torch.Tensor:
+        sizes = batch.nodes.sizes
+        z = linear(params, f"{part}.inner", h + batch.nodes.sum @ h, sizes)
+        z = torch.relu(self._normal(params, f"{part}.inner.norm", z, sizes, how))
+        z = self._normal(params, f"{part}.norm", linear(params, f"{part}.outer", z, sizes), sizes, how)
+        return self._dropped(z if last else torch.relu(z), how, sizes)
+
+    def _virtual(self, params: Params, part: str, values: torch.Tensor, batch: GraphRows, how: Pass) -> torch.Tensor:
+        """(B, M, h) -> (B, M, h)."""
+        sizes = tuple(n * self.virtual for n in batch.sizes)
+        for name in (f"{part}.inner", f"{part}.outer"):
+            rows = linear(params, name, values.flatten(0, 1), sizes).view(len(values), -1)
+            rows = torch.relu(self._normal(params, f"{name}.norm", rows, batch.sizes, how))
+            values = rows.view(len(values), self.virtual, -1)
+        return self._dropped(rows, how, batch.sizes).view_as(values)
+
+    @staticmethod
+    def _normal(params: Params, name: str, rows: torch.Tensor, sizes: tuple[int, ...], how: Pass) -> torch.Tensor:
+        return normalise(params, name, rows, sizes, training=how.of_batch, track=how.track)
+
+    def _dropped(self, rows: torch.Tensor, how: Pass, sizes: tuple[int, ...]) -> torch.Tensor:
+        return rows if how.streams is None else dropout(rows, self.dropout, how.streams, sizes)
+
+
+# -- the method --------------------------------------------------------------------------------------------------------
+
+
+@METHODS.register("fedvn")
+class FedVN(FedAvg):
+    """Fu et al., AAAI 2025 ("Virtual Nodes Can Help"): sets of graphs, virtual nodes.
+
+    Every graph gets M virtual nodes, with values V that all clients share, and links s_i in (0, 1)^M to its nodes i,
+    which a network of the client's own generates (VirtualModel). Client k, with the received classifier and V: first E
+    epochs of its generator, all else fixed, on the mean over graphs of
+        CE + link_weight softplus((cos(S, S') - cos(S, S_k)) / temperature),
+    S the sum of a graph's s_i, S_k the mean S of the client's minibatch before, S' the rival; then E epochs of
+    classifier and V, generator fixed, on CE + spread_weight mean over pairs of corr(V_a, V_b)^2, the correlation over
+    entries, pairs of a node with itself included. Server and messages as FedAvg, of the classifier and V; the generator
+    stays. Scored: the global classifier with the client's own generator. So a client takes twice the steps of FedAvg,
+    each parameter as many.
+
+    S' is 1 / M for all links in the released code, which never changes it (`rival` "uniform"); with "mean" it is the
+    mean over clients of S_k of the round before, M scalars more up and down.
+    Width, depth and dropout are the cell's backbone's; the architecture is always the paper's. From
+    the released code, the paper's text was not to be had. Departures: a pass that scores normalises by running
+    statistics, which are averaged too; in the code, without any, it takes those of the graphs that it scores. V starts
+    at Glorot's draw, in the code at 0, around which the gradient of a correlation has no bound. The code trains by SGD.
+    """
+
+    family = "personal"
+    summary = "FedAvg on graphs with shared virtual nodes, linked by a network of every client's own"
+    title = "FedVN"
+    venue = "AAAI 2025"
+    tasks = ("graph-classification",)
+    delivers = "personal"
+
+    virtual: int = Field(
+        20, ge=1, description="M, virtual nodes of a graph (code: 20)", json_schema_extra=tunable(5, 10, 20)
+    )
+    spread_weight: float = Field(
+        0.1, ge=0, description="lambda_1, weight of the correlations of virtual nodes (code: 0.1)"
+    )
+    link_weight: float = Field(
+        1.0, ge=0, description="lambda_2, weight of the contrast of links (code: 1)",
+        json_schema_extra=tunable(0.1, 1.0, 10.0),
+    )  # fmt: skip
+    temperature: float = Field(0.1, gt=0, description="t, temperature of the contrast (code: 0.1)")
+    rival: Literal["uniform", "mean"] = Field(
+        "uniform", description="S', links of equal weight (released code), or the clients' mean"
+    )
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        return [
+            VirtualModel(
+                encoder=own, virtual=self.virtual, **{name: getattr(own, name) for name in Backbone.model_fields}
+            )
+            for own in super().architecture(backbones)
+        ]
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        super().prepare(cohort)
+        cohort.state["links"] = torch.full((len(cohort), self.virtual), HALF)
+
+    def open(self, server: Server) -> Download:
+        server.state["model"] = crossing(server.initial_model())
+        rival = {"links": torch.full((self.virtual,), 1 / self.virtual)} if self.rival == "mean" else {}
+        return {"model": server.state["model"], **rival}
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        own = {name: value for name, value in cohort.params.items() if name.startswith(GENERATOR)}
+        cohort.fit(self.generator_loss, params=own, name="generator")
+        cohort.fit(self.local_loss, params=crossing(cohort.params))
+        links = {"links": cohort.state["links"]} if self.rival == "mean" else {}
+        return {"model": crossing(cohort.params), **links}
+
+    def generator_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        """(K,) the first loss; the mean links of the minibatch are kept for the next."""
+        model, batch = parts(cohort)
+        links = model.links(cohort.params, batch, Pass(cohort.streams, of_batch=True, track=True))
+        loss = cohort.cross_entropy(model.classify(cohort.params, batch, links, FIXED).logits)
+        total = segment_sum(links, batch.of.membership, len(batch.label))
+        rows, owner = batch.rows["train"], batch.owner[batch.rows["train"]]
+        unit = unit_rows(total[rows])
+        uniform = torch.full((len(cohort), self.virtual), 1 / self.virtual)
+        rival = cohort.received["links"] if self.rival == "mean" else uniform
+        near, far = ((unit * unit_rows(fixed)[owner]).sum(1) for fixed in (cohort.state["links"], rival))
+        each = F.softplus((far - near) / self.temperature)
+        self._keep(cohort, total[rows].detach(), owner)
+        return loss + self.link_weight * cohort.mean_over(each, rows)
+
+    @staticmethod
+    def _keep(cohort: ClientBatch, links: torch.Tensor, owner: torch.Tensor) -> None:
+        """The mean links of each client's graphs in this minibatch, if it has any."""
+        count = segment_sum(torch.ones_like(owner), owner, len(cohort)).unsqueeze(1)
+        mean = segment_sum(links, owner, len(cohort)) / count.clamp(min=1)
+        cohort.state["links"] = torch.where(count > 0, mean, cohort.state["links"])
+
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        values = cohort.params["virtual"]
+        apart = values - values.mean(2, keepdim=True)
+        unit = unit_rows(apart.flatten(0, 1)).view_as(apart)
+        correlation = (unit @ unit.mT).square().mean((1, 2))
+        return super().local_loss(cohort) + self.spread_weight * correlation
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        found = super().server(server, {"model": uploads["model"]})
+        assert isinstance(found, dict)
+        return found | ({"links": average(uploads["links"], server.weights)} if self.rival == "mean" else {})
+
+    def global_model(self, server: Server) -> Params | None:
+        return None  # without a generator it answers nothing
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params | cohort.received["model"]
+
+
+def crossing(params: Params) -> Params:
+    """The classifier and the virtual nodes."""
+    return {name: value for name, value in params.items() if not name.startswith(GENERATOR)}
+
+
+def parts(cohort: ClientBatch) -> tuple[VirtualModel, GraphRows]:
+    """The model, and the graphs of the step."""
+    model, batch = cohort.network.groups[0].backbone, cohort.batch
+    assert isinstance(model, VirtualModel)
+    assert isinstance(batch, GraphRows)
+    return model, batch

@@ -1,5 +1,0 @@
-"""FedVN."""
-
-from .fedvn import FedVN
-
-__all__ = ["FedVN"]

@@ -1,0 +1,197 @@
+"""Put the pages together: templates, style and script, each page complete in itself.
+
+The Content-Security-Policy allows the style and the script of the page by their hashes, and pictures beside the page.
+A script that text from a row smuggled in would not run even if the escaping failed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment
+from markupsafe import Markup, escape
+
+from ...benchmark.suites.catalogue import catalogue, entry
+from ..board import Board
+from ..groups import display, families, kind_of_data, published
+from ..leaderboard import key_findings
+from ..papers import papers
+from ..provenance import protocol
+from ..ranking import Ranking
+from ..reproduction.view import View
+from ..self_reported import HEAD, HEADERS
+from ..table import Cell, Interval, Span
+from ..templating import document, environment
+from ..text import finite, plain
+from . import tables
+from .data import board_data
+from .documents import block, documentation, inline, linked
+from .links import INDEX, board_page, dataset_page, method_page, paper_page
+
+TEMPLATES = Path(__file__).parent / "templates"
+LINKS = (board_page, dataset_page, method_page, paper_page)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure beside the pages: its file, board, caption; dataset: of which it shows the tasks, or empty."""
+
+    file: str
+    suite: str
+    caption: str
+    dataset: str = ""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What all pages are made from."""
+
+    boards: Sequence[Ranking]
+    environments: Mapping[str, Mapping[str, Any]]
+    drawn: Sequence[Drawn]
+    views: Mapping[str, Sequence[View]]  # a paper's table under each reading, by suite
+    reported: Sequence[Sequence[str]]
+    home: str  # of the results folder, as the pages see it
+
+    @property
+    def methods(self) -> list[str]:
+        """Methods with rows on a board, then the registered ones without, each by name."""
+        own = {method for each in self.boards for method in each.board.method_of.values()}
+        return sorted(own) + sorted(set(families()) - own)
+
+    @property
+    def datasets(self) -> list[str]:
+        return sorted({str(name) for each in self.boards for name in each.board.rows["dataset"]})
+
+    def boards_of(self, method: str) -> list[Ranking]:
+        return [each for each in self.boards if method in each.board.method_of.values()]
+
+    def has_paper(self, name: str) -> bool:
+        return any(views[0].paper.name == name for views in self.views.values())
+
+    def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
+        """The tasks of a dataset that have a table: board and task."""
+        plain = [(each, task) for each in self.boards for task in each.board.plain.tasks]
+        return [(each, task) for each, task in plain if each.board.task_row(task)["dataset"] == dataset]
+
+    def figures(self, suite: str, dataset: str = "") -> list[Drawn]:
+        return [one for one in self.drawn if (one.suite, one.dataset) == (suite, dataset)]
+
+
+def pages(whole: Whole) -> dict[str, str]:
+    """Every page by its file name."""
+    known = {
+        **{each.board.title: board_page(each.board.suite) for each in whole.boards},
+        **{f"{plain(display(name))}, method": method_page(name) for name in whole.methods},
+        **{f"{plain(name)}, dataset": dataset_page(name) for name in whole.datasets},
+        **{f"{paper.name}, paper": paper_page(paper.name) for paper in papers() if whole.has_paper(paper.name)},
+    }
+
+    def made(template: str, title: str, data: Mapping[str, Any] | None = None, **own: Any) -> str:
+        text = _environment().get_template(f"{template}.html")
+        return text.render(whole=whole, title=title, data={"pages": known, **(data or {})}, **own)
+
+    found = {INDEX: made("index", "Leaderboard", found=key_findings(whole.boards), lists=_lists(whole, known))}
+    for each in whole.boards:
+        found[board_page(each.board.suite)] = made("board", each.board.title, {"board": board_data(each)}, part=each)
+    for name in whole.methods:
+        found[method_page(name)] = made("method", plain(display(name)), method=name, known=entry("method", name))
+    for name in whole.datasets:
+        found[dataset_page(name)] = made("dataset", plain(name), dataset=name, known=entry("dataset", name))
+    for paper in papers():
+        if own := _views(whole, paper.tables):
+            found[paper_page(paper.name)] = made("paper", paper.name, paper=paper, own_views=own)
+    return found
+
+
+def _views(whole: Whole, suites: Mapping[str, Any]) -> dict[str, Sequence[View]]:
+    return {suite: whole.views[suite] for suite in suites if suite in whole.views}
+
+
+def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
+    """The lists of the index: kind of page -> group -> name -> file."""
+    methods: dict[str, dict[str, str]] = {}
+    for name in whole.methods:
+        methods.setdefault(families().get(name, "other"), {})[plain(display(name))] = method_page(name)
+    datasets: dict[str, dict[str, str]] = {}
+    for name in whole.datasets:
+        datasets.setdefault(kind_of_data(name), {})[plain(name)] = dataset_page(name)
+    own = {name.removesuffix(", paper"): file for name, file in known.items() if file.startswith("paper-")}
+    return {"Methods": methods, "Datasets": datasets, "Papers": {"tables that were run again": own} if own else {}}
+
+
+@cache
+def _environment() -> Environment:
+    """Templates that escape, and that print text on one line without control or direction-changing characters."""
+    found = environment(TEMPLATES, autoescape=True, finalize=_plain)
+    found.policies["json.dumps_kwargs"] = {"sort_keys": False}
+    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("site.css", "site.js"))
+    found.filters |= {"exact": lambda value: f"{value:.6g}", "cell": cell_html, "pixels": pixels}
+    found.filters |= {"block": block, "inline": inline, "documentation": documentation, "linked": linked}
+    found.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
+    found.globals |= {each.__name__: each for each in (*LINKS, published, protocol_summary, protocol_details)}
+    found.globals |= {"own": tables, "plot_width": PLOT_WIDTH, "note": document("ranks.md"), "catalogue": catalogue}
+    found.globals |= {"reported_head": HEAD, "reported_headers": HEADERS}
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return _line(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+@lru_cache(4096)
+def _line(text: str) -> str:
+    return plain(text, 1000)
+
+
+def _policy(style: str, script: str) -> str:
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    allowed = f"style-src {digest(style)}; script-src {digest(script)}; img-src 'self' file: data:"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+
+
+def protocol_summary(board: Board) -> list[str]:
+    """Tasks and seeds of a board, and what is in bold for a reason. Markdown."""
+    first, *rest = protocol(board)
+    return [first, *(line for line in rest if line.startswith("- **"))]
+
+
+def protocol_details(board: Board) -> list[str]:
+    """The rest of the protocol."""
+    told = protocol_summary(board)
+    return [line for line in protocol(board) if line not in told]
+
+
+PLOT_WIDTH = 96  # pixels of the small plot of a rank's interval
+STYLES = {"": "{}", "strong": "<strong>{}</strong>", "em": "<em>{}</em>", "code": "<code>{}</code>", "break": "{}<br>"}
+
+
+def cell_html(cell: Cell) -> Markup:
+    """The text of a cell."""
+    return Markup("").join(map(_span_html, cell.spans))
+
+
+UNBROKEN = re.compile(r" (?=[^()]*\)|[kMG]?B$)")  # spaces of an interval, and before a unit
+
+
+def _span_html(span: Span) -> Markup:
+    if span.style == "link":
+        return Markup('<a href="{}">{}</a>').format(span.target, span.text)
+    text = UNBROKEN.sub("\N{NO-BREAK SPACE}", span.text) if span.text[:1] in "+-0123456789" else span.text
+    return Markup(STYLES[span.style]).format(escape(text)) if text or span.style == "break" else Markup("")
+
+
+def pixels(interval: Interval) -> dict[str, float]:
+    """Where to draw a mean rank and its interval between rank 1 and the last, in pixels from the left."""
+    step = (PLOT_WIDTH - 8) / max(interval.last - 1, 1)
+    ends = {"low": interval.low, "high": interval.high, "mean": interval.mean}
+    return {name: round(4 + step * (rank - 1), 1) for name, rank in ends.items() if finite(rank)}

@@ -1,0 +1,288 @@
+"""Tables that only the site has: the summary of a board, settings side by side, and what is known of a method."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pandas as pd
+
+from ...benchmark.store.json_columns import mapping
+from .. import tables
+from ..board import FEDAVG, Board
+from ..compare import compare
+from ..groups import display
+from ..inference import BASELINES
+from ..papers import papers
+from ..provenance import missing, reasons
+from ..ranking import Ranking
+from ..reproduction.match import difference, unit_values
+from ..reproduction.page import digits, printed_text, signed
+from ..reproduction.view import VERDICTS, View
+from ..statistics import Posterior, signed_rank_posterior
+from ..table import Cell, Column, Line, Span, Table
+from ..text import ABSENT, finite, number, percent, plain, points, slug
+
+HASH = 12  # characters of a code version
+PAIR = (", tuned", ", published defaults")  # how the titles of two boards end that differ in their settings only
+PLACE = ["dataset", "partition", "clients"]  # what tasks of two boards are matched by
+MIN_PAIRED = 6  # datasets for an interval
+
+
+def summary_table(ranking: Ranking) -> Table:
+    """The ranked methods of a board in the columns of the index: scores, differences, win rate, cost."""
+    table = tables.ranking_table(ranking)
+    told = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
+    table = table.only(["Method", *told, "Traffic", "Published"])
+    table = replace(table, lines=table.lines[: len(ranking.board.ranked)])
+    more = [_multiple(ranking)]
+    if ranking.macro_f1 is not None:
+        means = ranking.macro_f1.scores.mean()
+        more.insert(0, Column("Macro-F1, %", lambda name: Cell(percent(means[name]), means[name]), falling=True))
+    lines = [replace(line, cells=[*line.cells, *(one.cell(line.entrant) for one in more)]) for line in table.lines]
+    titles = [*table.titles[:2], *(one.title for one in more[:-1]), *table.titles[2:-1], more[-1].title, "Published"]
+    return replace(table, columns=[*table.columns, *more], lines=lines).only(titles)
+
+
+def _multiple(ranking: Ranking) -> Column:
+    seconds = ranking.table["seconds"]
+    base = seconds.get(FEDAVG, float("nan"))
+
+    def cell(name: str) -> Cell:
+        share = seconds[name] / base
+        return Cell(f"{number(share, 1)}x", share) if finite(share) else Cell(ABSENT)
+
+    return Column("Time / FedAvg", cell)
+
+
+def partner(ranking: Ranking, boards: Sequence[Ranking]) -> tuple[Ranking, Ranking] | None:
+    """The tuned board and that of the same tasks at published defaults, if `ranking` is one of the two."""
+    by_title = {each.board.title: each for each in boards}
+    for ending in PAIR:
+        start = ranking.board.title.removesuffix(ending)
+        if start != ranking.board.title and all(start + each in by_title for each in PAIR):
+            return by_title[start + PAIR[0]], by_title[start + PAIR[1]]
+    return None
+
+
+def side_by_side(tuned: Ranking, defaults: Ranking) -> Table:
+    """Methods ranked on both boards, over the datasets that both have with the same partition and clients."""
+    grids = [_by_place(each.board) for each in (tuned, defaults)]
+    shared = grids[0].index.intersection(grids[1].index)
+    names = [name for name in tuned.table.index if name in grids[1]] if tuned.board.ranked else []
+    after, before = (grid.loc[shared, names].groupby("dataset").mean() for grid in grids)
+    note = f"{len(after)} datasets"
+    columns = [
+        Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
+        Column("Published defaults, %", lambda name: _percent(before[name].mean()), falling=True, note=note),
+        Column("Tuned, %", lambda name: _percent(after[name].mean()), falling=True, note=note),
+        Column("Change, points", lambda name: _points((after - before)[name].mean()), falling=True),
+    ]
+    for title, grid in (("defaults", before), ("tuned", after)):
+        if FEDAVG in names:
+            columns.append(Column(f"Against FedAvg, {title}, points", partial(_against, grid), falling=True))
+    lines = [Line([one.cell(name) for one in columns], name, tuned.board.method_of[name], "ranked") for name in names]
+    return Table("both", "Published defaults and tuned settings on the same tasks", columns, lines)
+
+
+def _by_place(board: Board) -> pd.DataFrame:
+    """Mean scores of the ranked entrants, indexed by PLACE."""
+    grid = board.scores.loc[board.plain.tasks, board.ranked]
+    grid.index = pd.MultiIndex.from_tuples([tuple(board.task_row(task)[PLACE]) for task in grid.index], names=PLACE)
+    return grid[~grid.index.duplicated(keep=False)]
+
+
+def _against(grid: pd.DataFrame, name: str) -> Cell:
+    gaps = grid[name] - grid[FEDAVG]
+    if name == FEDAVG:
+        return Cell(ABSENT)
+    if len(gaps) < MIN_PAIRED:
+        return _points(gaps.mean())
+    found: Posterior = signed_rank_posterior(gaps)
+    return tables.difference_cell(found)
+
+
+def _percent(value: float) -> Cell:
+    return Cell(percent(value), float(value) if finite(value) else None)
+
+
+def _points(value: float) -> Cell:
+    return Cell(points(value), float(value) if finite(value) else None)
+
+
+def comparison_table(board: Board, name: str) -> Table | None:
+    """An entrant against FedAvg on every task where both have scores; None where FedAvg is not on the board."""
+    if name == FEDAVG or FEDAVG not in board.entrants:
+        return None
+    found = compare(board, name, FEDAVG)
+    if found is None:
+        return None
+    pair = board.scored[board.scored["entrant"].isin([name, FEDAVG])]
+    costs = pair.groupby(["task_label", "entrant"])[["traffic", board.clock]].mean().astype(float)
+    shares = costs.xs(name, level="entrant") / costs.xs(FEDAVG, level="entrant").replace(0, float("nan"))
+    columns = [
+        Column("Task", lambda line: Cell(plain(line["task"]), line["task"]), "text"),
+        Column("Score, %", lambda line: _percent(line["first"]), falling=True),
+        Column("FedAvg, %", lambda line: _percent(line["second"]), falling=True),
+        Column("Difference, points (95%)", _difference, falling=True),
+        Column("Traffic / FedAvg", partial(_times, shares["traffic"])),
+        Column("Time / FedAvg", partial(_times, shares[board.clock])),
+    ]
+    lines = [Line([column.cell(line) for column in columns]) for line in found.tasks.to_dict("records")]
+    caption = f"{display(name)} against FedAvg: {board.title}"
+    return Table(f"duel:{slug(board.suite)}:{slug(name)}", caption, columns, lines)
+
+
+def _difference(line: pd.Series) -> Cell:
+    """In bold, with an arrow, where its interval leaves zero out."""
+    low, high, mean = line["low"], line["high"], float(line["difference"])
+    if not finite(low):
+        return Cell(f"{points(mean)} (one seed)", mean)
+    text = f"{points(mean)} ({points(low)} to {points(high)})"
+    arrow = tables.ABOVE if low > 0 else tables.BELOW if high < 0 else ""
+    return Cell((Span(f"{text} {arrow}", "strong"),), mean) if arrow else Cell(text, mean)
+
+
+def _times(shares: pd.Series, line: pd.Series) -> Cell:
+    share = float(shares[line["task"]])
+    if not finite(share):
+        return Cell(ABSENT, None, "absent")
+    return Cell(f"{share:.2g}x" if share < 1 else f"{number(share, 0 if share >= 10 else 1)}x", share)
+
+
+def places_table(boards: Sequence[Ranking], method: str) -> Table:
+    """A method's place and figures on every board, one line per entry."""
+    found = [tables.ranked_entrant(each, name) for each in boards for name in entries(each.board, method)]
+    baselines = {name: f"Against {display(name)}, points" for name in BASELINES}
+    columns = [
+        Column("Board", lambda one: Cell((Span(one.board.title, "link", f"board-{slug(one.board.suite)}.html"),)),
+               "text"),
+        Column("Entry", lambda one: Cell(plain(display(one.name)), one.name), "word"),
+        Column("Place", _place),
+        *(column for column in tables.RANKING[2:4]),
+        *(Column(title, partial(tables.against_cell, base), falling=True) for base, title in baselines.items()),
+        *(column for column in tables.RANKING if column.title in ("Traffic", tables.TIME.title)),
+    ]  # fmt: skip
+    lines = [Line([column.cell(one) for column in columns]) for one in found]
+    return Table(f"places:{slug(method)}", f"{display(method)} on the boards", columns, lines)
+
+
+def entries(board: Board, method: str) -> list[str]:
+    """The entries of a method on a board."""
+    return sorted(name for name, own in board.method_of.items() if own == method)
+
+
+def _place(one: tables.Entrant) -> Cell:
+    """Its place by mean rank, with its letters; its status where it has none."""
+    order, groups = one.ranking.inference.order, one.ranking.inference.groups
+    if one.name not in order:
+        return Cell(one.board.status(one.name), None, "absent")
+    place = order.index(one.name) + 1
+    return Cell(f"{place} of {len(order)}{f' ({groups[one.name]})' if groups else ''}", place)
+
+
+def troubles(boards: Sequence[Ranking], method: str) -> list[str]:
+    """What a method has not run or failed at, board by board, and why."""
+    found = []
+    for board in (each.board for each in boards):
+        for name in entries(board, method):
+            found += [f"{board.title}: {line}" for line in missing(board, name)]
+            for task in board.dead_tasks:
+                own = board.rows_of(task)
+                found += [f"{board.title}: {plain(task)}: {why}" for why in reasons(own[own["entrant"] == name])]
+    return found
+
+
+def versions_table(boards: Sequence[Ranking], method: str) -> Table:
+    """The code that a method's rows were made with: board, version, rows, commits, days."""
+    lines = []
+    for board in (each.board for each in boards):
+        own = board.rows.loc[board.rows["method"] == method, ["method_version", "git_sha", "started"]]
+        for version, rows in own.groupby("method_version", sort=True):
+            commits = sorted({str(sha)[:HASH] or ABSENT for sha in rows["git_sha"].fillna("")})
+            days = sorted({str(moment)[:10] for moment in rows["started"]})
+            texts = [board.title, str(version)[:HASH], str(len(rows)), ", ".join(commits)]
+            texts.append(days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}")
+            lines.append(Line([Cell(plain(text)) for text in texts]))
+    titles = ("Board", "Code version", "Rows", "Commits", "Days")
+    columns = [Column(title, lambda cells: Cell(""), "text") for title in titles]
+    return Table(f"versions:{slug(method)}", f"Code versions of {display(method)}", columns, lines)
+
+
+def used_parameters(boards: Sequence[Ranking], method: str) -> dict[str, str]:
+    """Parameter -> its values in the rows of a method."""
+    used: dict[str, set[str]] = {}
+    for board in (each.board for each in boards):
+        for text in board.rows.loc[board.rows["method"] == method, "method_params"].unique():
+            for name, value in mapping(text).items():
+                used.setdefault(str(name), set()).add(json.dumps(value))
+    return {name: ", ".join(sorted(values)) for name, values in used.items()}
+
+
+@dataclass(frozen=True)
+class PaperReading:
+    """How a paper can be read about a method."""
+
+    paper: str
+    id: str
+    meaning: str
+    source: str
+
+
+def readings_of(method: str) -> list[PaperReading]:
+    """What the papers leave open about a method, each reading once."""
+    found: dict[tuple[str, str], PaperReading] = {}
+    for paper in papers():
+        for table in paper.tables.values():
+            for own in paper.readings_of(table):
+                if method in own.methods:
+                    known = PaperReading(paper.name, own.id, own.meaning, own.source)
+                    found.setdefault((paper.name, own.id), known)
+    return list(found.values())
+
+
+def paper_table(view: View) -> Table:
+    """A paper's table: in each cell the published value, ours, and ours less the published."""
+    axis = view.table.rows[0]
+    columns = [Column("", lambda line: Cell(plain(view.paper.label(view.table, axis, line))), "text")]
+    for place in view.columns:
+        named = [view.paper.label(view.table, a, v) for a, v in zip(view.table.columns, place, strict=True)]
+        columns.append(Column(plain(", ".join(named)), partial(_beside, view, place)))
+    lines = [Line([column.cell(line) for column in columns]) for line in view.lines]
+    return Table("", f"{view.paper.name}, Table {view.table.table}", columns, lines)
+
+
+def _beside(view: View, place: tuple[str, ...], line: str) -> Cell:
+    figure = view.figure(line, place)
+    if figure is None:
+        return Cell("")
+    ours, width = view.ours[figure], digits(figure)
+    first = Span(printed_text(figure), "break")
+    if not ours.n:
+        return Cell((first, Span("not run", "em")))
+    gap = difference(figure, ours)
+    apart = f" ({signed(gap, width)})" if finite(gap) else ""
+    return Cell((first, Span(number(unit_values(figure, ours)[0], width), "strong"), Span(apart)))
+
+
+def claims_table(views: Sequence[View]) -> Table:
+    """What became of a table's claims under each reading that was run."""
+    columns = [
+        Column("Reading", lambda view: Cell(plain(view.reading.id) or "as stated"), "text"),
+        Column("What it means", lambda view: Cell(plain(view.reading.meaning, 1000) or ABSENT), "text"),
+        *(Column(word.capitalize(), partial(_verdicts, word)) for word in VERDICTS),
+        Column("Median of ours - published, points", _median_gap),
+    ]
+    lines = [Line([column.cell(view) for column in columns]) for i, view in enumerate(views) if view.ran or not i]
+    return Table("", "Claims under each reading", columns, lines)
+
+
+def _median_gap(view: View) -> Cell:
+    return Cell(signed(view.gap, 2) if finite(view.gap) else ABSENT, view.gap if finite(view.gap) else None)
+
+
+def _verdicts(word: str, view: View) -> Cell:
+    found = sum(one.verdict == word for one in view.own_claims)
+    return Cell(str(found), found)
