@@ -1,7 +1,7 @@
 """Blocks: what one layer of a backbone computes where it has other rows than the layer below.
 
-A block is DGL's message flow graph with a client axis. Minibatches of nodes are made of one block per layer, and so is a
-pass over more rows than are to be computed at once.
+A block is DGL's message flow graph with a client axis. Minibatches of nodes are made of one block per layer, and so is
+a pass over more rows than are to be computed at once.
 """
 
 from __future__ import annotations
