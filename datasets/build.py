@@ -35,7 +35,7 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     roles = split(data, parts, derive(seed, "split"))
     if problem := roles_problem(roles, parts, data):
         raise UserError(f"split {split.name!r} on {data.name!r}: {problem}")
-    held: Sequence[NodeClient] | Sequence[GraphClient]
+    held: list[NodeClient] | list[GraphClient] | list[LinkClient]
     masks = roles.clients
     if isinstance(split, Links):
         assert isinstance(data, NodeData)
@@ -53,7 +53,7 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         ]
     return Federation(
         whole=data,
-        clients=list(held),  # type: ignore[arg-type]
+        clients=held,
         masks=roles.whole,
         partition_hash=_hash(parts, roles, held),
         seed=seed,

@@ -137,7 +137,7 @@ class Federation:
     """
 
     whole: Data
-    clients: list[NodeClient] | list[GraphClient]
+    clients: list[NodeClient] | list[GraphClient] | list[LinkClient]
     masks: dict[str, torch.Tensor]
     partition_hash: str
     seed: int

@@ -101,9 +101,8 @@ class Links(SplitSpec):
         graph.ndata["global_id"] = torch.from_numpy(ids)
         for part in PARTS:
             graph.ndata[f"{part}_mask"] = torch.zeros(len(ids), dtype=torch.bool)
-        masks = {part: torch.from_numpy(every == code) for code, part in enumerate(PARTS)}
-        held = {"pairs": torch.from_numpy(pairs), "label": torch.from_numpy(label), "masks": masks}
-        return LinkClient(graph=graph, feat=rows(ids), **held)
+        masks: dict[str, torch.Tensor] = {part: torch.from_numpy(every == code) for code, part in enumerate(PARTS)}
+        return LinkClient(graph, rows(ids), pairs=torch.from_numpy(pairs), label=torch.from_numpy(label), masks=masks)
 
 
 def _without_edge(ends: np.ndarray, nodes: int, count: int, rng: np.random.Generator) -> np.ndarray:

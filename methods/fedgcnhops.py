@@ -46,11 +46,11 @@ class SummedBatch(Batch):
     """Each client's n nodes, then the o neighbours at other clients that it has sums of: N rows in all.
 
     x: sums of features over neighbours. `propagation` has the entries of A whose target is an own node of a client,
-    inner: those of them whose source is one too. own: (nodes,) the rows of the clients' own nodes.
+    inside: those of them whose source is one too. own_nodes: (nodes,) the rows of the clients' own nodes.
     """
 
-    inner: SparseMatrix = field(kw_only=True)
-    own: torch.Tensor = field(kw_only=True)
+    inside: SparseMatrix = field(kw_only=True)
+    own_nodes: torch.Tensor = field(kw_only=True)
 
 
 class SummedGCN(GCN):
@@ -61,7 +61,7 @@ class SummedGCN(GCN):
             return super().layer(params, i, h, batch)
         if not isinstance(h, torch.Tensor):
             return affine(params, str(i), h, batch)
-        towards = batch.gcn if i == 1 else batch.inner
+        towards = batch.gcn if i == 1 else batch.inside
         return segment_add(
             towards @ segment_product(h, params[f"{i}.weight"], batch.sizes), params[f"{i}.bias"], batch.sizes
         )
@@ -163,14 +163,16 @@ class FedGCNHops(FedAvg):
         if not self.hops:
             return super().local_loss(cohort)
         batch = self.summed(cohort)
-        return cohort.cross_entropy(cohort.network.forward(cohort.params, (batch,), cohort.streams).logits[batch.own])
+        return cohort.cross_entropy(
+            cohort.network.forward(cohort.params, (batch,), cohort.streams).logits[batch.own_nodes]
+        )
 
     @torch.no_grad()
     def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
         if not self.hops:
             return super().predict_own(params, cohort)
         batch = self.summed(cohort)
-        return cohort.network.forward(params, (batch,)).logits[batch.own]
+        return cohort.network.forward(params, (batch,)).logits[batch.own_nodes]
 
     def summed(self, cohort: ClientBatch) -> SummedBatch:
         """The clients' nodes with the sums that they got."""
@@ -205,7 +207,7 @@ class FedGCNHops(FedAvg):
         return SummedBatch(
             cohort.batch.graph, Features(value, sizes), tuple(sizes), cohort.batch.label, cohort.batch.masks,
             cohort.batch.global_id, SparseMatrix(sp.block_diag(towards, "csr")),
-            inner=SparseMatrix(sp.block_diag(inner, "csr")), own=placed(torch.cat(own)),
+            inside=SparseMatrix(sp.block_diag(inner, "csr")), own_nodes=placed(torch.cat(own)),
         )  # fmt: skip
 
 

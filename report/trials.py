@@ -20,7 +20,7 @@ def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
     """
     if trials.empty:
         return {}
-    rounds = [mapping(text).get("rounds") for text in trials["training"]]
+    rounds = pd.Series([mapping(text).get("rounds") for text in trials["training"]], index=trials.index)
     known = trials.assign(rounds=rounds, val=pd.to_numeric(trials["val"]).where(trials["status"] == "ok").fillna(0.0))
     known = known[known["dataset"].isin(datasets)]
     first = known[known["rounds"] == known.groupby(["method", "dataset"])["rounds"].transform("min")]

@@ -52,7 +52,7 @@ class LinkClientBatch(ClientBatch):
         self.data = (self.batch,)
         if self.network.heterogeneous:
             groups = [[self.members[p] for p in group.positions] for group in self.network.groups]
-            self.data = tuple(map(LinkRows.of, groups))  # type: ignore[assignment, arg-type]
+            self.data = tuple(map(LinkRows.of, groups))  # type: ignore[arg-type]
 
     @property
     def inputs(self) -> Features:
