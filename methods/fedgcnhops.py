@@ -177,12 +177,18 @@ class FedGCNHops(FedAvg):
     def summed(self, cohort: ClientBatch) -> SummedBatch:
         """The clients' nodes with the sums that they got."""
         if "summed" not in cohort.cache:
-            cohort.cache["summed"] = self._summed(cohort)
+            sums, sizes, towards, inside, own = self._summed(cohort)
+            batch, value = cohort.batch, sums if sp.issparse(sums) else placed(torch.from_numpy(sums))
+            cohort.cache["summed"] = SummedBatch(
+                batch.graph, Features(value, sizes), tuple(sizes), batch.label, batch.masks, batch.global_id,
+                SparseMatrix(towards), inside=SparseMatrix(inside), own_nodes=placed(own),
+            )  # fmt: skip
         found: SummedBatch = cohort.cache["summed"]
         return found
 
     @on_host()
-    def _summed(self, cohort: ClientBatch) -> SummedBatch:
+    def _summed(self, cohort: ClientBatch) -> tuple[Any, list[int], sp.csr_matrix, sp.csr_matrix, torch.Tensor]:
+        """Return what the clients' rows are made of: features, rows per client, and the rest of `SummedBatch`."""
         sizes: list[int] = []
         towards, inner, features, own = [], [], [], []
         for member, got in zip(cohort.members, split(cohort.state["exchanged"]), strict=True):
@@ -202,13 +208,8 @@ class FedGCNHops(FedAvg):
             features.append(sp.diags(root) @ unpacked(got["sums"], cohort.features))
             own.append(sum(sizes) + torch.arange(n))
             sizes.append(n + far)
-        sparse = sp.issparse(features[0])
-        value = sp.vstack(features, format="csr") if sparse else placed(torch.from_numpy(np.concatenate(features)))
-        return SummedBatch(
-            cohort.batch.graph, Features(value, sizes), tuple(sizes), cohort.batch.label, cohort.batch.masks,
-            cohort.batch.global_id, SparseMatrix(sp.block_diag(towards, "csr")),
-            inside=SparseMatrix(sp.block_diag(inner, "csr")), own_nodes=placed(torch.cat(own)),
-        )  # fmt: skip
+        sums = sp.vstack(features, format="csr") if sp.issparse(features[0]) else np.concatenate(features)
+        return sums, sizes, sp.block_diag(towards, "csr"), sp.block_diag(inner, "csr"), torch.cat(own)
 
 
 def degrees(member: NodeClient) -> np.ndarray:

@@ -127,9 +127,7 @@ class FedIIH(LocalTraining):
     )
     convolutions: int = Field(3, ge=1, description="routing layers (code: 3)", json_schema_extra=tunable(1, 3))
     routings: int = Field(6, ge=1, description="iterations of the routing in a layer (code: 5 or 6)")
-    scale: float = Field(
-        10.0, ge=0, description="sharpness of the mixture (code: 10)", json_schema_extra=tunable(1.0, 5.0, 10.0)
-    )
+    scale: float = Field(10.0, ge=0, description="sharpness of the mixture (code: 10)")
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         own = {"factors": self.factors, "routings": self.routings, "convolutions": self.convolutions}

@@ -17,8 +17,8 @@ FILLED = {  # everything else is frozen
     "Client",
 }  # fmt: skip
 THEMSELVES = {  # equal to themselves only: they hold frames and arrays, whose == says nothing
-    "AlternativeRankings", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "Ours", "PrivacyCost",
-    "Ranking", "Robustness", "Trial", "View",
+    "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows", "Ours", "Part", "PrivacyCost",
+    "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
 }  # fmt: skip
 
 

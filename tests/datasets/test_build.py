@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,8 +175,7 @@ def test_clients_without_nodes_of_a_part_are_named_one_or_several() -> None:
         {},
         {"train": full, "val": full, "test": empty},
     ]
-    roles = SimpleNamespace(clients=clients)
-    assert _notes(roles, "node") == ("client 1 has no training node", "clients 0, 1, 3 have no test node")  # type: ignore[arg-type]
+    assert _notes(clients, "node") == ("client 1 has no training node", "clients 0, 1, 3 have no test node")
 
 
 def test_the_hash_says_who_holds_which_node_in_which_part_of_the_split() -> None:

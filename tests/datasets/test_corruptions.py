@@ -200,5 +200,5 @@ def test_a_client_of_few_nodes_gets_as_many_random_edges_as_there_is_room_for() 
 
 
 def test_sets_of_graphs_have_no_conditions() -> None:
-    with pytest.raises(UserError, match="label_noise: conditions are for node datasets, and 'rings and trees'"):
+    with pytest.raises(UserError, match="label_noise: conditions are for node classification, and 'rings and trees'"):
         hard(graph_federation(), label_noise=0.1)

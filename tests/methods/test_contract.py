@@ -31,7 +31,8 @@ from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import using
 from fglbench.benchmark.engine.payload import Tree
 from fglbench.benchmark.engine.train import set_up
-from fglbench.datasets.federation import Goal, GraphClient
+from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
+from fglbench.datasets.federation import Federation, Goal, GraphClient, LinkClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
@@ -93,8 +94,23 @@ TRAINING = {
     "node": TrainConfig(rounds=40, local_epochs=3),
     "graph": TrainConfig(rounds=10, local_epochs=2, batch_size=16),
     "graph-classification": TrainConfig(rounds=40, local_epochs=3, batch_size=16),
+    "link-prediction": TrainConfig(rounds=40, local_epochs=3),
 }
-EASY = {"node": node_federation, "graph": graph_federation, "graph-classification": labelled_graphs}
+
+
+def easy_links() -> Federation:
+    """Two clients of a graph whose edges nearly all join nodes of one class."""
+    values = {"nodes": 240, "classes": 6, "features": D, "signal": 3, "homophily": 0.95, "degree": 12}
+    data = DATASETS.build("csbm", values).load()
+    return build_federation(data, PARTITIONS.build("uniform"), SPLITS.build("links"), 2, 2)
+
+
+EASY = {
+    "node": node_federation,
+    "graph": graph_federation,
+    "graph-classification": labelled_graphs,
+    "link-prediction": easy_links,
+}
 
 
 def shortfall(method: Method, task: str, trial: Trial) -> str:
@@ -331,12 +347,18 @@ GRAPHS: dict[str, Formula] = {
     "fedvn": fedvn,
     "fedssp": scalars((H + 1) * H + H + (HEADS + 1) * H + (H + 1) * H + 4 * H + H),
 }
-TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS}
-WORLDS = {"node": node_federation, "graph": graph_federation, "graph-classification": labelled_graphs}
+ENCODER = gcn(last=H)
+LINKS: dict[str, Formula] = {  # the inner product has no parameters
+    "local": scalars(0),
+    **dict.fromkeys(("fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "moon", "ditto", "pfedme"), scalars(ENCODER)),
+    "fedper": scalars(D * H + H),
+    **dict.fromkeys(("scaffold", "feddc"), scalars(2 * ENCODER)),
+}
+TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS, "link-prediction": LINKS}
 
 
 def world_of(method: Method, task: Goal) -> World:
-    federation = WORLDS[task]()
+    federation = EASY[task]()
     if method.name.startswith("fedgl"):
         federation = overlapping_federation()
     config = TrainConfig(rounds=3, local_epochs=1)
@@ -344,7 +366,7 @@ def world_of(method: Method, task: Goal) -> World:
     trial = Trial("bytes", federation, (BACKBONES.build(kind, {"hidden": H}),), config)
     nodes, classes = [], []
     for client in federation.clients if task != "graph" else ():
-        if isinstance(client, GraphClient):
+        if isinstance(client, GraphClient | LinkClient):
             label, mask = client.label, client.masks["train"]
         else:
             label, mask = client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()

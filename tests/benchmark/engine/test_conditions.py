@@ -126,7 +126,7 @@ def test_a_method_may_not_change_its_conditions() -> None:
 
 def test_sets_of_graphs_are_refused_with_the_reason() -> None:
     trial = trials()[4]
-    with pytest.raises(UserError, match="edge_noise: conditions are for node datasets"):
+    with pytest.raises(UserError, match="edge_noise: conditions are for node classification"):
         train(trial.federation, FedAvg(), trial.backbones, under(trial, edge_noise=1.0).config, 0)
 
 
