@@ -17,8 +17,8 @@ FILLED = {  # everything else is frozen
     "Client",
 }  # fmt: skip
 THEMSELVES = {  # equal to themselves only: they hold frames and arrays, whose == says nothing
-    "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows", "Ours", "Part", "PrivacyCost",
-    "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
+    "AlternativeRankings", "Block", "Board", "Characteristics", "GraphBatch", "GraphRows", "Inference", "LinkRows",
+    "Ours", "Part", "PrivacyCost", "Ranking", "Robustness", "Rows", "SampledRows", "Trial", "View",
 }  # fmt: skip
 
 
