@@ -18,9 +18,8 @@ from pydantic import Field, model_validator
 from ..registry import UserError
 from .features import Rows
 from .federation import PARTS, Data, Goal, LinkClient, NodeData, Task
-from .splits import NONE, SPLITS, TRAIN, VAL, SplitSpec
+from .splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
 
-TEST = 2
 TRIES = 20  # rounds of drawing pairs before all pairs without an edge are listed
 
 

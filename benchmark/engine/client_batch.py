@@ -66,12 +66,16 @@ class ClientBatch:
 
     def _collate(self) -> None:
         """Put the members' data in one batch."""
-        self.batch: Batch = collate(self.members)
+        self.batch: Batch = self._batch_of(self.members)
         self.data: tuple[Batch, ...] = (
-            tuple(collate([self.members[p] for p in group.positions]) for group in self.network.groups)
+            tuple(self._batch_of([self.members[p] for p in group.positions]) for group in self.network.groups)
             if self.network.heterogeneous
             else (self.batch,)
         )
+
+    def _batch_of(self, members: Sequence[Any]) -> Batch:
+        """Return the data of some of the members as one batch."""
+        return collate(members)
 
     def __len__(self) -> int:
         return len(self.clients)

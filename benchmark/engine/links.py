@@ -20,7 +20,6 @@ from .client_batch import ClientBatch
 from .device import placed
 from .evaluate import MEASURES, Evaluator, Models, Scored, Target
 from .rng import Streams
-from .segment_ops import dropout
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +46,8 @@ class LinkRows(LabelledRows):
 class LinkClientBatch(ClientBatch):
     """Members are `LinkClient`s. `batch` and `data` are all their pairs, of which the training ones make the loss."""
 
-    def _collate(self) -> None:
-        self.batch = LinkRows.of(self.members)  # type: ignore[assignment]
-        self.data = (self.batch,)
-        if self.network.heterogeneous:
-            groups = [[self.members[p] for p in group.positions] for group in self.network.groups]
-            self.data = tuple(map(LinkRows.of, groups))  # type: ignore[arg-type]
+    def _batch_of(self, members: Sequence[LinkClient]) -> LinkRows:  # type: ignore[override]
+        return LinkRows.of(members)
 
     @property
     def inputs(self) -> Features:
@@ -93,8 +88,7 @@ class LinkModel(Backbone):
             edge = pair.sum(1)
             return Forward(torch.stack([torch.zeros_like(edge), edge], 1), [pair], activate=lambda rows: rows)
         hidden = affine(params, "post", pair, batch)
-        h = torch.relu(hidden) if streams is None else dropout(hidden, self.dropout, streams, batch.sizes, relu=True)
-        return Forward(affine(params, "head", h, batch), [hidden])
+        return Forward(affine(params, "head", self.active(hidden, batch.sizes, streams), batch), [hidden])
 
 
 def link_models(backbones: Sequence[Backbone]) -> list[Backbone]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -141,8 +141,12 @@ class Backbone(Spec):
             if i == self.layers - 1 and not self.linear_head:
                 return Forward(z, pre)
             pre.append(batch.final(i, z))
-            h = torch.relu(z) if streams is None else dropout(z, self.dropout, streams, seen.above.sizes, relu=True)
+            h = self.active(z, seen.above.sizes, streams)
         return Forward(affine(params, "head", h, batch), pre)
+
+    def active(self, z: torch.Tensor, sizes: Sequence[int], streams: Streams | None) -> torch.Tensor:
+        """The activation of rows z (N, h), `sizes` of each client, and in a training pass dropout after it."""
+        return torch.relu(z) if streams is None else dropout(z, self.dropout, streams, sizes, relu=True)
 
 
 def glorot(n_in: int, n_out: int, source: torch.Generator) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from ..backbones import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features
 from ..rng import Streams
-from ..segment_ops import dropout, segment_sum
+from ..segment_ops import segment_sum
 from ..timing import section
 from .rows import GraphRows
 
@@ -49,9 +49,6 @@ class GraphModel(Backbone):
     def entered(self, batch: GraphRows, streams: Streams | None) -> Features:
         """The nodes' features as they enter the model."""
         return batch.nodes.x if streams is None else batch.nodes.x.dropout(self.input_dropout, streams)
-
-    def active(self, z: torch.Tensor, sizes: Sequence[int], streams: Streams | None) -> torch.Tensor:
-        return torch.relu(z) if streams is None else dropout(z, self.dropout, streams, sizes, relu=True)
 
     def classified(self, params: Params, batch: GraphRows, h: torch.Tensor, streams: Streams | None) -> Forward:
         """What becomes of the nodes' values (N, h)."""
