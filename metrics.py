@@ -22,7 +22,6 @@ class Column:
     json: bool = False  # canonical JSON
     least: float = 0  # of a number
     needed: bool = False  # by a row with status ok
-    always: str = "node graph graph-classification link-prediction"  # tasks of which every sound run yields it
     measure: str = ""  # the measure of the report that it is; what has one name is added up
     exact: bool = False  # a count: equal when the cell runs again on the same type of machine
     floor: float = 0  # a figure: when the cell runs again it may always differ by this; 0: not compared
@@ -43,9 +42,6 @@ Count = int | None
 Seconds = float | None
 
 
-LABELLED = "node graph-classification link-prediction"  # tasks with validation
-
-
 class Metrics(BaseModel):
     """The figures of one run. None where a figure does not exist."""
 
@@ -55,25 +51,25 @@ class Metrics(BaseModel):
     score_metric: Annotated[str, Column(needed=True)] = Field(
         "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
     )
-    val: Annotated[Fraction, Column(always=LABELLED, measure="val", floor=0.01, curve="val")] = Field(
+    val: Annotated[Fraction, Column(measure="val", floor=0.01, curve="val")] = Field(
         None, description="the validation metric that selected the round"
     )
     macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
         None, description="F1 over classes on a client's test nodes, mean over clients"
     )
-    score_weighted: Annotated[Fraction, Column(always=LABELLED, measure="score_weighted")] = Field(
+    score_weighted: Annotated[Fraction, Column(measure="score_weighted")] = Field(
         None, description="the primary metric weighted by test nodes"
     )
-    global_on_global: Annotated[Fraction, Column(always="", measure="global_on_global")] = Field(
+    global_on_global: Annotated[Fraction, Column(measure="global_on_global")] = Field(
         None, description="global model, whole graph, all test nodes"
     )
-    global_on_local: Annotated[Fraction, Column(always="", measure="global_on_local")] = Field(
+    global_on_local: Annotated[Fraction, Column(measure="global_on_local")] = Field(
         None, description="global model, own graphs, mean over clients"
     )
-    personal_on_global: Annotated[Fraction, Column(always="", measure="personal_on_global")] = Field(
+    personal_on_global: Annotated[Fraction, Column(measure="personal_on_global")] = Field(
         None, description="personal models, whole graph, mean over clients"
     )
-    personal_on_local: Annotated[Fraction, Column(always="", measure="personal_on_local")] = Field(
+    personal_on_local: Annotated[Fraction, Column(measure="personal_on_local")] = Field(
         None, description="personal models, own graphs, mean over clients"
     )
     best_round: Annotated[Count, Column(needed=True, measure="best_round", exact=True, curve="round")] = Field(
@@ -94,7 +90,7 @@ class Metrics(BaseModel):
     download_bytes_best: Annotated[
         Count, Column(needed=True, measure="traffic", exact=True, curve="download_bytes")
     ] = Field(None, description="received up to and including the best round")
-    roc_auc: Annotated[Fraction, Column(always="", measure="roc_auc", floor=0.03)] = Field(
+    roc_auc: Annotated[Fraction, Column(measure="roc_auc", floor=0.03)] = Field(
         None, description="area under the ROC curve, mean over the clients with both classes; datasets of two classes"
     )
     train_seconds: Annotated[Seconds, Column(needed=True, measure="train_seconds")] = Field(

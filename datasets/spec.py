@@ -15,7 +15,7 @@ from ..registry import Registry, Spec, UserError
 from . import content as contents
 from .content import Content
 from .features import Preprocessing, preprocess, to_tensor
-from .federation import PARTS, Data, GraphSetData, Measure, NodeData, Part, Task
+from .federation import PARTS, Data, Goal, GraphSetData, Measure, NodeData, Part, Task
 from .sources import Route, obtain
 
 
@@ -34,7 +34,8 @@ class DatasetSpec(Spec):
 
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content but the
     arrays in `unverified`; None where none can be registered. synthetic: results are no accuracies on real data.
-    scored_by: what its source scores it by. kind: of data, as citations or products.
+    scored_by: what its source scores it by. kind: of data, as citations or products. goal: the task of its
+    targets; empty: its labels are classified.
     """
 
     about: ClassVar[About]
@@ -43,6 +44,7 @@ class DatasetSpec(Spec):
     fingerprint: ClassVar[str | None] = None
     unverified: ClassVar[tuple[str, ...]] = ()
     synthetic: ClassVar[bool] = False
+    goal: ClassVar[Goal] = ""
     kind: ClassVar[str] = "other"
     scored_by: ClassVar[Measure] = "accuracy"
 

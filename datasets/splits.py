@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
 from ..registry import LATER, Registry, UserError
-from .federation import PARTS, Data, Goal, NodeData, Task
+from .federation import PARTS, Data, Goal, NodeData, RowsClient, Task
 from .partitioning import CuttingSpec, floor
+
+if TYPE_CHECKING:
+    from .spec import DatasetSpec
 
 NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
 
@@ -36,11 +39,15 @@ class SplitResult:
 class SplitSpec(CuttingSpec):
     """A way to choose training, validation and test nodes, or graphs.
 
-    labelled: False where nothing is chosen, since no label is used in training: such graphs are clustered.
+    labelled: False where nothing is chosen, since no label is used in training: such graphs are clustered. A split that
+    sets another task has its name as `goal`, the number of `outputs` of a model, and a word for what is split, `unit`.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
     labelled: ClassVar[bool] = True
+    goal: ClassVar[Goal] = ""
+    outputs: ClassVar[int] = 0
+    unit: ClassVar[str] = ""
 
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
         """Roles and masks for the parts that a partition made (sorted ids); a function of the arguments alone.
@@ -60,9 +67,13 @@ class SplitSpec(CuttingSpec):
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
     @classmethod
-    def goal(cls, task: Task) -> Goal:
+    def task(cls, data: Data | type[DatasetSpec]) -> Goal:
         """What is done with a dataset under this split."""
-        return "graph-classification" if task == "graph" and cls.labelled else task
+        return cls.goal or data.goal or ("graph-classification" if data.task == "graph" and cls.labelled else data.task)
+
+    def clients(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> Sequence[RowsClient] | None:
+        """What each client holds; None: its nodes (graphs), with their labels. For splits of other rows."""
+        return None
 
     def choose(self, data: Data, seed: int) -> Data:
         """The data with the published split that belongs to the seed of a run; as they are for other splits."""
