@@ -7,9 +7,9 @@ report read this model. It is a new column of the rows (benchmark/store/schema.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,20 @@ def columns(model: type[BaseModel]) -> dict[str, Column]:
 
 
 Fraction = Annotated[float | None, Field(ge=0, le=1)]  # empty where the metric does not exist for the run
+Figure = Annotated[float | None, Field(ge=0)]  # a fraction, or an error, which has no bound
+FALLING = "(lower is better)"  # what `score_metric` says of an error
+
+
+def sign(score_metric: str) -> int:
+    """-1 for a score of which lower is better, else 1: times this, higher is better."""
+    return -1 if FALLING in score_metric else 1
+
+
+def bound(score_metric: str) -> float:
+    """What a score may be at most."""
+    return 1.0 if sign(score_metric) > 0 else float("inf")
+
+
 Count = int | None
 Seconds = float | None
 
@@ -45,31 +59,31 @@ Seconds = float | None
 class Metrics(BaseModel):
     """The figures of one run. None where a figure does not exist."""
 
-    score: Annotated[Fraction, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
+    score: Annotated[Figure, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
         None, description="the protocol's primary test metric at the best round"
     )
     score_metric: Annotated[str, Column(needed=True)] = Field(
         "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
     )
-    val: Annotated[Fraction, Column(measure="val", floor=0.01, curve="val")] = Field(
+    val: Annotated[Figure, Column(measure="val", floor=0.01, curve="val")] = Field(
         None, description="the validation metric that selected the round"
     )
     macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
         None, description="F1 over classes on a client's test nodes, mean over clients"
     )
-    score_weighted: Annotated[Fraction, Column(measure="score_weighted")] = Field(
+    score_weighted: Annotated[Figure, Column(measure="score_weighted")] = Field(
         None, description="the primary metric weighted by test nodes"
     )
-    global_on_global: Annotated[Fraction, Column(measure="global_on_global")] = Field(
+    global_on_global: Annotated[Figure, Column(measure="global_on_global")] = Field(
         None, description="global model, whole graph, all test nodes"
     )
-    global_on_local: Annotated[Fraction, Column(measure="global_on_local")] = Field(
+    global_on_local: Annotated[Figure, Column(measure="global_on_local")] = Field(
         None, description="global model, own graphs, mean over clients"
     )
-    personal_on_global: Annotated[Fraction, Column(measure="personal_on_global")] = Field(
+    personal_on_global: Annotated[Figure, Column(measure="personal_on_global")] = Field(
         None, description="personal models, whole graph, mean over clients"
     )
-    personal_on_local: Annotated[Fraction, Column(measure="personal_on_local")] = Field(
+    personal_on_local: Annotated[Figure, Column(measure="personal_on_local")] = Field(
         None, description="personal models, own graphs, mean over clients"
     )
     best_round: Annotated[Count, Column(needed=True, measure="best_round", exact=True, curve="round")] = Field(
@@ -100,7 +114,19 @@ class Metrics(BaseModel):
         None, description="the whole cell, data loading excluded"
     )
 
+    @model_validator(mode="after")
+    def _fractions(self) -> Self:
+        most = bound(self.score_metric)
+        beyond = [name for name in SCORES if (getattr(self, name) or 0) > most]
+        if beyond:
+            raise ValueError(f"{beyond[0]} is above 1")
+        return self
+
 
 METRICS = columns(Metrics)
+# The figures that are of one kind with the score.
+SCORES = (
+    "score", "val", "score_weighted", "global_on_global", "global_on_local", "personal_on_global", "personal_on_local",
+)  # fmt: skip
 # The columns of a run's history that `validate` asks for.
 CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve)]

@@ -55,15 +55,17 @@ class Target:
     def _counts(self) -> dict[str, torch.Tensor]:
         return {part: torch.bincount(owner, minlength=self.clients) for part, owner in self.owner.items()}
 
+    def means(self, values: torch.Tensor, part: str) -> torch.Tensor:
+        """(clients,) means of a value of each row of a part (n,), nan for a client without rows."""
+        return segment_sum(values, self.owner[part], self.clients) / self.count(part)
+
     def accuracy(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) share of right predictions, nan for a client without rows. predicted: class of every row (N,)."""
-        hit = (predicted.index_select(0, self.rows[part]) == self.label[part]).float()
-        return segment_sum(hit, self.owner[part], self.clients) / self.count(part)
+        return self.means((predicted.index_select(0, self.rows[part]) == self.label[part]).float(), part)
 
     def loss(self, logits: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) mean cross-entropy, nan for a client without rows."""
-        values = F.cross_entropy(logits[self.rows[part]], self.label[part], reduction="none")
-        return segment_sum(values, self.owner[part], self.clients) / self.count(part)
+        return self.means(F.cross_entropy(logits[self.rows[part]], self.label[part], reduction="none"), part)
 
     def roc_auc(self, margin: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) area under the ROC curve, nan for a client whose rows are not of both classes.

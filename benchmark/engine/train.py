@@ -9,6 +9,7 @@ import torch
 
 from ...datasets.corruptions import reversed_labels, stressed
 from ...datasets.federation import Federation
+from ...metrics import sign
 from ...registry import UserError
 from . import step_counter
 from .attacks import hostile_clients
@@ -53,7 +54,8 @@ def train(
     start = time.perf_counter()
     with step_counter.counting() as steps, on(device):
         simulation, evaluator = set_up(federation, method, backbones, config, seed, clients_per_batch)
-        selection, model = BestRound(simulation.config), ""
+        direction = sign(evaluator.describe("global", simulation.config.score_on))
+        selection, model = BestRound(simulation.config, direction), ""
         for phase in method.phases(simulation.config):
             for number in range(1, phase.length(simulation.server) + 1):
                 simulation.round(phase, number)

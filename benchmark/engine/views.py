@@ -7,6 +7,7 @@ not secret, so views share them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from .payload import detached
 from .segment_ops import take_rows
 
 D = TypeVar("D", NodeData, GraphSetData)
-HIDDEN = -1  # in the place of a label that may not be seen
+HIDDEN = -1  # in the place of a label that may not be seen; of a target: nan
 NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
 
 
@@ -110,7 +111,7 @@ def _bare(whole: D, masks: dict[str, torch.Tensor]) -> D:
 
 def _seen(label: torch.Tensor, masks: dict[str, torch.Tensor]) -> torch.Tensor:
     """Keep the labels (n,) or targets (n, T) of training nodes or graphs; none without a split."""
-    hidden = torch.full_like(label, HIDDEN)
+    hidden = torch.full_like(label, math.nan if label.is_floating_point() else HIDDEN)
     return torch.where(masks["train"].bool().view(-1, *[1] * (label.dim() - 1)), label, hidden) if masks else hidden
 
 

@@ -1,11 +1,13 @@
-"""A task is one file: a plug-in sets a task of its own, with its split, loss and score, and everything else takes it."""
+"""A task is one file: a plug-in sets a task with its split, loss and score, and everything else takes it."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import subprocess
+import sys
 
-import numpy as np
 import pytest
 import torch
 from sklearn.metrics import mean_absolute_error
@@ -61,7 +63,6 @@ class DegreeEvaluator(Evaluator):
 
 add_task(Task("toy-degree", DegreeBatch, DegreeEvaluator))
 '''
-USED = ("--method", "fedavg,local,ditto,moon,fed-pub", "--seeds", "0", "--rounds", "3")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,23 @@ def toy(tmp_path_factory):
     path = tmp_path_factory.mktemp("toy") / "toy_task.py"
     path.write_text(TOY)
     load_plugins([str(path)])
-    return path
+    yield path
+    del TASKS["toy-degree"], SPLITS._classes["toy-degrees"]
+
+
+SUITE = """
+description: "toy"
+training: {rounds: 8, local_epochs: 1}
+cross:
+  datasets: {name: csbm, params: {nodes: 90, classes: 3, features: 8, homophily: 0.9}}
+  partitions: uniform
+  clients: 3
+  splits: toy-degrees
+  backbones: {name: gcn, params: {hidden: 8}}
+  methods: [local, fedavg, ditto, moon, feddc, fed-pub]
+  seeds: 1
+"""
+TITLES = {"local": "Local training", "fedavg": "FedAvg", "ditto": "Ditto", "moon": "MOON", "feddc": "FedDC"}
 
 
 def test_its_numbers_are_those_of_the_file(toy) -> None:
@@ -96,5 +113,34 @@ def test_a_name_is_taken_once(toy) -> None:
         add_task(Task("toy-degree", TASKS["node"].cohort, TASKS["node"].evaluator))
 
 
-def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys) -> None:
-    assert np.isfinite(1)
+def test_commands_run_validate_and_report_it(toy, tmp_path) -> None:
+    def fglbench(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "fglbench.benchmark.cli", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    (tmp_path / "toy.yaml").write_text(SUITE)
+    fglbench("run", "-s", "toy.yaml", "--plugin", str(toy), "-y")
+    rows = [
+        row
+        for path in (tmp_path / "runs").glob("*/*.csv")
+        for row in csv.DictReader(path.open())
+    ]  # fmt: skip
+    assert {row["task"] for row in rows} == {"toy-degree"}
+    assert {row["method"]: row["status"] for row in rows} == dict.fromkeys(
+        ("local", "fedavg", "ditto", "moon", "feddc"), "ok"
+    ) | {"fed-pub": "skipped"}
+    for row in rows:
+        if row["status"] == "ok":  # the best round is that of the lowest validation error
+            with gzip.open(next((tmp_path / "runs").glob(f"**/{row['key']}.json.gz"))) as file:
+                history = json.load(file)["history"]
+            assert float(row["val"]) == min(history["val"]) and float(row["score"]) > 0.2
+    fglbench("validate", "runs", "--plugin", str(toy))
+    fglbench("report", "--results", "runs")
+    scores = {row["method"]: float(row["score"]) for row in rows if row["status"] == "ok"}
+    with next((tmp_path / "runs").glob("**/overall-*.csv")).open() as file:
+        table = list(csv.DictReader(file))
+    told = [line["Method"] for line in table]
+    assert len(told) == 5 and told == [TITLES[name] for name in sorted(scores, key=scores.get)]
