@@ -7,7 +7,7 @@ report read this model. It is a new column of the rows (benchmark/store/schema.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -115,7 +115,7 @@ class Metrics(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _fractions(self) -> Self:
+    def _fractions(self) -> Metrics:
         most = bound(self.score_metric)
         beyond = [name for name in SCORES if (getattr(self, name) or 0) > most]
         if beyond:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 from sklearn.metrics import mean_absolute_error
 
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.task import TASKS, Task, add_task
@@ -113,16 +112,10 @@ def test_a_name_is_taken_once(toy) -> None:
         add_task(Task("toy-degree", TASKS["node"].cohort, TASKS["node"].evaluator))
 
 
-def test_commands_run_validate_and_report_it(toy, tmp_path) -> None:
-    def fglbench(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "fglbench.benchmark.cli", *words], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
+def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.yaml").write_text(SUITE)
-    fglbench("run", "-s", "toy.yaml", "--plugin", str(toy), "-y")
+    assert main(["run", "-s", "toy.yaml", "--plugin", str(toy), "-y", "-j", "1"]) == 0
     rows = [
         row
         for path in (tmp_path / "runs").glob("*/*.csv")
@@ -137,8 +130,12 @@ def test_commands_run_validate_and_report_it(toy, tmp_path) -> None:
             with gzip.open(next((tmp_path / "runs").glob(f"**/{row['key']}.json.gz"))) as file:
                 history = json.load(file)["history"]
             assert float(row["val"]) == min(history["val"]) and float(row["score"]) > 0.2
-    fglbench("validate", "runs", "--plugin", str(toy))
-    fglbench("report", "--results", "runs")
+    capsys.readouterr()
+    main(["validate", "runs"])
+    told = capsys.readouterr()
+    problems = [line for line in (told.out + told.err).splitlines() if line.startswith("runs/")]
+    assert all("git_dirty" in line for line in problems)  # what this checkout is, and nothing that rows say
+    assert main(["report", "--results", "runs"]) == 0
     scores = {row["method"]: float(row["score"]) for row in rows if row["status"] == "ok"}
     with next((tmp_path / "runs").glob("**/overall-*.csv")).open() as file:
         table = list(csv.DictReader(file))
