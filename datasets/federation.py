@@ -20,7 +20,9 @@ Task = Literal["node", "graph"]  # what a dataset is: one graph with labelled no
 # "graph-classification", or the name of a task (benchmark/engine/task.py).
 Goal = str
 Part = Literal["train", "val", "test"]
-Measure = Literal["accuracy", "macro_f1", "roc_auc", "average_precision", "mrr"]  # of validation and scores
+Measure = Literal[
+    "accuracy", "macro_f1", "roc_auc", "average_precision", "mrr", "mae", "rmse"
+]  # of validation and scores
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
 
 
@@ -70,7 +72,8 @@ class GraphSetData:
 
     owner: the client of each graph, int64 (graphs,), where the dataset comes with clients. spaces: for each of these
     (features, classes) of its own, where they are not everybody's; `num_classes` and d are then the largest.
-    scored_by, target, goal: as of `NodeData`.
+    scored_by, target, goal: as of `NodeData`. group: int64 (graphs,), what a molecule has in common with others: its
+    scaffold.
     """
 
     name: str
@@ -87,6 +90,7 @@ class GraphSetData:
     scored_by: Measure = "accuracy"
     target: torch.Tensor | None = None
     goal: Goal = ""
+    group: torch.Tensor | None = None
 
     task: Literal["graph"] = "graph"
 

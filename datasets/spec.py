@@ -53,6 +53,15 @@ class DatasetSpec(Spec):
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)
 
     @property
+    def measure(self) -> Measure:
+        """What validation values and scores are under these options."""
+        return self.scored_by
+
+    def targets(self, content: Content) -> torch.Tensor | None:
+        """What a task that predicts numbers predicts, float32 (N, T), nan = none; None: labels are classified."""
+        return torch.from_numpy(content["target"]) if "target" in content else None
+
+    @property
     def parts(self) -> tuple[DatasetSpec, ...]:
         """The datasets whose content it is made of: itself, where it is not put together from others."""
         return (self,)
@@ -81,7 +90,9 @@ class AnyNodeSpec(DatasetSpec):
         digest = self.digest(content)
         published = self.published_splits(content)
         content = self.select(content)
-        label = torch.from_numpy(content["label"])
+        label, target = torch.from_numpy(content["label"]), self.targets(content)
+        if target is not None:
+            label = -target.isnan().all(1).long()
         split = {part: torch.from_numpy(content[f"split_{part}"]) for part in PARTS if f"split_{part}" in content}
         owner = content.get("client")
         return NodeData(
@@ -90,12 +101,14 @@ class AnyNodeSpec(DatasetSpec):
             feat=to_tensor(self.prepare(contents.features(content))),
             label=label,
             num_classes=int(label.max()) + 1,
+            target=target,
+            goal=self.goal,
             fingerprint=digest,
             source=source,
             fixed_split=split or None,
             synthetic=self.synthetic,
             options=self.params(),
-            scored_by=self.scored_by,
+            scored_by=self.measure,
             published_splits=published,
             owner=None if owner is None else torch.from_numpy(owner),
         )
@@ -159,7 +172,10 @@ class GraphSetSpec(DatasetSpec):
             source=source,
             synthetic=self.synthetic,
             options=self.params(),
-            scored_by=self.scored_by,
+            scored_by=self.measure,
+            target=self.targets(content),
+            goal=self.goal,
+            group=torch.from_numpy(content["scaffold"]) if "scaffold" in content else None,
         )
 
     def _features(self, content: Content) -> np.ndarray:

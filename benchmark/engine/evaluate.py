@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ...datasets.federation import Federation, Measure, NodeClient
+from ...metrics import FALLING
 from ...registry import UserError
 from .backbones import Params
 from .batch import Batch, collate
@@ -209,6 +210,8 @@ MEASURES: dict[Measure, str] = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
     "mrr": "mean reciprocal rank",
+    "mae": f"MAE {FALLING}",
+    "rmse": f"RMSE {FALLING}",
 }
 
 
@@ -302,6 +305,10 @@ class Evaluator:
     def _scored(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
         if not torch.isfinite(logits.sum()):
             raise Diverged("the model's outputs are not finite")
+        return self.measured(logits, target, with_loss)
+
+    def measured(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
+        """The evaluation of what models predict, finite (N, outputs): of classes, unless a task says otherwise."""
         predicted = logits.argmax(1)
         loss = float(target.loss(logits, "val").nanmean()) if with_loss else None
         found = Scored.of(predicted, target, loss)

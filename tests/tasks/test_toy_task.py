@@ -51,7 +51,7 @@ class DegreeBatch(ClientBatch):
 
 
 class DegreeEvaluator(Evaluator):
-    def _scored(self, logits, target, with_loss):
+    def measured(self, logits, target, with_loss):
         val, test = (target.means((logits[target.rows[p]] - target.label[p]).abs().mean(1), p) for p in ("val", "test"))
         return Scored(val, test, None, None, target)
 
