@@ -92,7 +92,7 @@ class ScaffoldClients(PartitionSpec):
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         if not isinstance(data, GraphSetData) or data.group is None:
             raise UserError(f"partition 'scaffold' is for sets of molecules and {data.name!r} is none; choose uniform")
-        order, parts = rng.permutation(len(data.label)), [[] for _ in range(clients)]
+        order, parts = rng.permutation(len(data.label)), [list[int]() for _ in range(clients)]
         for own in by_size(data.group.numpy()[order]):
             min(parts, key=len).extend(order[own].tolist())
         return [np.array(part, dtype=np.int64) for part in parts]
