@@ -39,9 +39,8 @@ def clients_table(ranking: Ranking) -> Table | None:
     columns = [METHOD]
     if inference:
         columns.append(Column("Macro-F1, %", _of(inference.scores.mean(), percent), falling=True, best=True))
-    for base in inference.baselines if inference and inference.unit != "none" else []:
-        title = f"Macro-F1 against {display(base)}, points"
-        columns.append(Column(title, partial(_against, inference.against[base]), falling=True))
+    for base, against in inference.against.items() if inference and inference.unit != "none" else ():
+        columns.append(Column(f"Macro-F1 against {display(base)}, points", partial(_against, against), falling=True))
     if not any(grid.isna().any(axis=None) for grid in wide.values()):
         means = {name: board.averaged(grid).loc[main].mean() for name, grid in wide.items()}
         worst = unit("Worst client" if sign(board.metric) > 0 else f"Worst client {FALLING}")

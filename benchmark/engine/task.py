@@ -31,13 +31,13 @@ from .sampled_batch import SampledClientBatch
 class Task:
     """The classes and rules of one task.
 
-    name: the `goal` of the splits or datasets that set it. cohort: holds the clients' data and has the loss. evaluator:
-    scores. models: adapts the architectures that a method runs with. sampled: the `cohort` that draws neighbours, where
+    name: the `goal` of the splits or datasets that set it. batch: holds the clients' data and has the loss. evaluator:
+    scores. models: adapts the architectures that a method runs with. sampled: the `batch` that draws neighbours, where
     the configuration has a batch size. refused: why it cannot be trained under a configuration, or None.
     """
 
     name: str
-    cohort: type[ClientBatch]
+    batch: type[ClientBatch]
     evaluator: type[Evaluator]
     models: Callable[[Sequence[Backbone]], Sequence[Backbone]] = tuple
     sampled: type[ClientBatch] | None = None
@@ -45,7 +45,7 @@ class Task:
 
     def client_batch(self, config: TrainConfig) -> type[ClientBatch]:
         """The class of the client batches of a run."""
-        return self.sampled if self.sampled and config.batch_size else self.cohort
+        return self.sampled if self.sampled and config.batch_size else self.batch
 
 
 TASKS: dict[str, Task] = {}

@@ -109,7 +109,7 @@ def test_its_numbers_are_those_of_the_file(toy) -> None:
 
 def test_a_name_is_taken_once(toy) -> None:
     with pytest.raises(ValueError, match="registered twice"):
-        add_task(Task("toy-degree", TASKS["node"].cohort, TASKS["node"].evaluator))
+        add_task(Task("toy-degree", TASKS["node"].batch, TASKS["node"].evaluator))
 
 
 def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys) -> None:
