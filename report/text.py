@@ -75,11 +75,6 @@ def score_text(value: float | None, digits: int = 2) -> str:
     return number(-value, 3) if finite(value) and value < 0 else percent(value, digits)  # type: ignore[operator]
 
 
-def drawn(scores: Iterable[float]) -> int:
-    """What figures multiply scores by: to percent, or of errors, which are held negative, to their own unit."""
-    return -1 if any(value < 0 for value in scores) else 100
-
-
 def unit(metric: str) -> str:
     """What a heading adds to a metric: nothing to an error, which is in its own unit."""
     return metric if FALLING in metric else f"{metric}, %"

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from ...registry import UserError
 from ..ranking import Ranking
-from ..text import drawn
 from .style import COLOURS, RC, facets, legend_below, name_outer, short, wrapped
 
 CLIENTS_CAPTION = (
@@ -62,7 +61,7 @@ def draw_clients(found: dict[str, Any]) -> Figure:
     for axes, panel in zip(grid, found["panels"], strict=True):
         axes.set_title(wrapped(panel["task"]))
         for line in panel["lines"]:
-            at, scores = names.index(line["name"]), drawn(line["scores"]) * np.array(line["scores"])
+            at, scores = names.index(line["name"]), 100 * np.array(line["scores"])
             axes.plot(scores[[0, -1]], [at, at], color="#CCCCCC", linewidth=1, zorder=1)
             axes.plot(scores[1:], [at] * (len(scores) - 1), "o", color=COLOURS[0], markersize=3, alpha=0.55,
                       markeredgewidth=0, zorder=2)  # fmt: skip
@@ -75,8 +74,7 @@ def draw_clients(found: dict[str, Any]) -> Figure:
         spec = axes.get_subplotspec()
         if spec is not None and spec.colspan.start:
             axes.tick_params(labelleft=False)
-    scale = drawn(longest["lines"][0]["scores"])
-    name_outer(figure, "test score of a client, %" if scale > 0 else "test error of a client", "")
+    name_outer(figure, "test score of a client, %", "")
     legend_below(
         figure,
         [

@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..ranking import Ranking
-from ..text import drawn
 from .style import COLOUR_OF, FAINT, MOST, facets, legend_below, looks, name_outer, short, wrapped
 
 SERIES = ("seed", "round", "value")
@@ -64,9 +63,7 @@ def draw(found: dict[str, Any]) -> Figure:
         axes.set_title(wrapped(panel["task"]))
         final = []
         for line in panel["lines"]:
-            scale = drawn(line["mean"])
-            rounds, mean, std = (np.asarray(line[name]) for name in ("round", "mean", "std"))
-            mean, std = scale * mean, abs(scale) * std
+            rounds, mean, std = np.asarray(line["round"]), 100 * np.asarray(line["mean"]), 100 * np.asarray(line["std"])
             final.append(mean[len(mean) // 20 :])
             if line["name"] not in names:
                 axes.plot(rounds, mean, color=FAINT, linewidth=0.7, zorder=1)
@@ -78,9 +75,9 @@ def draw(found: dict[str, Any]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         values = np.concatenate(final)
         low, high = np.nanquantile(values, 0.02), np.nanmax(values)
-        room = max(0.06 * (high - low), 0.5 if scale > 0 else 0.0)
+        room = max(0.06 * (high - low), 0.5)
         axes.set_ylim(max(low - room, 0), min(high + 2 * room, 100.5))
-    name_outer(figure, "round", "test score, %" if scale > 0 else "test error")
+    name_outer(figure, "round", "test score, %")
     handles = [
         Line2D([], [], linewidth=1.8, label=short(name), **{key: look[name][key] for key in ("color", "linestyle")})
         for name in names
