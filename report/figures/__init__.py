@@ -28,7 +28,7 @@ class Plot:
     """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
 
     tests: it is about entrants that compete, which those of a sweep do not. panels: it has one for each task, and of
-    a board under stress shows the plain tasks only. percent: its axis is in percent, so that errors have no place on it.
+    a board under stress shows the plain tasks only. percent: it draws percent, so boards of errors have none.
     """
 
     file: str
