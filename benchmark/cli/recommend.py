@@ -44,7 +44,7 @@ def recommend(
     from ..runner.gpus import resolved
     from ..runner.job import Options
     from ..runner.system import as_interrupts
-    from .progress import Display
+    from .output import Display
 
     if data is None:
         raise UserError("give your graph: --data FOLDER (docs/own-data.md)")

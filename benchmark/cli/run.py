@@ -13,8 +13,7 @@ from rich.console import Console
 
 from ...registry import UserError
 from . import options as given
-from .completion import completes
-from .options import Names
+from .options import Names, completes
 from .output import command, complain, plain_console, print_json
 from .status import why
 from .summary import show_scores
@@ -90,7 +89,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
     yes: a job of more than an hour of one core is not asked about.
     """
     from ..runner.system import as_interrupts
-    from .progress import Display
+    from .output import Display
 
     if json and not dry_run:
         raise UserError("--json tells a plan: give --dry-run as well (the rows of a run are CSV files already)")

@@ -14,7 +14,7 @@ import typer
 from ...registry import UserError
 from ..store.places import SHIPPED, WRITTEN
 from . import options as given
-from .completion import completes
+from .options import completes
 from .output import complain, plain_console, plain_table
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _report(results: Path, suite: str, settings: Path) -> int:
 
 def _tuned(tuner: Tuner, own: list[Study]) -> int:
     """How many studies of a dataset chose a setting. What cannot be loaded is complained of; the others go on."""
-    from .progress import Display
+    from .output import Display
 
     try:
         chosen = tuner.run(own, complain, lambda: Display(plain_console(), "val"))

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options as given
-from .completion import completes
-from .options import Names, names
+from .options import Names, completes, names
 from .output import complain, plain_console
 from .validate import PathArgument
 
@@ -74,7 +73,7 @@ def verify(
 
 
 def _display() -> Observer:
-    from .progress import Display
+    from .output import Display
 
     return Display(plain_console(stderr=True))
 

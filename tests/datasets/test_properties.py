@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.suites.published import FILE, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suitefile import load_suite
-from fglbench.benchmark.suites.tasktable import FILE, TASK, read_properties, write_properties
 from fglbench.datasets.federation import NodeData
 from fglbench.datasets.properties import homophily, properties
 from fglbench.datasets.spec import bidirected
