@@ -52,7 +52,7 @@ def compete(
     from ..suites.tuned import read_tuned
     from ..tune.session import Tuner, Wanted, studies
     from .check import check
-    from .output import Display
+    from .progress import Display
 
     name, plugin = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"

@@ -44,7 +44,7 @@ def recommend(
     from ..runner.gpus import resolved
     from ..runner.job import Options
     from ..runner.system import as_interrupts
-    from .output import Display
+    from .progress import Display
 
     if data is None:
         raise UserError("give your graph: --data FOLDER (docs/own-data.md)")

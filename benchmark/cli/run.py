@@ -89,7 +89,7 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
     yes: a job of more than an hour of one core is not asked about.
     """
     from ..runner.system import as_interrupts
-    from .output import Display
+    from .progress import Display
 
     if json and not dry_run:
         raise UserError("--json tells a plan: give --dry-run as well (the rows of a run are CSV files already)")

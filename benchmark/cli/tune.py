@@ -126,7 +126,7 @@ def _report(results: Path, suite: str, settings: Path) -> int:
 
 def _tuned(tuner: Tuner, own: list[Study]) -> int:
     """How many studies of a dataset chose a setting. What cannot be loaded is complained of; the others go on."""
-    from .output import Display
+    from .progress import Display
 
     try:
         chosen = tuner.run(own, complain, lambda: Display(plain_console(), "val"))

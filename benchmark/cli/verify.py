@@ -73,7 +73,7 @@ def verify(
 
 
 def _display() -> Observer:
-    from .output import Display
+    from .progress import Display
 
     return Display(plain_console(stderr=True))
 
