@@ -230,13 +230,13 @@ class FedStruct(FedAvg):
         vectors = server.state[VECTORS]
         vectors.grad = torch.zeros_like(vectors)
         for k, weight, own in zip(server.participants, server.weights, uploads["gradient"], strict=True):
-            vectors.grad.index_add_(0, server.state["reached"][k], weight * own)
+            vectors.grad.index_add_(0, placed(server.state["reached"][k]), weight * own)
         server.state["optimiser"].step()
         return self.message(server)
 
     def reached(self, cohort: ClientBatch, vectors: torch.Tensor) -> torch.Tensor:
         """(M, c) the vectors that each client's rows of P_bar reach. vectors: (K, n, c), alike for all."""
-        return vectors[0].index_select(0, torch.cat(cohort.state["reached"]))
+        return vectors[0].index_select(0, placed(torch.cat(cohort.state["reached"])))
 
     def structure(
         self, params: Params, cohort: ClientBatch, vectors: torch.Tensor, streams: Streams | None = None
