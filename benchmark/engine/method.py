@@ -281,6 +281,8 @@ def answer(method: Method, hook: str, given: Any) -> Any:
     """What `protocol` or `architecture` of a method makes of what is given. UserError where it fails."""
     try:
         return getattr(method, hook)(given)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"{method.name}: `{hook}` fails with {type(error).__name__}: {error!s:.200}") from error
 
@@ -303,4 +305,6 @@ def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
     if wrong:
         told = f"{method.name} changes {', '.join(wrong)} in `protocol`"
         raise UserError(f"{told}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
+    if answer(method, "protocol", own) != own:
+        raise UserError(f"{method.name}: `protocol` changes its own result again; set values there, do not scale them")
     return own

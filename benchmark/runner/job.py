@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row
+from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.select import Request, select
 from .in_process import run_in_process
@@ -36,6 +37,8 @@ class Job:
 
     def plan(self) -> Plan:
         """What there is to do. Nothing is written. UserError for anything unknown, or when nothing is wanted."""
+        if not self.in_process:
+            begin()
         cells = select(self.what) if isinstance(self.what, Request) else self.what
         return make_plan(cells, self.store, self.rerun, self.options.embeddings, self.options.models)
 
