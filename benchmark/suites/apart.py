@@ -33,7 +33,7 @@ from ...methods import METHODS
 from ...registry import Registry, Spec, UserError, one_line
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.config import TrainConfig
-from ..engine.method import Method, answer, effective_training
+from ..engine.method import Method, answer, asked_training
 from ..store.provenance import SOURCES, source_of
 from . import plugins
 from .main_script import GUARD, UNGUARDED, importable_main
@@ -206,16 +206,18 @@ def _stand_in(
     """The class that stands for what a process has told (`_told`)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fields named as what a base has
-        cls: Any = create_model(
+        make: Any = create_model
+        cls = make(
             called, __base__=KINDS[kind], __module__=module, __doc__=text,
             **{own: (Any, Field(**about)) for own, about in fields.items()},
-        )  # type: ignore[call-overload]  # fmt: skip
+        )  # fmt: skip
     for fact, value in facts.items():
         setattr(cls, fact, tuple(value) if isinstance(value, list) else value)
     cls.of, cls.name = kind, name
     file, folder = (Path(place) if place else None for place in source)
     SOURCES[cls] = file, folder
-    return cls  # type: ignore[no-any-return]  # whose class is made here
+    found: type[StandIn] = cls
+    return found
 
 
 # -- in the other process ----------------------------------------------------------------------------------------------
@@ -289,7 +291,7 @@ def _build(kind: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _protocol(name: str, params: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
-    return effective_training(METHODS.build(name, params), TrainConfig(**training)).model_dump(mode="json")
+    return asked_training(METHODS.build(name, params), TrainConfig(**training)).model_dump(mode="json")
 
 
 def _architecture(name: str, params: dict[str, Any], backbones: list[tuple[str, dict[str, Any]]]) -> Any:

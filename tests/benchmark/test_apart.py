@@ -163,7 +163,7 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
     (row,) = fglbench.load_results(tmp_path / "rows").to_dict("records")
     assert (row["status"], row["method_params"]) == ("ok", '{"half":0.25}')
     assert '"lr":0.0025' in row["training"]
-    frame = fglbench.run(suites=[suite], methods=["judged"], plugins=[judged], results=tmp_path / "api", jobs=1)
+    frame = fglbench.run(suites=[suite], methods=["judged"], plugins=[str(judged)], results=tmp_path / "api", jobs=1)
     assert list(frame["status"]) == ["ok", "ok"]
     assert frame["method_version"].unique().tolist() == [row["method_version"]]
     assert row["method_version"].startswith("1+")
@@ -175,13 +175,18 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [("method", ": method"), ("seed", ": seed"), ("file", "../outside.csv"), ("form", "of another form")],
+    [
+        ("file", "../outside.csv"),
+        pytest.param("method", ": method", marks=pytest.mark.slow),
+        pytest.param("seed", ": seed", marks=pytest.mark.slow),
+        pytest.param("form", "of another form", marks=pytest.mark.slow),
+    ],
 )
 def test_a_worker_sends_what_is_of_its_cell_or_the_cell_fails(
     suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, change: str, said: str
 ) -> None:
     monkeypatch.setenv("JUDGED_CHANGE", change)
-    options = {"plugins": [judged], "results": tmp_path / "rows", "jobs": 1, "seeds": [0]}
+    options = {"plugins": [str(judged)], "results": tmp_path / "rows", "jobs": 1, "seeds": [0]}
     (row,) = fglbench.run(suites=[suite], methods=["judged"], **options).to_dict("records")
     assert (row["status"], row["method"], row["seed"]) == ("failed", "judged", 0)
     assert "the worker sent what is not of its cell" in row["error"]
