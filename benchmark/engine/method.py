@@ -293,7 +293,8 @@ def asked_training(method: Method, config: TrainConfig) -> TrainConfig:
     if type(own) is not type(config):
         fix = "return the configuration, changed by model_copy(update={...})"
         raise UserError(f"{method.name}: `protocol` returns a {type(own).__name__}; {fix}")
-    return own  # type: ignore[no-any-return]  # its type was looked at
+    found: TrainConfig = own
+    return found
 
 
 def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
