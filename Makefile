@@ -3,7 +3,7 @@
 # make check  of what differs from main: ruff, layers, types of the changed modules, tests of the changed files (under a minute)
 # make format, make typecheck   ruff's formatter on changed files; mypy on all
 # make catalogue   benchmark/suites/catalogue.json and cells.json anew, after a change of a method, dataset or suite
-# make published   benchmark/suites/published.json anew (costs and scores by task), after a change of rows
+# make published   benchmark/suites/published.json anew (costs and scores by task), new clients into federations.csv, after a change of rows
 # make site   the documentation with the leaderboards' pages as a site in build/site, which opens from a file
 # Variables:  PYTHON (an interpreter of Python 3.10 to 3.12), TORCH (which torch to install), RESULTS, ARGS (more options for `fglbench run`)
 

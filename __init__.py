@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL writes a file into the home folder on first import
 keep_graphbolt_out()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "MLflow", "Observer", "TensorBoard", "UserError", "WandB", "__version__", "clients", "compare", "curves",
     "evaluate", "federation", "list_methods", "load_model", "load_results", "per_client", "register", "run", "show",

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 
 class Anywhere:
-    """The checkout may have any name, `fglbench-0.1.0` too: as a folder of tests it is no package."""
+    """The checkout may have any name, `fglbench-0.2.0` too: as a folder of tests it is no package."""
 
     @staticmethod
     def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector:

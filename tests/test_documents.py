@@ -113,3 +113,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     places = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)|src=\"([^\":]+)\"", text)
     assert [name for pair in places for name in pair if name and not (page.parent / name).exists()] == []
+
+
+def test_the_changelog_has_the_sections_of_keep_a_changelog_and_no_line_twice() -> None:
+    """A merge that keeps both sides brings old lines back: take main's file and add the new line in its section."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = [part.splitlines() for part in re.split(r"^## ", text, flags=re.M)[1:]]
+    for title, *lines in versions:
+        assert re.fullmatch(r"\d+\.\d+\.\d+ - (unreleased|\d{4}-\d\d-\d\d)", title), title
+        headings = [line for line in lines if line.startswith("#")]
+        known = ["### Added", "### Changed", "### Deprecated", "### Removed", "### Fixed", "### Security"]
+        assert headings == [name for name in known if name in headings], "the sections of a version, in this order"
+        assert next(line for line in lines if line) in known, "a line outside the sections"
+    starts = [line[:30] for line in text.splitlines() if line.startswith("- ")]
+    assert [start for start in set(starts) if starts.count(start) > 1] == []

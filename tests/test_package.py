@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_data_files_are_listed(setup):
 
 def test_tests_are_found_in_a_folder_of_any_name(tmp_path):
     """As of an unpacked source distribution: its name has dots, and its folder is the package."""
-    folder = tmp_path / "fglbench-0.1.0"
+    folder = tmp_path / "fglbench-0.2.0"
     (folder / "tests").mkdir(parents=True)
     for name in ("__init__.py", "setup.cfg", "tests/conftest.py"):
         shutil.copy(ROOT / name, folder / name)
@@ -56,5 +57,10 @@ def test_tests_are_found_in_a_folder_of_any_name(tmp_path):
     assert "1 passed" in done.stdout
 
 
-def test_the_version_is_said_once(setup):
-    assert setup["metadata"]["version"] == fglbench.__version__ == importlib.metadata.version("fglbench")
+def test_the_version_is_the_same_everywhere(setup):
+    """setup.cfg reads it from the package; the citation, the installed metadata and the newest entry name it too."""
+    assert setup["metadata"]["version"] == "attr: fglbench.__version__"
+    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
+    newest = re.search(r"^## (\S+) - ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert cited and newest and cited[1] == newest[1] == fglbench.__version__
+    assert importlib.metadata.version("fglbench") == fglbench.__version__, "install the package again: make install"

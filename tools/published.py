@@ -1,4 +1,4 @@
-"""Write benchmark/suites/published.json from the rows in results/:
+"""Write benchmark/suites/published.json, and enter new clients in federations.csv, from the rows in results/:
 
     python tools/published.py
 
@@ -17,6 +17,7 @@ from fglbench.benchmark.runner.cost_estimate import Costs
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.json_columns import mapping
 from fglbench.benchmark.suites.published import FILE, TRAINED
+from fglbench.benchmark.suites.registered import register
 from fglbench.benchmark.suites.tasktable import TASK, read_properties
 from fglbench.files import write_atomically
 from fglbench.report.loading import frame
@@ -64,3 +65,4 @@ if __name__ == "__main__":
     found = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(frame(store.rows(BOARD, latest_only=True)))}
     write_atomically(FILE, text(found).encode())
     print(f"{FILE.name}: {len(found['tasks'])} tasks, {FILE.stat().st_size >> 10} KiB")
+    print(f"federations.csv: {len(register(store.rows()))} new")

@@ -47,13 +47,14 @@ def train(
     the result does not depend on it except for float32 rounding. on_round: called after each scored round with its
     figures. on_best: called once, at the end, with the evaluator and the models of the best round. device: where it
     computes.
-    Raises Skip if the method does not apply, Diverged if its outputs are no longer finite, UserError if it breaks a
-    rule (see `set_up`) or if its predictions have a wrong type or shape.
+    A run whose outputs are no longer finite ends there: it keeps the best round before, and `notes` says so.
+    Raises Skip if the method does not apply, Diverged if its outputs are not finite and no earlier round counts,
+    UserError if it breaks a rule (see `set_up`) or if its predictions have a wrong type or shape.
     """
     start = time.perf_counter()
     with step_counter.counting() as steps, on(device):
         simulation, evaluator = set_up(federation, method, backbones, config, seed, clients_per_batch)
-        selection, model = BestRound(simulation.config), ""
+        selection, model, diverged = BestRound(simulation.config), "", ""
         for phase in method.phases(simulation.config):
             for number in range(1, phase.length(simulation.server) + 1):
                 simulation.round(phase, number)
@@ -61,12 +62,20 @@ def train(
                     continue
                 models = simulation.models()
                 model = model or _scored_model(method, simulation.config, models)
-                seen = _evaluate(evaluator, simulation, models, model, selection.rounds + 1)
+                try:
+                    seen = _evaluate(evaluator, simulation, models, model, selection.rounds + 1)
+                except Diverged as error:
+                    if not selection.rounds or config.select_by == "last":
+                        raise Diverged(f"{error}: lower the learning rate or the method's loss weights") from None
+                    diverged = f"{error}: round {selection.best.number} is scored, the best before"
+                    break
                 selection.add(seen)
                 if on_round is not None:
                     on_round(seen.number, seen.figures)
                 if selection.stops:
                     break
+            if diverged:
+                break
         if not selection.rounds:
             raise UserError(f"{method.name}: `phases` has no round that is scored; give one phase scored=True")
         best = selection.best
@@ -90,7 +99,7 @@ def train(
             dp_epsilon=simulation.privacy.epsilon,
             history=selection.history,
             per_client={"val": best.scored.val.tolist(), "score": best.scored.test.tolist(), **local},
-            notes=evaluator.original.notes,
+            notes=(*evaluator.original.notes, *filter(None, [diverged])),
             training=simulation.config,
         )
         outcome.total_seconds = time.perf_counter() - start
@@ -161,7 +170,7 @@ def _evaluate(evaluator: Evaluator, simulation: Simulation, models: Models, mode
     try:
         scored = evaluator.score(models, model, config.score_on, with_loss=config.select_by == "val_loss")
     except Diverged as error:
-        raise Diverged(f"{error} after round {number}: lower the learning rate or the method's loss weights") from None
+        raise Diverged(f"{error} after round {number}") from None
     assert scored is not None, f"{evaluator.method.name} delivers no {model} model"
     figures = {
         "val": mean(scored.val),

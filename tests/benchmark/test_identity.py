@@ -139,7 +139,7 @@ def test_the_clients_of_the_committed_rows_are_registered() -> None:
     for row in Store(RESULTS).rows():
         if row.partition_hash:
             wanted = registered_hash(Cell.of(row))
-            assert wanted is not None and row.partition_hash.startswith(wanted), "run `fglbench data register`"
+            assert wanted is not None and row.partition_hash.startswith(wanted), "run `make published`"
 
 
 def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -> None:

@@ -10,7 +10,8 @@ import torch
 
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, TrainConfig, stream, train
+from fglbench.benchmark.engine import METHODS, Diverged, Params, Server, TrainConfig, stream, train
+from fglbench.methods.fedavg import FedAvg
 
 CLIENTS, ROUNDS, FAILURE = 4, 5, 0.5
 
@@ -80,3 +81,24 @@ def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
     assert outcome.rounds == ROUNDS
     assert (outcome.upload_bytes, outcome.optimiser_steps) == (0, 0)
     assert len(set(outcome.history["score"])) == 1
+
+
+class LeavesTheNumbers(FedAvg):
+    """FedAvg whose server sends nan from round 3 on."""
+
+    def aggregate(self, server: Server, models: Params) -> Params:
+        return {
+            name: value * (torch.nan if server.round >= 3 else 1)
+            for name, value in super().aggregate(server, models).items()
+        }
+
+
+def test_a_run_that_diverges_keeps_the_best_round_before() -> None:
+    at = trial()
+    found = train(at.federation, LeavesTheNumbers(), at.backbones, at.config, 0)
+    short = train(at.federation, METHODS.build("fedavg"), at.backbones, at.config.model_copy(update={"rounds": 2}), 0)
+    assert (found.score, found.val, found.best_round, found.rounds) == (short.score, short.val, short.best_round, 2)
+    assert f"not finite after round 3: round {short.best_round} is scored, the best before" in found.notes[-1]
+    last = at.config.model_copy(update={"select_by": "last"})
+    with pytest.raises(Diverged, match="not finite after round 3"):
+        train(at.federation, LeavesTheNumbers(), at.backbones, last, 0)
