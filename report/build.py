@@ -4,7 +4,7 @@
     results/<suite>/tables/<task>.md, .csv, robustness.csv
     results/<suite>/figures/<figure>.png, manifest.json    digests of each figure's data and drawing code
     results/REPRODUCTION.md, results/<suite>/REPRODUCTION.md   papers' tables (see reproduction/)
-    README.md                                              the block between the two markers
+    README.md, docs/findings/<paper>.md                    the block between the two markers
 
 `tables/` and `figures/` hold nothing but the report's own files: what is no longer made is removed.
 """
@@ -27,6 +27,7 @@ from .leaderboard import leaderboard, readme_block, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
+from .reproduction import claim_table
 from .reproduction.view import View
 from .robustness import curves_csv
 from .self_reported import lines as reported, section
@@ -62,6 +63,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
         report.texts[readme] = with_block(readme, readme_block(boards, link))
+        for page, table in claim_table.findings_pages(readme.parent, report.views):
+            report.texts[page] = with_block(page, f"{table}\n", claim_table.BEGIN, claim_table.END)
     return report
 
 

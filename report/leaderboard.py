@@ -129,17 +129,17 @@ def find_readme(results: Path) -> Path | None:
     return path if path.is_file() and BEGIN.encode() in path.read_bytes() else None
 
 
-def with_block(path: Path, body: str) -> str:
-    """The text of the README at `path` with the lines of `body` between the markers.
+def with_block(path: Path, body: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
+    """The text of the page at `path` with the lines of `body` between the markers.
 
     Raises UserError for anything but one pair of them.
     """
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the README {str(path)!r}: {error}") from None
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in rest or END in before + after:
-        raise UserError(f"{str(path)!r} must hold the lines {BEGIN!r} and {END!r} once each, in this order")
-    return f"{before}{BEGIN}\n\n{body}\n{END}{after}"
+        raise UserError(f"cannot read the page {str(path)!r}: {error}") from None
+    before, begin, rest = text.partition(begin_mark)
+    _, end, after = rest.partition(end_mark)
+    if not (begin and end) or begin_mark in rest or end_mark in before + after:
+        raise UserError(f"{str(path)!r} must have the lines {begin_mark!r} and {end_mark!r} once each, in this order")
+    return f"{before}{begin_mark}\n\n{body}\n{end_mark}{after}"

@@ -183,6 +183,7 @@ class Paper(_Frozen):
     seeds: str
     map: dict[str, dict[str, Filter]] = {}
     readings: list[Reading] = [Reading()]
+    stated: Name = Field("", description="the reading that follows what the paper states; none: the first")
     averages: dict[str, dict[str, list[str]]] = {}
     labels: dict[str, str | dict[str, str]] = {}
     choices: list[str] = []

@@ -1,0 +1,100 @@
+"""The claim table of a paper's page: pooled gains compared with SciPy, the choice of readings, short pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fglbench.report import build
+from fglbench.report.papers import papers, printed, tables
+from fglbench.report.reproduction import claim_table
+from fglbench.report.reproduction.match import Ours
+from fglbench.report.reproduction.view import View, judged
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = 300
+
+
+def made_view(shift: float) -> View:
+    """FedGL's Table 5 with made scores: three seeds of Federated, and of FedGL `shift` above on average."""
+    paper, table = tables()["fedgl-table5"]
+    figures, reading = list(paper.rows(table, printed())), paper.readings_of(table)[0]
+    rng = np.random.default_rng(0)
+    ours = {
+        figure: Ours({seed: float(rng.normal(0.7 + shift * (figure.method == "FedGL"), 0.02)) for seed in range(3)})
+        for figure in figures
+    }
+    return View(paper, table, reading, figures, ours, judged(paper, table, ours), frozenset(ours))
+
+
+@pytest.mark.parametrize("shift", [0.1, 0.0, -0.1])
+def test_the_gain_is_welch_s_test_over_the_columns(shift: float) -> None:
+    view = made_view(shift)
+    paper, _ = tables()["fedgl-table5"]
+    claims = [one for one in view.claims if one.verdict != "not claimed"]
+    gaps = np.array([
+        [view.ours[one.figures[0]].seeds[s] - view.ours[one.figures[1]].seeds[s] for s in range(3)] for one in claims
+    ])  # fmt: skip
+    squares = gaps.var(axis=1, ddof=1) / 3 / len(gaps) ** 2  # of each column's share of the mean
+    half = stats.t.ppf(0.975, squares.sum() ** 2 / np.sum(squares**2 / 2)) * np.sqrt(squares.sum())
+    low, high = gaps.mean() - half, gaps.mean() + half
+    verdict = "**supported**" if low > 0 else "**contradicted**" if high < 0 else "inconclusive"
+    published = 100 * np.mean([one.figures[0].mean - one.figures[1].mean for one in claims])
+    (line,) = [line for line in claim_table.claim_table(paper, {"fedgl-table5": [view]}).splitlines() if " > " in line]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[:2] == ["FedGL > Federated", f"{published:+.1f}"]
+    assert cells[2] == f"{verdict}, {100 * gaps.mean():+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    assert sum(map(int, cells[3].split(" / "))) == len(claims)
+
+
+def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper_s() -> None:
+    paper, _ = tables()["fedgl-table5"]
+    base = made_view(0.0)
+    others = [
+        View(paper, base.table, reading, base.figures, own.ours, own.claims, own.own)
+        for reading, own in zip(
+            [base.reading.model_copy(update={"id": name}) for name in ("worse", "better")],
+            [made_view(-0.1), made_view(0.1)],
+            strict=True,
+        )
+    ]
+    stated, best = claim_table.readings(paper, [base, *others])
+    assert stated is base and best is not None and best.reading.id == "better"
+    again = paper.model_copy(update={"stated": "worse"})
+    assert claim_table.readings(again, [base, *others])[0].reading.id == "worse"
+
+
+def test_every_stated_reading_is_one_of_the_paper_s() -> None:
+    assert all(not paper.stated or paper.stated in {one.id for one in paper.readings} for paper in papers())
+
+
+def test_the_report_writes_the_block_of_a_page(tmp_path: Path, made: SimpleNamespace) -> None:
+    place = {"suite": "fedgl-table2", "partition": "random-overlap", "clients": 6, "split": "fixed"}
+    own = {"fedgl": {"method_params": '{"beta":1.0,"report_on":"own"}'}}
+    rows = [
+        made.row("cora", method, seed, score + 0.01 * seed, **place, **own.get(method, {}))
+        for method, score in (("fedavg", 0.8), ("fedgl", 0.9))
+        for seed in range(3)
+    ]
+    rows += [made.row("cora", "a", 0, 0.5, suite="quick")]
+    folder = made.write(tmp_path / "results", rows, curves=False)
+    page = tmp_path / "docs" / "findings" / "fedgl.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(f"# FedGL\n\n{claim_table.BEGIN}\nold\n{claim_table.END}\n\nThe end.\n")
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- leaderboard:begin --><!-- leaderboard:end -->")
+    text = build.make(folder, readme, figures=False).texts[page]
+    assert "old" not in text and text.endswith("The end.\n")
+    assert "| FedGL > Federated " in text and "**supported**, +10.0 (+10.0 to +10.0)" in text
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "findings").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_of_findings_has_300_words_beside_tables_and_commands(page: Path) -> None:
+    text = re.sub(r"<!-- claims:begin -->.*<!-- claims:end -->", "", page.read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(r"(?m)^\s*\|.*$|^ {4}.*$|`fglbench [^`]*`", "", text)
+    assert len(re.sub(r"\]\([^)]*\)", "]", text).split()) <= WORDS
