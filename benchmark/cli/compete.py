@@ -89,12 +89,12 @@ def compete(
 def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
     """The method that a file registers, and the file as workers name it. UserError where there is none, or several."""
     from ...methods import METHODS
-    from ..store.provenance import SOURCES
+    from ..store.provenance import source_of
 
     if not file.is_file():
         raise UserError(f"no file {str(file)!r}; fglbench new method NAME writes one")
     (plugin,) = given.apart([str(file)])
-    own = [name for name in METHODS.names() if SOURCES.get(METHODS.cls(name), (None, None))[0] == Path(plugin)]
+    own = [name for name in METHODS.names() if source_of(METHODS.cls(name))[0] == Path(plugin)]
     if wanted is not None and wanted not in own:
         raise UserError(f"{file} registers {', '.join(own) or 'no method'}, not {wanted!r:.60}")
     if wanted is None and len(own) != 1:

@@ -78,7 +78,7 @@ def origin(cls: type) -> str:
     about: dict[str, Any] = {}
     for name in importlib.metadata.packages_distributions().get(top, ())[:1]:
         about |= {"distribution": name, "version": _installed(name)}
-    file, folder = SOURCES.get(cls) or source_of(cls)
+    file, folder = source_of(cls)
     if file is None:
         return canonical(about)  # typed into a prompt
     if commit := _git("rev-parse", "--verify", "-q", "HEAD", folder=file.parent):
@@ -90,6 +90,8 @@ def origin(cls: type) -> str:
 
 def source_of(cls: type) -> tuple[Path | None, Path | None]:
     """The file that defines a class and the folder of its package; None for what there is not."""
+    if cls in SOURCES:
+        return SOURCES[cls]
     try:
         file = Path(inspect.getsourcefile(cls) or "").resolve(strict=True)
     except (TypeError, OSError):
