@@ -12,7 +12,7 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner.worker_slot import needs
+from fglbench.benchmark.runner.backend import needs
 from fglbench.benchmark.suites import apart
 from fglbench.benchmark.suites.cell import Choice
 from fglbench.benchmark.suites.select import Request, select
