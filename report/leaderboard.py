@@ -1,4 +1,4 @@
-"""LEADERBOARD.md, the key findings, the list of self-reported results, and the block of a README that the report keeps."""
+"""LEADERBOARD.md, the key findings, the self-reported results, and the block of a README that the report keeps."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ def with_block(path: Path, body: str, begin_mark: str = BEGIN, end_mark: str = E
 
 
 REPORTED = ["suite", "dataset", "method", "submitter", "reported score", "our run", "reported - ours"]
-ABOUT_REPORTED = """Rows that others have submitted, as they report them. They have no rank: a method ranks by the maintainers'
+ABOUT_REPORTED = """\
+Rows that others have submitted, as they report them. They have no rank: a method ranks by the maintainers'
 own run of its code (`fglbench adopt`), whose score is beside it once there is one (percent; seeds in brackets).
 """
 
