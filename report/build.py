@@ -58,9 +58,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
         return report  # tables of papers only
-    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, report.environments, captions) + reported_section(
-        results
-    )
+    text = leaderboard(boards, report.environments, captions) + reported_section(results)
+    report.texts[results / "LEADERBOARD.md"] = text
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
         report.texts[readme] = with_block(readme, readme_block(boards, link))
