@@ -50,7 +50,7 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
 
 
 def _grid(board: Board, metric: str) -> pd.DataFrame:
-    """Tasks x entrants, without those that lack a seed."""
+    """Tasks x entries, without those that lack a seed."""
     found = board.client_summary[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
     return found.reindex(index=board.tasks, columns=board.entrants).where(board.full)
 

@@ -20,7 +20,7 @@ _PIECES = re.compile(
 
 
 def block(markdown: str | Iterable[str]) -> Markup:
-    """Paragraphs and lists. What `text.md` escaped comes out as the text that it was."""
+    """Paragraphs and lists. What `text.md` escaped is the original text again."""
     return Markup(_MARKDOWN.render(markdown if isinstance(markdown, str) else "\n".join(markdown)))
 
 

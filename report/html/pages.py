@@ -25,6 +25,7 @@ from ..leaderboard import key_findings
 from ..papers import papers
 from ..provenance import protocol
 from ..ranking import Ranking
+from ..reproduction.claim_table import stated_counts
 from ..reproduction.view import View
 from ..self_reported import HEAD, HEADERS
 from ..table import Cell, Interval, Span
@@ -59,6 +60,7 @@ class Whole:
     views: Mapping[str, Sequence[View]]  # a paper's table under each reading, by suite
     reported: Sequence[Sequence[str]]
     home: str  # of the results folder, as the pages see it
+    findings: str = ""  # the link to the findings, if there are some
 
     @property
     def methods(self) -> list[str]:
@@ -75,6 +77,11 @@ class Whole:
 
     def has_paper(self, name: str) -> bool:
         return any(views[0].paper.name == name for views in self.views.values())
+
+    @property
+    def claims(self) -> dict[str, tuple[int, int, int]]:
+        """By paper, how many of its claims are supported, contradicted and inconclusive as it states its protocol."""
+        return {paper.name: stated_counts(paper, self.views) for paper in papers() if self.has_paper(paper.name)}
 
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
         """The tasks of a dataset that have a table: board and task."""
