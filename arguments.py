@@ -1,4 +1,7 @@
-"""Arguments of the Python interface: each function returns a value that has been checked, or raises UserError."""
+"""Arguments of the Python interface: each function returns a value that has been checked, or raises UserError.
+
+Also the bounds of seeds: cheap to import, so options are checked before anything is loaded.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +69,14 @@ def folder(name: str, given: Any) -> Path:
 
 def _is_text(given: Any) -> bool:
     return isinstance(given, str) and bool(given.strip())
+
+
+MOST_SEEDS = 10_000
+SEED_BOUND = 2**31
+
+
+def seed_range(first: int, last: int) -> list[int]:
+    """The seeds from first to last. ValueError for more than can be run."""
+    if last - first >= MOST_SEEDS:
+        raise ValueError(f"more than {MOST_SEEDS} seeds")
+    return list(range(first, last + 1))

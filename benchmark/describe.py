@@ -1,4 +1,6 @@
-"""Say of a class or suite file what the catalogue has of it, and write the catalogue."""
+"""Say of a class or suite file what the catalogue has of it, and write the catalogue. What a method uploads is recorded
+from a small run.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,72 @@ import inspect
 import json
 import warnings
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..datasets.partitioning import CuttingSpec
 from ..datasets.spec import DatasetSpec
 from ..registry import listed, parameters
-from .crossing import kinds
+from .contract.recording import record
+from .contract.verdicts import Inapplicable, fitting
+from .engine import ClientBatch, Step, Tree
 from .engine.method import WHAT, Method
+from .engine.payload import leaves
+from .engine.simulation import Simulation
+from .engine.transforms import KINDS, kind_of
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
 from .suites.select import untuned_of
 from .suites.suite import Suite
 from .suites.suitefile import load_suite, suite_names
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One upload: the phase it belongs to, its name, its kind, shapes of one client's values."""
+
+    phase: str
+    name: str
+    kind: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def crossings(method: Method) -> list[Crossing]:
+    """All that a method's clients upload, in the order of its steps. Inapplicable where it fits no trial."""
+    trial = fitting(method)[0]
+    found: dict[tuple[str, str], Crossing] = {}
+
+    def watched(simulation: Simulation, step: Step) -> Step:
+        def client(cohort: ClientBatch) -> Tree:
+            upload = step.client(cohort)
+            for name, value in upload.items():
+                shapes = tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf))
+                where = _phase(method, simulation, step)
+                found.setdefault((where, name), Crossing(where, name, kind_of(name), shapes))
+            return upload
+
+        return replace(step, client=client)
+
+    record(method, trial, wrap=watched)
+    return list(found.values())
+
+
+def _phase(method: Method, simulation: Simulation, step: Step) -> str:
+    """The name of the phase that a step belongs to."""
+    names = [p.name for p in method.phases(simulation.config) if any(s.client == step.client for s in p.steps)]
+    return names[0] if names else "training"
+
+
+def kinds(method: Method) -> list[str]:
+    """What its clients upload, in the order of KINDS; empty: nothing, or not to be seen."""
+    try:
+        seen = {own.kind for own in crossings(method)}
+    except Inapplicable:
+        return []
+    known = list(dict.fromkeys(KINDS.values()))
+    return sorted(seen, key=lambda kind: (known.index(kind) if kind in known else len(known), kind))
+
 
 SHOWN = 12  # names on one line
 

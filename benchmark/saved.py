@@ -66,7 +66,7 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
 
     row: a line of the data frame of `run` or `load_results` (`rows.iloc[0]`), not expanded. results: its folder.
     UserError where nothing was saved, for unavailable data, and for methods that train on other graphs than the
-    clients' own, or on sets of graphs.
+    clients' own or predict by what they exchanged before training, and on sets of graphs.
     """
     try:
         known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
@@ -77,6 +77,6 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     federation = _FEDERATIONS.get(cell)
     method, backbones = cell.method.build(METHODS), [own.build(BACKBONES) for own in cell.backbones]
     _, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
-    if cell.task != "node" or evaluator.arrangement.scored is not None:
+    if cell.task != "node" or evaluator.arrangement.scored is not None or method.edges_between_clients:
         raise UserError(f"{cell.method.name} on {cell.dataset.name}: predictions of each client's own nodes only")
     return SavedModel(federation, models, evaluator)

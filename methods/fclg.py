@@ -19,9 +19,8 @@ from ..benchmark.engine import (
     neighbours,
 )
 from .fedavg import FedAvg
-from .parts.diffusion import PersonalisedPageRank
 from .parts.encoders import Codes, GINEncoder
-from .parts.mutual_information import between_views, to_global_from_previous
+from .parts.mutual_information import PersonalisedPageRank, between_views, to_global_from_previous
 
 
 @METHODS.register("intra-fedavg")

@@ -12,9 +12,8 @@ from pydantic import Field, model_validator
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree
 from ..registry import LATER, tunable
 from .parts.augment import Views
-from .parts.distill import Nodes, kl, mean_of, neighbour_kl
-from .parts.dual import SHARED, DualModel
-from .parts.heads import CommonWidth
+from .parts.dual import SHARED, DualModel, Nodes, kl, mean_of, neighbour_kl
+from .parts.personal import CommonWidth
 
 LEAST = 1e-6  # a strength below it counts as it: Eq. 10 divides by the sum of strengths, which may be 0 or negative
 

@@ -22,9 +22,8 @@ from ..benchmark.engine import (
     transform,
 )
 from ..registry import tunable
-from .parts.distill import Nodes, kl, rows_of
-from .parts.dual import DualModel, as_shared, shared_part
-from .parts.heads import CommonWidth
+from .parts.dual import DualModel, Nodes, as_shared, kl, rows_of, shared_part
+from .parts.personal import CommonWidth
 
 MATCH = "match.weight"  # W_h in the client batch's parameters
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree
 from ..registry import tunable
 from .fedavg import FedAvg
-from .parts.layers import last_layers
+from .parts.personal import last_layers
 
 
 @METHODS.register("fedper")

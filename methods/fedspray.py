@@ -23,7 +23,7 @@ from ..benchmark.engine import (
 )
 from ..registry import tunable
 from .fedavg import LocalTraining
-from .parts.distill import kl
+from .parts.dual import kl
 
 START = 0.1  # of every entry of a node's proxy (released code)
 STEP = 0.01  # from class to class in the server's first proxies (released code)

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, TrainConfig
 from ..registry import tunable
-from .parts.distill import Nodes, kl, rows_of
-from .parts.dual import DualModel
+from .parts.dual import DualModel, Nodes, kl, rows_of
 
 
 @METHODS.register("fml")

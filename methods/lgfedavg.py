@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree, average
-from .parts.heads import CommonWidth
+from .parts.personal import CommonWidth
 
 HEAD = "head."
 

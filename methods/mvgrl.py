@@ -18,9 +18,8 @@ from ..benchmark.engine import (
 )
 from .fedavg import FedAvg
 from .fedprox import FedProx
-from .parts.diffusion import PersonalisedPageRank
 from .parts.encoders import GCNEncoder, Head, named
-from .parts.mutual_information import jensen_shannon
+from .parts.mutual_information import PersonalisedPageRank, jensen_shannon
 
 
 class MVGRLModel(Encoder):

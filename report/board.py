@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..benchmark.store.corruptions import conditions
+from ..benchmark.store.json_columns import conditions
 from ..benchmark.store.schema import RULES
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from ..benchmark.store.json_columns import mapping
-from ..benchmark.suites.tasktable import TASK, Task, read_properties
+from ..benchmark.suites.published import TASK, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
 from .table import Cell, Column, Line, Table

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from ..benchmark.store.json_columns import mapping
 from .alternative_rankings import AlternativeRankings
 from .board import Board
 from .characteristics import Characteristics
@@ -14,7 +15,22 @@ from .inference import Inference
 from .privacy_cost import PrivacyCost
 from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable
-from .trials import setting_loss
+
+
+def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
+    """Method -> its loss, a fraction, for the methods that have trials on all of `datasets`.
+
+    trials: rows with method, dataset, training (JSON), status and val.
+    """
+    if trials.empty:
+        return {}
+    rounds = pd.Series([mapping(text).get("rounds") for text in trials["training"]], index=trials.index)
+    known = trials.assign(rounds=rounds, val=pd.to_numeric(trials["val"]).where(trials["status"] == "ok").fillna(0.0))
+    known = known[known["dataset"].isin(datasets)]
+    first = known[known["rounds"] == known.groupby(["method", "dataset"])["rounds"].transform("min")]
+    scores = first.groupby(["method", "dataset"])["val"]
+    losses = (scores.max() - scores.median()).unstack("dataset").reindex(columns=datasets)
+    return {str(method): float(loss) for method, loss in losses.dropna().mean(axis=1).items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import alternative_rankings, characteristics, inference_tables, privacy_cost, provenance, sites, tables, trials
+from . import alternative_rankings, characteristics, inference_tables, privacy_cost, provenance, sites, tables
 from .table import to_markdown
 from .text import count, finite, literal, md, plain, slug
 
@@ -22,7 +22,6 @@ MODULES = (
     provenance,
     sites,
     tables,
-    trials,
 )  # by their own names
 
 

@@ -97,7 +97,7 @@ def registries() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[None]:
     """Commands run their cells in this process: for tests of what follows from rows, not of workers."""
-    from fglbench.benchmark.runner.in_process import run_in_process
+    from fglbench.benchmark.runner.job import run_in_process
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fglbench.benchmark.runner.job.run_plan", run_in_process)

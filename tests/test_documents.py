@@ -13,8 +13,7 @@ import typer
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.app import app
-from fglbench.benchmark.store.column_docs import glossary
-from fglbench.benchmark.store.schema import Row
+from fglbench.benchmark.store.schema import Row, glossary
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from fglbench.benchmark.suites.catalogue import catalogue
-from fglbench.benchmark.suites.tasktable import TASK, read_properties
+from fglbench.benchmark.suites.published import TASK, read_properties
 from fglbench.report.characteristics import LABELS
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking

@@ -1,20 +1,19 @@
-"""The tree of commands."""
+"""The tree of commands, and their help in groups: commands by what they are for, options by what they say."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from . import (
-    adopt,
     catalogue,
     check,
     compete,
     data,
     doctor,
-    export,
     new,
     pack,
     profile,
@@ -28,7 +27,94 @@ from . import (
     validate,
     verify,
 )
-from .grouped import Command, application
+
+START, METHOD, DATA, PAPERS, MAINTAIN = "Start", "Your method", "Your data", "Papers", "Maintain"
+COMMANDS = {  # in the order of the help: command -> group, a few words
+    "doctor": (START, "packages, threads, device and data of this machine"),
+    "list": (START, "methods, datasets, partitions, suites, ..."),
+    "show": (START, "one of them: formula, parameters, source"),
+    "run": (START, "run methods on datasets; what is done stays"),
+    "status": (START, "what is done, failed and left"),
+    "report": (START, "leaderboard, tables and figures from rows"),
+    "compare": (START, "two methods side by side, with intervals"),
+    "export": (START, "rows as CSV, Parquet or a LaTeX table"),
+    "new": (METHOD, "a template of a method, partition, split, ..."),
+    "check": (METHOD, "test a method or another part of your own"),
+    "compete": (METHOD, "check, tune, run, rank and pack a method"),
+    "tune": (METHOD, "choose settings on validation, equal budgets"),
+    "profile": (METHOD, "time and memory of rounds"),
+    "submit": (METHOD, "pack rows for a pull request"),
+    "data": (DATA, "list, fetch and partition datasets"),
+    "recommend": (DATA, "which method for a graph of your own"),
+    "reproduce": (PAPERS, "a results table of a paper"),
+    "validate": (MAINTAIN, "check the form of rows or of a submission"),
+    "verify": (MAINTAIN, "run a sample of rows again"),
+    "adopt": (MAINTAIN, "run all suites of a submission"),
+    "pack": (MAINTAIN, "put curves into compressed files"),
+}
+EXAMPLES = """Examples:
+  fglbench run --quick                     36 short runs, then: fglbench report
+  fglbench compare fedprox fedavg          two methods on the same tasks and seeds
+  fglbench recommend --data my_graph       which method for a graph of your own
+Documentation: docs/ in the repository; fglbench COMMAND -h for one command."""
+WHAT = (
+    "method", "dataset", "partition", "clients", "split", "backbone", "seeds", "data", "metric", "tuned", "suite",
+    "all_suites", "quick", "set_",
+)  # fmt: skip
+WHERE = ("results", "submitter", "plugin", "out", "json", "address", "backend", "device")
+
+
+class Group(TyperGroup):
+    """Lists its commands in groups, with examples at the end."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        lines: dict[str, list[tuple[str, str]]] = {}
+        order = list(COMMANDS)
+        names = sorted(self.list_commands(ctx), key=lambda name: order.index(name) if name in order else len(order))
+        for name in names:
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                group, words = COMMANDS.get(name, ("Commands", command.get_short_help_str()))
+                lines.setdefault(group, []).append((name, words))
+        for group, own in lines.items():
+            with formatter.section(group):
+                formatter.write_dl(own)
+        if ctx.parent is None:
+            formatter.write_paragraph()
+            for line in EXAMPLES.splitlines():
+                formatter.write(f"{line}\n")
+
+
+class Command(TyperCommand):
+    """Lists its options in panels: what to run, where things lie, and how to run it."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for own in self.get_params(ctx):
+            if (record := own.get_help_record(ctx)) is not None:
+                panels.setdefault(_panel(own), []).append(record)
+        for panel in ("Arguments", "What", "How", "Where", "Help"):
+            if panel in panels:
+                with formatter.section(panel if len(panels) > 2 else "Options"):
+                    formatter.write_dl(panels[panel])
+
+
+def _panel(own: Any) -> str:
+    name = str(own.name)
+    if own.param_type_name == "argument":
+        return "Arguments"
+    if name == "help":
+        return "Help"
+    if name in WHAT:
+        return "What"
+    return "Where" if name in WHERE else "How"
+
+
+def application(**options: Any) -> typer.Typer:
+    """A typer application whose help is grouped; `-h` is `--help`."""
+    settings = {"help_option_names": ["-h", "--help"]}
+    return typer.Typer(cls=Group, context_settings=settings, rich_markup_mode=None, **options)
+
 
 app = application(
     name="fglbench", help="The benchmark suite for federated graph learning.", pretty_exceptions_enable=False
@@ -48,9 +134,9 @@ def options(
 
 for command in (
     run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
-    export.export,
+    report.export,
     compete.compete, tune.tune, recommend.recommend, profile.profile, check.check, submit.submit,
-    validate.validate, verify.verify, adopt.adopt, pack.pack, doctor.doctor,
+    validate.validate, verify.verify, submit.adopt, pack.pack, doctor.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 app.add_typer(new.app, name="new")

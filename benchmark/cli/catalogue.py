@@ -10,8 +10,7 @@ import typer
 
 from ...registry import UserError, did_you_mean
 from .. import api
-from .completion import completes
-from .options import Json, Plugins
+from .options import Json, Plugins, completes
 from .output import complain, plain_console, plain_table, print_json
 
 KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")

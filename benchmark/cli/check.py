@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .completion import completes
-from .options import Json, Parameters, PluginNames
+from .options import Json, Parameters, PluginNames, completes
 from .output import print_json
 
 if TYPE_CHECKING:

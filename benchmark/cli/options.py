@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +11,26 @@ import typer
 from ...registry import UserError
 from ..known import check_names
 from ..store.places import reading
-from .completion import completes
 from .output import announce, complain
+
+Completion = Callable[[str], list[tuple[str, str]]]
+
+
+def completes(*kinds: str) -> Completion:
+    """For a typer option or argument: names of these kinds that begin with what was typed, with what they are.
+
+    kinds: method, dataset, partition, split, backbone, suite, table. Of a comma list its last name is completed.
+    """
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        from .. import api
+
+        before, comma, last = incomplete.rpartition(",")
+        known = {name: what for kind in reversed(kinds) for name, what in api.completions(kind).items()}
+        return [(before + comma + name, what) for name, what in sorted(known.items()) if name.startswith(last)]
+
+    return complete
+
 
 Names = list[str] | None
 
@@ -177,7 +195,7 @@ def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:
     """`3` is the first three seeds (0, 1, 2); `4,7` and `4-7` are these seeds."""
-    from ..suites.seeds import MOST_SEEDS, SEED_BOUND, seed_range
+    from ...arguments import MOST_SEEDS, SEED_BOUND, seed_range
 
     if text is None:
         return ()

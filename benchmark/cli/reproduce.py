@@ -12,8 +12,7 @@ import typer
 
 from ...registry import UserError, did_you_mean
 from . import options as given
-from .completion import completes
-from .options import Names
+from .options import Names, completes
 from .output import announce, plain_console, plain_table, print_json
 from .run import carry_out
 

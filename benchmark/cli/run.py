@@ -13,8 +13,7 @@ from rich.console import Console
 
 from ...registry import UserError
 from . import options as given
-from .completion import completes
-from .options import Names
+from .options import Names, completes
 from .output import command, complain, plain_console, print_json
 from .status import why
 from .summary import show_scores

@@ -14,7 +14,7 @@ import typer
 from ...registry import UserError
 from ..store.places import SHIPPED, WRITTEN
 from . import options as given
-from .completion import completes
+from .options import completes
 from .output import complain, plain_console, plain_table
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options as given
-from .completion import completes
-from .options import Names, names
+from .options import Names, completes, names
 from .output import complain, plain_console
 from .validate import PathArgument
 

@@ -26,8 +26,7 @@ from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed
 from .evaluate import Diverged
-from .graphs.clustering_batch import GraphClientBatch
-from .graphs.graphmethod import Encoder, GraphMethod, encoder_of
+from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of
 from .graphs.graphmodel import GraphModel
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
 from .graphs.rows import GraphRows

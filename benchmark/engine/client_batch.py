@@ -11,9 +11,8 @@ from .backbones import Forward, Params
 from .batch import Batch, Features, collate
 from .config import TrainConfig
 from .lazy import Lazy
-from .losses import cross_entropy
 from .network import Network
-from .optim import StackedOptimiser, Tensors, sum_squares
+from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
 from .payload import Tree
 from .rng import Streams
 from .row_sparse import Touched, rows_of, spread

@@ -13,10 +13,8 @@ from .backbones import Backbone
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .evaluate import Evaluator
-from .graphs.classification import GraphEvaluator
-from .graphs.classification_batch import LabelledClientBatch
-from .graphs.clustering import ClusteringEvaluator
-from .graphs.clustering_batch import GraphClientBatch
+from .graphs.classification import GraphEvaluator, LabelledClientBatch
+from .graphs.clustering import ClusteringEvaluator, GraphClientBatch
 from .graphs.graphmodel import graph_models
 from .links import LinkClientBatch, LinkEvaluator, link_models
 from .minibatches import cut

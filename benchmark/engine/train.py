@@ -16,10 +16,9 @@ from .backbones import Backbone
 from .client_batch import Skip
 from .config import TrainConfig
 from .device import HOST, on, on_host
-from .early_stopping import BestRound, Round
 from .evaluate import Diverged, Evaluator, Models
 from .method import METHODS, Arrangement, Method, effective_training
-from .outcome import Outcome, matrix_of, mean, none_if_nan, scores
+from .outcome import BestRound, Outcome, Round, matrix_of, mean, none_if_nan, scores
 from .sampled_batch import misfit
 from .simulation import Simulation
 from .tasks import TASKS

@@ -20,15 +20,13 @@ from filelock import FileLock
 from ...datasets.own_data import known_folders
 from ...registry import UserError, did_you_mean
 from ..store import Store
-from ..store.provenance import now
+from ..store.provenance import now, stamped
 from ..store.schema import FORMULA, RULES, Row
 from ..store.side_files import Parcel
-from .backend import open_backend
+from .backend import Assignment, Needs, Seat, needs, open_backend
 from .plan import Item, Missing, Plan
-from .stamp import stamped
 from .system import Ending, afterwards
 from .worker import DONE, READY, ROUND, Options
-from .worker_slot import Assignment, Needs, Seat, needs
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up

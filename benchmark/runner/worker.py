@@ -76,12 +76,12 @@ def main(pipe: Connection, log: str, options: Options) -> None:
     import torch
 
     from ...datasets.own_data import add_folders
+    from ..store.provenance import stamped
     from ..store.side_files import Parcel
     from ..suites.plugins import load_plugins
     from .dataset_transfer import held, keep
     from .execute import FederationCache, execute
     from .gpus import opened
-    from .stamp import stamped
 
     torch.set_num_threads(options.threads)
     load_plugins(options.plugins)

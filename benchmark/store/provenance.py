@@ -188,3 +188,11 @@ def check_packages() -> None:
     except Exception as error:  # DGL fails in many ways: ImportError, OSError, FileNotFoundError, AttributeError
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise UserError(f"this combination cannot work ({here}): {type(error).__name__}: {reason}; {fix}") from None
+
+
+def stamped(threads: int, submitter: str, device: str = "cpu") -> tuple[dict[str, Any], dict[str, Any]]:
+    """(columns, description): of rows that this process makes, and of the machine that `environment` is the hash of."""
+    digest, about = environment(threads, device)
+    sha, dirty = git_state()
+    made = {"device": device, "environment": digest, "git_sha": sha, "git_dirty": dirty, "code": code_version()}
+    return {**made, "submitter": submitter}, about

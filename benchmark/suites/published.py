@@ -1,17 +1,48 @@
-"""What the leaderboard's rows say, in one small file that comes with the package: costs, and scores by task.
+"""Tables that come with the package: what the boards' rows say, and properties of their tasks.
 
-`tools/published.py` writes it from results/. `costs` is a fit (`runner/cost_estimate.py`). `tasks` are those of the
-tuned node board: properties of the data and, of each method, mean figures over seeds.
+`published.json` has costs, a fit (`runner/cost_estimate.py`), and the tasks of the tuned node board with mean figures
+over seeds for each method; `tools/published.py` writes it from results/. `properties.csv` has a line for each task of
+the node boards, written by `fglbench data describe`, so that a report needs no dataset for them.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from ...files import write_atomically
+
+PROPERTIES = Path(__file__).parent / "properties.csv"
+TASK = ("dataset", "dataset_params", "partition", "partition_params", "clients")  # as the columns of a row
+
+Task = tuple[str, ...]
+
+
+def read_properties(path: Path = PROPERTIES) -> dict[Task, dict[str, float]]:
+    """Task, as the texts of `TASK`, -> property -> value: means over the seeds, as `datasets.properties` has them."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return {
+            tuple(line.pop(name) for name in TASK): {name: float(value) for name, value in line.items()}
+            for line in csv.DictReader(stream)
+        }
+
+
+def write_properties(table: Mapping[Task, Mapping[str, float]], path: Path = PROPERTIES) -> None:
+    """Replace the table; figures to 4 decimals. Raises OSError."""
+    names = list(next(iter(table.values()), {}))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*TASK, *names])
+    for task, own in table.items():
+        writer.writerow([*task, *(f"{own[name]:.4f}".rstrip("0").rstrip(".") for name in names)])
+    write_atomically(path, text.getvalue().encode())
+
 
 FILE = Path(__file__).with_name("published.json")
 # Share of nodes that the published splits train on (the others are of the split `ratio`, which says it).

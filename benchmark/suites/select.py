@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ... import yamltext
+from ...arguments import SEED_BOUND
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.own_data import OWN
 from ...methods import METHODS
@@ -24,7 +25,6 @@ from ...registry import UserError, did_you_mean, listed
 from ..engine.config import FORMER, TrainConfig
 from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
-from .seeds import SEED_BOUND
 from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 from .tuned import Table, read_tuned

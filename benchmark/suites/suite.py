@@ -31,12 +31,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from ...arguments import SEED_BOUND, seed_range
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
 from ...registry import Registry, UserError
 from ..engine.backbones import BACKBONES
 from .cell import Cell, Choice, Part, settled, train_config
-from .seeds import SEED_BOUND, seed_range
 from .tuned import Table, Tuned, read_tuned, tuned_file
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ...benchmark.engine import Batch, ClientBatch, Download, Network, Params, Server, Tree, segment_sum
 from ...registry import tunable
-from .heads import CommonWidth
+from .personal import CommonWidth
 
 FAR = 1e9  # a distance no embedding reaches
 

@@ -9,18 +9,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment
+from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from ...benchmark.suites.catalogue import catalogue, entry
-from ..board import Board
-from ..groups import display, families, kind_of_data, published
+from ..board import FEDAVG, LOCAL, Board
+from ..characteristics import groups_of
+from ..figures.style import COLOUR_OF, CROWD
+from ..groups import display, families, family, kind_of_data, published, uploads
 from ..leaderboard import key_findings
 from ..papers import papers
 from ..provenance import protocol
@@ -30,11 +36,148 @@ from ..reproduction.view import View
 from ..self_reported import HEAD, HEADERS
 from ..table import Cell, Interval, Span
 from ..templating import document, environment
-from ..text import finite, plain
+from ..text import finite, plain, slug
 from . import tables
-from .data import board_data
-from .documents import block, documentation, inline, linked
-from .links import INDEX, board_page, dataset_page, method_page, paper_page
+
+SPARE = 8  # characters that must have been left on a line before its end counts as meant
+_MARKDOWN = MarkdownIt("commonmark", {"html": False})
+_MARKDOWN.disable(["link", "image", "autolink", "html_inline", "html_block", "reference"])
+_PIECES = re.compile(
+    r"`(?P<code>[^`]+)`|arXiv (?P<arxiv>\d{4}\.\d{4,5}(v\d+)?)|doi (?P<doi>10\.\d{4,9}/[^\s;,)]+)|.", re.DOTALL
+)
+
+
+def block(markdown: str | Iterable[str]) -> Markup:
+    """Paragraphs and lists. What `text.md` escaped is the original text again."""
+    return Markup(_MARKDOWN.render(markdown if isinstance(markdown, str) else "\n".join(markdown)))
+
+
+def inline(markdown: str) -> Markup:
+    """One line, without a paragraph around it."""
+    return Markup(_MARKDOWN.renderInline(markdown))
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Part of a docstring: a formula keeps its lines and spaces, other text breaks where its author meant it to."""
+
+    formula: bool
+    lines: list[Markup]
+
+
+def documentation(doc: str) -> list[Passage]:
+    """A docstring (as `inspect.getdoc` gives it) in passages. One with an indented line is a formula."""
+    doc = "".join(c for c in doc if c == "\n" or not unicodedata.category(c).startswith("C"))
+    width = max(map(len, doc.splitlines()), default=0)
+    found = []
+    for paragraph in re.split(r"\n\s*\n", doc.strip("\n")):
+        lines = paragraph.splitlines()
+        formula = any(line.startswith("  ") for line in lines)
+        found.append(Passage(formula, [linked(line) for line in (lines if formula else _joined(lines, width))]))
+    return found
+
+
+def linked(text: str) -> Markup:
+    """`text` escaped, with links to the papers that it cites by arXiv number or DOI, and `code` as code."""
+    return Markup("").join(map(_set, _PIECES.finditer(text)))
+
+
+def _set(piece: re.Match[str]) -> Markup:
+    if piece["code"]:
+        return Markup("<code>{}</code>").format(piece["code"])
+    if piece["arxiv"] or piece["doi"]:
+        target = f"arxiv.org/abs/{piece['arxiv']}" if piece["arxiv"] else f"doi.org/{piece['doi'].rstrip('.')}"
+        return Markup('<a href="https://{}">{}</a>').format(target, piece[0])
+    return escape(piece[0])
+
+
+def _joined(lines: list[str], width: int) -> list[str]:
+    """Lines that were broken for want of room as one."""
+    found = lines[:1]
+    for before, line in pairwise(lines):
+        first = line.split(" ", 1)[0]
+        if len(before) + 1 + len(first) + SPARE <= width:
+            found.append(line)
+        else:
+            found[-1] += f" {line}"
+    return found
+
+
+INDEX = "index.html"
+
+
+def board_page(suite: str) -> str:
+    return f"board-{slug(suite)}.html"
+
+
+def method_page(method: str) -> str:
+    return f"method-{slug(method)}.html"
+
+
+def dataset_page(dataset: str) -> str:
+    return f"dataset-{slug(dataset)}.html"
+
+
+def paper_page(paper: str) -> str:
+    return f"paper-{slug(paper.lower())}.html"
+
+
+METRICS = {"macro_f1": "Macro-F1", "worst": "Worst client", "val": "Validation"}  # besides the board's own score
+
+
+def board_data(ranking: Ranking) -> dict[str, Any]:
+    """Methods, tasks and values of a board's page; under stress, of its plain tasks.
+
+    values: metric -> methods x tasks, means over seeds; None where a seed is missing. mixed: tasks that no mean of the
+    board's score includes, since another metric scores them.
+    """
+    board = ranking.plain.board
+    names = [name for name in ranking.order if name in board.entrants]
+    tasks = board.tasks
+    grids = {"score": board.scores, **{name: _grid(board, name) for name in METRICS}}
+    titles = {"score": board.metric.capitalize().replace("Roc auc", "ROC AUC"), **METRICS}
+    kept = {name: grid.reindex(index=tasks, columns=names) for name, grid in grids.items()}
+    kept = {name: grid for name, grid in kept.items() if grid.notna().any(axis=None)}
+    return {
+        "methods": [_method(ranking, name) for name in names],
+        "tasks": [
+            {
+                "name": plain(task),
+                "dataset": plain(str(board.task_row(task)["dataset"])),
+                "page": dataset_page(str(board.task_row(task)["dataset"])),
+                "groups": list(groups_of(ranking.plain.characteristics, task)),
+            }
+            for task in tasks
+        ],
+        "metrics": {name: titles[name] for name in kept},
+        "values": {name: [[_percent(v) for v in grid[own]] for own in names] for name, grid in kept.items()},
+        "mixed": [plain(task) for task in tasks if board.metrics[board.task_row(task)["dataset"]] != board.metric],
+        "baselines": [plain(display(name)) for name in (FEDAVG, LOCAL) if name in names],
+        "file": slug(board.suite),
+    }
+
+
+def _grid(board: Board, metric: str) -> pd.DataFrame:
+    """Tasks x entries, without those that lack a seed."""
+    found = board.client_summary[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
+    return found.reindex(index=board.tasks, columns=board.entrants).where(board.full)
+
+
+def _method(ranking: Ranking, name: str) -> dict[str, Any]:
+    method = ranking.board.method_of[name]
+    return {
+        "name": plain(display(name)),
+        "page": method_page(method),
+        "family": family(method),
+        "uploads": uploads(method) or ["other"],
+        "status": ranking.board.status(name),
+        "colour": COLOUR_OF.get(method, CROWD),
+    }
+
+
+def _percent(value: float) -> float | None:
+    return round(100 * value, 2) if finite(value) else None
+
 
 TEMPLATES = Path(__file__).parent / "templates"
 LINKS = (board_page, dataset_page, method_page, paper_page)

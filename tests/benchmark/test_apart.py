@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import fglbench
-from fglbench.benchmark.runner.worker_slot import needs
+from fglbench.benchmark.runner.backend import needs
 from fglbench.benchmark.suites.cell import Choice
 from fglbench.benchmark.suites.select import Request, select
 

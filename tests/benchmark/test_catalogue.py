@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fglbench.benchmark.cli.completion import completes
+from fglbench.benchmark.cli.options import completes
 from fglbench.benchmark.suites import catalogue
 
 FILES = Path(catalogue.__file__).parent.glob("*.yaml")
@@ -68,7 +68,7 @@ def test_names_are_completed(kinds: tuple[str, ...], typed: str, offered: list[s
 NAMING = """
 import sys
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.completion import completes
+from fglbench.benchmark.cli.options import completes
 for words in (["list", "methods"], ["list", "suites"], ["show", "fedsage+"], ["show", "quick"], ["--help"],
               ["status", "-s", "quick", "--results", "none"], ["show", "fedavgg"]):
     main(words)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.cli import main, template
+from fglbench.benchmark.cli import main, new
 from fglbench.benchmark.contract import part_checks
 from fglbench.benchmark.engine import GCN, MLP
 from fglbench.benchmark.suites.plugins import REGISTRIES, load_plugins
@@ -53,7 +53,7 @@ def test_templates_pass_as_they_are(
     assert main([*steps[1].split(), "--dry-run"]) == 0
     assert "custom: " in capsys.readouterr().out
     with pytest.raises(Exception, match=f"there is a {kind} 'fresh-{kind}' already"):
-        template.create(kind, f"fresh-{kind}", tmp_path)
+        new.create(kind, f"fresh-{kind}", tmp_path)
     assert load_plugins([f"fresh_{kind}.py"])  # once more is the same
 
 

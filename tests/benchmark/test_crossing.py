@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fglbench.benchmark import crossing
+from fglbench.benchmark import describe
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.engine import ClientBatch, Tree
 from fglbench.benchmark.engine.transforms import KINDS
@@ -30,7 +30,7 @@ def test_every_name_of_an_upload_is_said_in_a_word() -> None:
     ],
 )
 def test_names_and_shapes_are_those_of_one_clients_message(name: str, names: dict[str, tuple[tuple[int, ...]]]) -> None:
-    assert {own.name: own.shapes for own in crossing.crossings(METHODS.build(name))} == names
+    assert {own.name: own.shapes for own in describe.crossings(METHODS.build(name))} == names
 
 
 def test_show_of_a_stranger_makes_a_dry_run(

@@ -13,10 +13,9 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner import execute as executing, gpus, process
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.runner.gpus import devices, emptiest, resolved
-from fglbench.benchmark.runner.stamp import stamped
 from fglbench.benchmark.runner.worker import Options
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.provenance import _driver, environment
+from fglbench.benchmark.store.provenance import _driver, environment, stamped
 from fglbench.benchmark.store.side_files import Parcel
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite

@@ -10,8 +10,7 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main, run as run_command
-from fglbench.benchmark.cli.app import app
-from fglbench.benchmark.cli.grouped import COMMANDS
+from fglbench.benchmark.cli.app import COMMANDS, app
 from fglbench.benchmark.runner.cost_estimate import told_runs
 from fglbench.benchmark.runner.worker import Options
 from fglbench.benchmark.store.places import reading

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.suites.published import PROPERTIES, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suitefile import load_suite
-from fglbench.benchmark.suites.tasktable import FILE, TASK, read_properties, write_properties
 from fglbench.datasets.federation import NodeData
 from fglbench.datasets.properties import homophily, properties
 from fglbench.datasets.spec import bidirected
@@ -93,7 +93,7 @@ def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_every_task_of_the_node_board_has_its_line() -> None:
-    table = read_properties(FILE)
+    table = read_properties(PROPERTIES)
     wanted = {(cell.dataset.name, cell.partition.name, str(cell.clients)) for cell in load_suite("node").cells()}
     known = {(task[0], task[2], task[4]) for task in table}
     assert {task for task in wanted - known if task[0] != "ogbn-arxiv"} == set()

@@ -16,7 +16,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from fglbench.datasets import acm_wiki, content, gnn_benchmark, heterophilous, pickles, planetoid, tu
+from fglbench.datasets import content, npz_graphs, pickles, planetoid, tu
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
@@ -132,7 +132,7 @@ def test_gnn_benchmark(put: Put, tmp_path: Path) -> None:
     counts = sp.csr_matrix(np.array([[0, 3.0], [2, 0], [0, 0], [1, 1]], dtype=np.float32))
     names = np.array(["a", "b"], dtype=object)  # the upstream files carry such arrays: they must not be touched
     file = _npz(**_csr(adjacency, "adj"), **_csr(counts, "attr"), labels=np.array([1, 0, 1, 2]), class_names=names)
-    read = gnn_benchmark.read_gnn_benchmark(put(tmp_path, {"x.npz": file}))
+    read = npz_graphs.read_gnn_benchmark(put(tmp_path, {"x.npz": file}))
     assert read["edges"].tolist() == [[0, 1], [0, 3]]
     np.testing.assert_array_equal(content.features(read).toarray(), counts.toarray())
     assert read["label"].tolist() == [1, 0, 1, 2]
@@ -148,7 +148,7 @@ def test_heterophilous(put: Put, tmp_path: Path) -> None:
     feat = np.array([[0.5, 0], [0, 0], [2, 1], [0, 3]], dtype=np.float32)
     edges, label = np.array([[1, 0], [0, 1], [2, 3], [3, 3]]), np.array([1, 0, 2, 1])
     file = _npz(node_features=feat, node_labels=label, edges=edges, **_masks())
-    read = heterophilous.read_heterophilous(put(tmp_path, {"x.npz": file}))
+    read = npz_graphs.read_heterophilous(put(tmp_path, {"x.npz": file}))
     assert read["edges"].tolist() == [[0, 1], [2, 3]]
     np.testing.assert_array_equal(content.features(read), feat)
     assert read["label"].tolist() == label.tolist()
@@ -163,7 +163,7 @@ def test_heterophilous(put: Put, tmp_path: Path) -> None:
 def test_inconsistent_splits_are_an_error(wrong: dict[str, np.ndarray], put: Put, tmp_path: Path) -> None:
     arrays = {"node_features": np.eye(4), "node_labels": np.arange(4), "edges": np.array([[0, 1]]), **_masks()}
     with pytest.raises(ValueError, match="do not give each node one part"):
-        heterophilous.read_heterophilous(put(tmp_path, {"x.npz": _npz(**{**arrays, **wrong})}))
+        npz_graphs.read_heterophilous(put(tmp_path, {"x.npz": _npz(**{**arrays, **wrong})}))
 
 
 def test_both_forms_of_acm_agree(put: Put, tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_both_forms_of_acm_agree(put: Put, tmp_path: Path) -> None:
         feat_shape=np.array(feat.shape),
     )
     objects = _npz(adj_matrix=np.array(adjacency, dtype=object), node_attr=feat.toarray(), node_label=[0, 1, 0])
-    one = acm_wiki.read_csr_npz(put(tmp_path, {"ACM.npz": flat}))
-    other = acm_wiki.read_graphdata(put(tmp_path, {"acm.npz": objects}))
+    one = npz_graphs.read_csr_npz(put(tmp_path, {"ACM.npz": flat}))
+    other = npz_graphs.read_graphdata(put(tmp_path, {"acm.npz": objects}))
     assert one["edges"].tolist() == [[0, 1], [0, 2]]
     assert content.fingerprint(one) == content.fingerprint(other)
 
@@ -193,7 +193,7 @@ def test_wiki_upstream(put: Put, tmp_path: Path) -> None:
         "wiki_labels.txt": b"2 4\n0 3\n1 0\n",
         "mgae_wiki.mat": matlab.getvalue(),
     }
-    read = acm_wiki.read_wiki(put(tmp_path, files))
+    read = npz_graphs.read_wiki(put(tmp_path, files))
     assert read["edges"].tolist() == [[0, 2], [1, 2]]
     assert read["label"].tolist() == [3, 0, 4]
     np.testing.assert_array_equal(content.features(read).toarray(), feat)

@@ -256,6 +256,13 @@ def prototypes(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return world.classes[k] * (FLOAT * H + INT), FLOAT * C * H
 
 
+def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """GNN and perceptron; a vector for each node down, for each that the client's rows reach up."""
+    c, nodes = world.params["width"], sum(world.nodes)
+    model = gcn() + (c * H + H) + (H * C + C)
+    return (FLOAT * (model + c), FLOAT * (model + nodes * c)), FLOAT * (model + nodes * c)
+
+
 def fedspray(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     """Encoder and two classifiers; a proxy, the number and the share of each class present."""
     p = world.params["width"]
@@ -308,6 +315,7 @@ TABLE: dict[str, Formula] = {
     "fedgta": fedgta,
     "fggp": fggp,
     "fedspray": fedspray,
+    "fedstruct": fedstruct,
     "apple": cores(gcn()),
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name

@@ -9,7 +9,7 @@ import pytest
 
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack
 from fglbench.datasets.federation import Federation
-from fglbench.methods.parts.diffusion import PersonalisedPageRank
+from fglbench.methods.parts.mutual_information import PersonalisedPageRank
 
 Make = Callable[..., Federation]
 

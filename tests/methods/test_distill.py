@@ -10,7 +10,7 @@ import torch
 
 from fglbench.benchmark.engine.batch import Batch, collate
 from fglbench.datasets.federation import Federation
-from fglbench.methods.parts.distill import kl, neighbour_kl
+from fglbench.methods.parts.dual import kl, neighbour_kl
 
 Make = Callable[..., Federation]
 

@@ -12,7 +12,7 @@ import torch
 
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
+from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import GraphBatch, GraphStack, neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fclg import FCLG, FCLGH, IntraFedAvg, IntraKL, IntraMSE, frozen

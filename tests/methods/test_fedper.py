@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fglbench.datasets.federation import Federation
-from fglbench.methods.parts.layers import last_layers
+from fglbench.methods.parts.personal import last_layers
 
 Make = Callable[..., Federation]
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}

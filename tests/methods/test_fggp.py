@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation
-from fglbench.methods.fggp.clusters import cluster_means
+from fglbench.methods.fggp.fggp import cluster_means
 
 Make = Callable[..., Federation]
 SIZES = (13, 7, 10)

@@ -11,7 +11,7 @@ import torch
 
 from fglbench.benchmark.engine import is_statistic
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
+from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import neighbours
 from fglbench.datasets.federation import Federation
 from fglbench.methods.infograph import InfoGraphFedAvg, InfoGraphModel

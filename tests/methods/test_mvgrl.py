@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine.backbones import Params
-from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
+from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.datasets.federation import Federation
 from fglbench.methods.mvgrl import MVGRLFedAvg
 

@@ -23,7 +23,8 @@ from fglbench.registry import UserError
 from fglbench.report import build
 from fglbench.report.figures.style import COLOUR_OF
 from fglbench.report.groups import display
-from fglbench.report.html import Whole, documents, pages
+from fglbench.report.html import Whole, pages
+from fglbench.report.html.pages import documentation
 from fglbench.report.html.tables import comparison_table, readings_of, side_by_side, versions_table
 from fglbench.report.papers import papers
 from fglbench.report.ranking import Ranking
@@ -271,7 +272,7 @@ def test_docstrings_break_where_their_author_meant_it() -> None:
         "Formula:\n    a < b\n      c\n\n"
         "Not a link: http://example.org and <b>; `code <i>`; (arXiv 2105.03170v2)."
     )
-    first, formula, last = documents.documentation(doc)
+    first, formula, last = documentation(doc)
     assert [str(line) for line in first.lines] == [
         "A first line that was broken only because there was no more room on it, as one sees"
         " from its length. Then a line that ends early:",

@@ -11,9 +11,8 @@ import pytest
 
 from fglbench.benchmark.store.schema import TRIAL
 from fglbench.report.loading import load_boards
-from fglbench.report.ranking import Ranking
+from fglbench.report.ranking import Ranking, setting_loss
 from fglbench.report.tables import ranking_table
-from fglbench.report.trials import setting_loss
 
 
 def trial(method: str, dataset: str, val: float | None, rounds: int = 11) -> dict[str, object]:

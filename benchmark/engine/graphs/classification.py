@@ -1,19 +1,59 @@
-"""Scores of classified graphs: on each client's own graphs, on the whole set, on all that the clients hold."""
+"""Classification of graphs: client batches, and scores on each client's own graphs, the whole set and the union."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
 from ..backbones import Params
 from ..batch import LabelledRows
+from ..client_batch import ClientBatch
 from ..evaluate import MEASURES, Evaluator, Models, Scored, Target
-from ..method import at_home
+from ..method import at_home, crossing
+from ..minibatches import MinibatchClientBatch, Shown
 from ..views import HIDDEN
 from .rows import LabelledStack
+
+
+class LabelledClientBatch(MinibatchClientBatch):
+    """Members are `GraphClient`s with masks; a row is a graph."""
+
+    def _collate(self) -> None:
+        self.stacked = LabelledStack(self.members)
+        trained = self.stacked.masks["train"].numpy()
+        self._trained = [own[trained[own]] for own in self.stacked.held]
+        self._full: Shown | None = None  # the minibatch of an epoch of one step
+        self._show(self._batches(self.stacked.held))
+
+    def _batches(self, picks: Sequence[np.ndarray]) -> Shown:
+        """Some of the graphs, as `batch` and `data`. picks: for each client their numbers in the stack."""
+        every = self.stacked.rows(picks)
+        if not self.network.heterogeneous:
+            return every, (every,)
+        groups = [group.positions for group in self.network.groups]
+        return every, tuple(self.stacked.rows([picks[p] for p in group], group) for group in groups)
+
+    def _part(self, positions: Sequence[int]) -> ClientBatch:
+        part = super()._part(positions)
+        assert isinstance(part, LabelledClientBatch)
+        if positions:
+            part.stacked.stack.adopt(self.stacked.stack, np.concatenate([self.stacked.held[p] for p in positions]))
+        return part
+
+    def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
+        own = self.params if params is None else params
+        return super().sq_distance(other, crossing(own) if any(self.stacked.classes) else own)
+
+    def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
+        if sum(map(len, picks)) < sum(map(len, self._trained)):
+            return self._batches(picks)
+        self._full = self._full or self._batches(picks)
+        return self._full
 
 
 def sets_of(clients: list[GraphClient]) -> Target:

@@ -1,22 +1,145 @@
-"""Scores of unsupervised graph embeddings: k-means on all graphs together, matched one-to-one to the true classes."""
+"""Clustering of graphs: unlabelled client batches, methods, and scores by k-means on all embeddings together, with the
+clusters matched one-to-one to the true classes.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from scipy.optimize import linear_sum_assignment
 
-from ....datasets.federation import GraphSetData, Measure
-from ..backbones import Params
+from ....datasets.federation import Goal, GraphSetData, Measure
+from ..backbones import Backbone, Params
+from ..client_batch import ClientBatch
+from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside, demanded
+from ..method import Method
+from ..minibatches import cut
 from ..network import Network
 from ..rng import stream
-from .graphmethod import GraphMethod
-from .graphsets import GraphStack
+from .graphsets import GraphBatch, GraphStack
+
+
+class Encoder(Backbone):
+    """A backbone for graph sets; `hidden` and `layers` have effect, the other fields of a backbone have not."""
+
+    @property
+    def width(self) -> int:
+        """L h, the width of a graph's code."""
+        return self.layers * self.hidden
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        return self.draw(features, source)
+
+    def draw(self, features: int, source: torch.Generator) -> Params:
+        """Fresh parameters of one client (no client axis): Glorot-uniform weights, zero biases."""
+        raise NotImplementedError
+
+
+E = TypeVar("E", bound=Encoder)
+
+
+def encoder_of(network: Network, kind: type[E]) -> E:
+    """The architecture of a network whose method says that it is of this kind."""
+    found = network.backbones[0]
+    assert isinstance(found, kind)
+    return found
+
+
+class GraphMethod(Method):
+    """A method that learns one embedding per graph without labels. Subclasses give `encoder`, `batch_loss` and `embed`.
+
+    Without labels nothing can be selected by validation, so the last round counts; the embeddings of all graphs are
+    clustered together. The cell's `select_by`, `patience` and `score_on` are therefore
+    replaced.
+    """
+
+    tasks: ClassVar[tuple[Goal, ...]] = ("graph",)
+    heterogeneous_features: ClassVar[bool] = False
+
+    encoder: ClassVar[type[Encoder]]  # the architecture that the paper fixes
+
+    scored_codes: Literal["raw", "unit"] = Field(
+        "raw",
+        description="cluster embeddings as they are, or scaled to length 1; not in the papers, raw is our choice: "
+        "FCLG's MVGRL rows are those of raw sums, in which k-means splits off a few large graphs",
+    )
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        return [self.encoder(hidden=given.hidden, layers=given.layers) for given in backbones]
+
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return config.model_copy(update={"select_by": "last", "patience": None, "score_on": "global"})
+
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        """(K,) each client's loss on its minibatch; 0 for a client that sits the step out."""
+        assert isinstance(cohort, GraphClientBatch)
+        return self.batch_loss(cohort)
+
+    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
+        """(K,) the same, on `cohort.minibatch`."""
+        raise NotImplementedError
+
+    def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
+        """(B, c) embeddings of the graphs under models (K, ...), before any scaling."""
+        raise NotImplementedError
+
+
+class GraphClientBatch(ClientBatch):
+    """A client batch whose members are `GraphClient`s, stripped of their labels: nothing here may learn from them.
+
+    held: for each client its graphs' numbers in the stack. minibatch: what a loss is to be computed on.
+    """
+
+    held: list[np.ndarray]
+    minibatch: GraphBatch
+
+    def _collate(self) -> None:
+        self.members = [replace(member, label=torch.empty(0, dtype=torch.long)) for member in self.members]
+        counts = [len(member.graphs) for member in self.members]
+        self.held = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
+
+    @property
+    def inputs(self) -> None:
+        """Minibatches: other features in each step."""
+
+    @cached_property
+    def stack(self) -> GraphStack:
+        """The graphs of all members."""
+        return GraphStack([graph for member in self.members for graph in member.graphs])
+
+    def _part(self, positions: Sequence[int]) -> ClientBatch:
+        part = super()._part(positions)
+        assert isinstance(part, GraphClientBatch)
+        graphs = [graph for member in part.members for graph in member.graphs]
+        if graphs:
+            part.stack = self.stack.part(graphs, np.concatenate([self.held[p] for p in positions]))
+        return part
+
+    def steps(self) -> Iterator[list[int] | None]:
+        """An epoch of minibatches of `config.batch_size` graphs, each client's order from its own stream.
+
+        All clients' minibatches of a step are one batched computation. A client with fewer ones skips the last steps.
+        """
+        chunks = [
+            cut(generator.permutation(own), self.config.batch_size)
+            for generator, own in zip(self.streams("minibatches"), self.held, strict=True)
+        ]
+        nobody = np.empty(0, np.int64)
+        for step in range(max(map(len, chunks))):
+            active = [k for k, own in enumerate(chunks) if step < len(own)]
+            self.minibatch = self.stack.batch([own[step] if step < len(own) else nobody for own in chunks])
+            yield None if len(active) == len(self) else active
+
 
 CHUNK = 512  # graphs embedded at a time: scoring normalises nothing over a batch, so the cut changes no number
 

@@ -13,8 +13,7 @@ from sklearn.metrics import f1_score
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.graphs import clustering
-from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, k_means, matched
-from fglbench.benchmark.engine.graphs.graphmethod import GraphMethod
+from fglbench.benchmark.engine.graphs.clustering import ClusteringEvaluator, GraphMethod, k_means, matched
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS

@@ -44,9 +44,15 @@ def apart(first: Outcome, second: Outcome) -> float:
     return float(np.nanmax(np.abs(curves[0] - curves[1]), initial=0))
 
 
-@pytest.mark.parametrize("name", METHODS.names())
+FILES: dict[str, list[str]] = {}  # of methods -> the names that they register
+for each in METHODS.names():
+    FILES.setdefault(METHODS.cls(each).__module__, []).append(each)
+
+
+@pytest.mark.parametrize("name", [random.Random(module).choice(names) for module, names in FILES.items()])
 def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a federation drawn by its name: nothing meets on two devices, and figures are those of the CPU.
+    """One method of each file, on a federation drawn by its name: nothing meets on two devices, and figures are those
+    of the CPU (`test_gpu.py` runs all of them on a GPU).
 
     They may differ only where weights that are off by the rounding of a float32 give other figures on the CPU itself.
     """

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.early_stopping import BestRound, Round
 from fglbench.benchmark.engine.evaluate import Models, Scored, Target
+from fglbench.benchmark.engine.outcome import BestRound, Round
 
 NOBODY = Target({}, {}, {}, 0)
 

@@ -15,7 +15,7 @@ from torch import nn
 from fglbench.benchmark.engine import Diverged, Facts, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.graphs import clustering
-from fglbench.benchmark.engine.graphs.clustering_batch import GraphClientBatch
+from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
 from fglbench.benchmark.engine.minibatches import cut
 from fglbench.benchmark.engine.optim import StackedOptimiser

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from fglbench.benchmark.engine import segment_ops
 from fglbench.benchmark.engine.batch import Features, collate
-from fglbench.benchmark.engine.losses import cross_entropy
+from fglbench.benchmark.engine.optim import cross_entropy
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.datasets.federation import Federation, NodeClient
 

@@ -126,7 +126,7 @@ def answer(arguments: list[str]) -> tuple[int, str]:
     return code, said.getvalue()
 
 
-@settings(QUICK, max_examples=75)
+@settings(QUICK, max_examples=30)
 @given(arguments=command_lines())
 def test_whatever_is_typed(place: Path, arguments: list[str]) -> None:
     before = stored(place / "results")

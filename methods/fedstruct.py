@@ -1,0 +1,316 @@
+"""FedStruct: a learnt vector for each node of the whole graph, mixed over many hops, beside each client's own GNN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Each,
+    Forward,
+    Network,
+    Params,
+    Phase,
+    Server,
+    SparseMatrix,
+    Step,
+    Streams,
+    TrainConfig,
+    Tree,
+    dropout,
+    linear_map,
+    on_host,
+    placed,
+    segment_add,
+    segment_product,
+)
+from ..datasets.federation import NodeClient
+from ..registry import tunable
+from .fedavg import FedAvg
+from .fedgcnhops import degrees, listed, packed, split, unpacked
+
+VECTORS = "vectors"  # the name of S beside the parameters of the model
+
+
+class StructBackbone(Backbone):
+    """A GNN, and a perceptron c -> h -> C for the nodes' vectors: "structure.0" and "structure.1"."""
+
+    gnn: Backbone
+    width: int
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        params = self.gnn.init(generator, features, classes)
+        source = torch.Generator().manual_seed(int(generator.integers(2**63)))
+        for i, (n_in, n_out) in enumerate(((self.width, self.hidden), (self.hidden, classes))):
+            weight, bias = linear_map(n_in, n_out, source, "torch")
+            params |= {f"structure.{i}.weight": weight, f"structure.{i}.bias": bias}
+        return params
+
+    def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
+        return self.gnn.forward(params, batch, streams)
+
+    def of_vectors(
+        self, params: Params, rows: torch.Tensor, sizes: tuple[int, ...], streams: Streams | None = None
+    ) -> torch.Tensor:
+        """(M, C) class scores of M vectors, `sizes` of each client."""
+        z = segment_product(F.layer_norm(rows, rows.shape[1:]), params["structure.0.weight"], sizes)
+        z = segment_add(z, params["structure.0.bias"], sizes)
+        h = torch.relu(z) if streams is None else dropout(z, self.dropout, streams, sizes, relu=True)
+        return segment_add(segment_product(h, params["structure.1.weight"], sizes), params["structure.1.bias"], sizes)
+
+
+@METHODS.register("fedstruct")
+class FedStruct(FedAvg):
+    """Aliakbari, Ostman, Graell i Amat, ICLR 2025 (arXiv 2402.19163), "Decoupled Subgraph Federated Learning", Hop2Vec.
+
+    P = D^-1 (A + I) of the whole graph, with the edges between clients; P_bar = P^L, or the mean of P, ..., P^L. Each
+    node u has a vector s_u (c), at first N(0, 0.05^2), learnt. The class scores of client k's node v are
+    GNN_k(v) + sum_u P_bar[v, u] MLP(s_u), with layer norm before the MLP c -> h -> C.
+    Once: each client gets its rows of P_bar. Row v of P^l is the mean over v and its neighbours of rows of P^(l-1), so
+    in L - 1 exchanges clients send those of their nodes with neighbours elsewhere, and the server hands them on.
+    Rounds: E epochs on the mean cross-entropy with S fixed; theta <- sum_k w_k theta_k; G_k, the gradient for S, mean
+    over the epochs, and S takes an Adam step on sum_k w_k G_k at the server.
+    Messages: once rows of P^l with ids, and which nodes these reach; then theta and G_k, of these
+    nodes, up, theta and S (n c values) down. No feature and no embedding; the rows show who is whose neighbour.
+
+    Departures and readings. `hops`, `powers`: the paper weights the powers by beta_l; the released code takes the last
+    alone. `keep`: largest entries kept in each row after each product; the code keeps all, or with its pruning
+    (FedStruct-p) the 30 n largest of the matrix, which no client can tell. The code has one local epoch, so that G_k is
+    the gradient at the received model. Its GNN is decoupled too, here the cell's; its layer norm has weights that no
+    client sends, here none. On another graph P_bar is that graph's. Width h, dropout, rate and epochs are the cell's
+    (released for Cora: 64, 0.75, Adam 0.005 and decay 5e-4, 1).
+    """
+
+    family = "shared model"
+    summary = "FedAvg with a learnt vector for each node, mixed over many hops of the graph of all clients"
+    title = "FedStruct"
+    venue = "ICLR 2025"
+    paper_url = "https://arxiv.org/abs/2402.19163"
+    code_url = "https://github.com/JavadAliakbari/FedStruct"
+    tasks = ("node",)
+    heterogeneous_features = False
+    edges_between_clients: ClassVar[bool] = True
+
+    width: int = Field(256, ge=1, description="length c of a node's vector (code: 256, Cora 512)")
+    hops: int = Field(
+        10, ge=1, description="hops L (code: 1 to 20 by dataset, Cora 10)", json_schema_extra=tunable(2, 5, 10)
+    )
+    powers: Literal["last", "mean"] = Field("last", description="P_bar: P^L (code), or the mean of all (paper: beta_l)")
+    keep: int = Field(30, ge=0, description="entries kept in a row; 0: all (code: all, its pruning 30 n in the matrix)")
+    lr_vectors: float = Field(
+        0.005,
+        gt=0,
+        description="Adam rate of the vectors (code: that of the model, 0.001 to 0.008)",
+        json_schema_extra=tunable(0.001, 0.005, 0.02),
+    )
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        return [
+            StructBackbone(gnn=own, width=self.width, **{name: getattr(own, name) for name in Backbone.model_fields})
+            for own in super().architecture(backbones)
+        ]
+
+    # -- rows of P_bar ----------------------------------------------------------------------------------------------
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        steps = (*[Step(self.tell, self.hand_on)] * (self.hops - 1), Step(self.finish, self.start))
+        return [Phase(steps, 1, scored=False, name="structure", everyone=True), *super().phases(config)]
+
+    def open(self, server: Server) -> Download:
+        return {}
+
+    @on_host()
+    def tell(self, cohort: ClientBatch) -> Tree:
+        """The rows, so far, of nodes with neighbours at other clients; at first also which of theirs are wanted."""
+        first = "rows" not in cohort.state
+        cohort.state["rows"] = self._further(cohort)
+        told: list[Tree] = []
+        for member, rows in zip(cohort.members, split(cohort.state["rows"]), strict=True):
+            border = torch.unique(member.outside[0])
+            own = member.graph.ndata["global_id"][border]
+            one: Tree = {"id": own, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
+            told.append(one | ({"wanted": torch.unique(member.outside[1])} if first else {}))
+        return listed(told)
+
+    @on_host()
+    def hand_on(self, server: Server, uploads: Tree) -> Download:
+        wanted = server.state.setdefault("wanted", uploads.get("wanted"))
+        told = split(uploads)
+        ids = torch.cat([one["id"] for one in told]).cpu().numpy()
+        width = width_of([one["rows"] for one in told])
+        rows = sp.vstack([unpacked(one["rows"], width) for one in told], format="csr")
+        order = np.argsort(ids)
+        assert wanted is not None
+        found = [order[np.searchsorted(ids[order], own.cpu().numpy())] for own in wanted]
+        return Each(listed([{"rows": packed(rows[places])} for places in found]))
+
+    @on_host()
+    def finish(self, cohort: ClientBatch) -> Tree:
+        reached, bars = [], []
+        for rows in split(self._further(cohort)):
+            bar = unpacked(rows, width_of([rows]))
+            nodes = np.unique(bar.indices)
+            reached.append(torch.from_numpy(nodes.astype(np.int64)))
+            bars.append(packed((bar[:, nodes] / (self.hops if self.powers == "mean" else 1)).tocsr()))
+        cohort.state = {"bar": listed(bars), "reached": reached}
+        ids = [int(member.graph.ndata["global_id"].max()) for member in cohort.members]
+        return {"reached": reached, "last": torch.tensor(ids)}
+
+    def start(self, server: Server, uploads: Tree) -> Download:
+        server.state["reached"] = uploads["reached"]
+        nodes = int(torch.stack([uploads["last"].max(), *[own.max() for own in uploads["reached"]]]).max()) + 1
+        vectors = server.generator.standard_normal((nodes, self.width), dtype=np.float32) * 0.05
+        server.state[VECTORS] = placed(torch.from_numpy(vectors)).requires_grad_(True)
+        server.state["optimiser"] = torch.optim.Adam(
+            [server.state[VECTORS]], lr=self.lr_vectors, weight_decay=server.config.weight_decay
+        )
+        server.state["model"] = server.initial_model()
+        return self.message(server)
+
+    def _further(self, cohort: ClientBatch) -> Tree:
+        """One more product: the clients' rows of the next power. At first P itself."""
+        rows = split(cohort.state["rows"]) if "rows" in cohort.state else [None] * len(cohort)
+        far = split(cohort.received["rows"]) if "rows" in cohort.state else [None] * len(cohort)
+        pairs = zip(cohort.members, rows, far, strict=True)
+        return listed([packed(self._step(member, own, others)) for member, own, others in pairs])
+
+    def _step(self, member: NodeClient, own: Tree | None, others: Tree | None) -> sp.csr_matrix:
+        """(n, ids) P times the rows of the client's nodes and, of those of other clients, of the neighbours."""
+        assert member.outside is not None
+        ids, far = member.graph.ndata["global_id"].numpy(), torch.unique(member.outside[1]).numpy()
+        source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
+        n = len(ids)
+        to = np.concatenate([target, np.arange(n), member.outside[0].numpy()])
+        by = np.concatenate([source, np.arange(n), n + np.searchsorted(far, member.outside[1].numpy())])
+        step = sp.csr_matrix((1 / degrees(member)[to], (to, by)), shape=(n, n + len(far)))
+        nodes = np.concatenate([ids, far])
+        width = max(int(nodes.max()) + 1, width_of([rows for rows in (own, others) if rows is not None]))
+        itself = sp.csr_matrix((np.ones(len(nodes), np.float32), (np.arange(len(nodes)), nodes)), (len(nodes), width))
+        if own is None or others is None:
+            return largest((step @ itself).tocsr(), self.keep)
+        before = sp.vstack([unpacked(own, width), unpacked(others, width)], format="csr")
+        return largest((step @ (before + itself if self.powers == "mean" else before)).tocsr(), self.keep)
+
+    # -- training ---------------------------------------------------------------------------------------------------
+
+    def message(self, server: Server) -> Download:
+        return {"model": server.state["model"], VECTORS: server.state[VECTORS].detach().clone()}
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        vectors = self.reached(cohort, cohort.received[VECTORS])
+        total = torch.zeros_like(vectors)
+
+        def loss(batch: ClientBatch) -> torch.Tensor:
+            part = self.structure(batch.params, batch, trained[VECTORS], batch.streams)
+            return batch.cross_entropy(batch.forward().logits + part)
+
+        def hold_back(_: ClientBatch, grads: Params) -> Params:
+            total.add_(grads[VECTORS])
+            return {name: value for name, value in grads.items() if name != VECTORS}
+
+        trained = cohort.params | {VECTORS: vectors}
+        cohort.fit(loss, params=trained, adjust=hold_back)
+        own = (total / cohort.config.local_epochs).split([len(nodes) for nodes in cohort.state["reached"]])
+        return {"model": cohort.params, "gradient": [part.clone() for part in own]}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        server.state["model"] = self.aggregate(server, uploads["model"])
+        vectors = server.state[VECTORS]
+        vectors.grad = torch.zeros_like(vectors)
+        for k, weight, own in zip(server.participants, server.weights, uploads["gradient"], strict=True):
+            vectors.grad.index_add_(0, placed(server.state["reached"][k]), weight * own)
+        server.state["optimiser"].step()
+        return self.message(server)
+
+    def reached(self, cohort: ClientBatch, vectors: torch.Tensor) -> torch.Tensor:
+        """(M, c) the vectors that each client's rows of P_bar reach. vectors: (K, n, c), alike for all."""
+        return vectors[0].index_select(0, placed(torch.cat(cohort.state["reached"])))
+
+    def structure(
+        self, params: Params, cohort: ClientBatch, vectors: torch.Tensor, streams: Streams | None = None
+    ) -> torch.Tensor:
+        """(N, C) what the vectors (M, c) that the clients' rows reach add to the class scores."""
+        if "bar" not in cohort.cache:
+            widths = [len(nodes) for nodes in cohort.state["reached"]]
+            own = [unpacked(bar, w) for bar, w in zip(split(cohort.state["bar"]), widths, strict=True)]
+            cohort.cache["bar"] = SparseMatrix(sp.block_diag(own, "csr")), tuple(widths)
+        bar, sizes = cohort.cache["bar"]
+        backbone = cohort.network.backbones[0]
+        assert isinstance(backbone, StructBackbone)
+        found: torch.Tensor = bar @ backbone.of_vectors(params, vectors, sizes, streams)
+        return found
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def global_model(self, server: Server) -> Params | None:
+        return server.state["model"] | {VECTORS: server.state[VECTORS].detach()}
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return cohort.params
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+        vectors = params.get(VECTORS, cohort.received.get(VECTORS))
+        assert vectors is not None
+        logits = cohort.forward(params, training=False).logits
+        return logits + self.structure(params, cohort, self.reached(cohort, vectors))
+
+    @torch.no_grad()
+    def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
+        logits = network.forward(params, data).logits
+        if VECTORS not in params:
+            return logits
+        (batch,), backbone = data, network.backbones[0]
+        assert isinstance(backbone, StructBackbone)
+        own = params[VECTORS][0]
+        beyond = max(0, int(batch.global_id.max()) + 1 - len(own))  # nodes that no client holds have none: zeros
+        scores = backbone.of_vectors(params, F.pad(own, (0, 0, 0, beyond))[batch.global_id], batch.sizes)
+        return logits + self.bar_of(batch) @ scores
+
+    def bar_of(self, batch: Batch) -> SparseMatrix:
+        """P_bar of a graph without clients."""
+        if self.name not in batch.memo:
+            batch.memo[self.name] = SparseMatrix(self._bar_of(batch))
+        found: SparseMatrix = batch.memo[self.name]
+        return found
+
+    @on_host()
+    def _bar_of(self, batch: Batch) -> sp.csr_matrix:
+        source, target = (ends.numpy() for ends in batch.looped.edges(order="eid"))
+        weight = 1 / batch.looped.in_degrees().float().numpy()
+        n = len(weight)
+        step: Any = sp.csr_matrix((weight[target], (target, source)), shape=(n, n))
+        rows = largest(step.copy(), self.keep)
+        for _ in range(self.hops - 1):
+            before = rows + sp.identity(n, np.float32, "csr") if self.powers == "mean" else rows
+            rows = largest((step @ before).tocsr(), self.keep)
+        return rows / (self.hops if self.powers == "mean" else 1)
+
+
+def width_of(rows: Sequence[Tree]) -> int:
+    """One more than the largest column of packed rows."""
+    return 1 + max((int(own["columns"].max()) for own in rows if len(own["columns"])), default=0)
+
+
+def largest(rows: sp.csr_matrix, keep: int) -> sp.csr_matrix:
+    """Each row's `keep` largest entries, of equal ones those with the smallest columns; all of them with 0."""
+    rows.sort_indices()
+    if not keep:
+        return rows
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    order = np.lexsort((rows.indices, -rows.data, row))
+    place = np.arange(len(order)) - rows.indptr[row[order]]
+    chosen = np.sort(order[place < keep])
+    return sp.csr_matrix((rows.data[chosen], (row[chosen], rows.indices[chosen])), shape=rows.shape)
