@@ -277,6 +277,17 @@ def fggp(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return (model + held * entry, model + C * entry), (model + held * entry, model + 3 * C * world.clients * entry)
 
 
+def s2fgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Up a mean and number of each important class; down four vectors a class."""
+    entry = FLOAT * H + 2 * INT
+    return (FLOAT * gcn() + entry, FLOAT * gcn() + C * entry), FLOAT * (gcn() + 4 * C * H)
+
+
+def ghost(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """A generator of noise of 64 and a class vector up, in the one round."""
+    return FLOAT * (C * C + sum(a * b + b for a, b in pairwise((64 + C, 64, 128, 256, D)))), 0
+
+
 def cores(model: int) -> Formula:
     """One's own core model up; all clients' and their shares down."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
@@ -316,6 +327,8 @@ TABLE: dict[str, Formula] = {
     "fggp": fggp,
     "fedspray": fedspray,
     "fedstruct": fedstruct,
+    "s2fgl": s2fgl,
+    "ghost": ghost,
     "apple": cores(gcn()),
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name

@@ -93,7 +93,7 @@ def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make, s
 
 
 def test_of_equal_vectors_it_is_a_constant_beside_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    """Layer norm makes zeros of equal entries, so all nodes get the same class scores, any P_bar is."""
+    """Layer norm makes zeros of equal entries, so all nodes get the same class scores, for any P_bar."""
     run = start(federation(SIZES), "fedstruct", **PLAIN)
     (cohort,), shown = run.simulation.client_batches, run.method.global_model(run.simulation.server)
     flat = {n: v.expand(3, *v.shape) for n, v in (shown | {"vectors": torch.ones_like(shown["vectors"])}).items()}

@@ -1,0 +1,239 @@
+"""GHOST: one round; clients send generators of graphs like theirs, on which the server trains the global model."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from scipy.optimize import linear_sum_assignment
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Params,
+    Phase,
+    Server,
+    Step,
+    TrainConfig,
+    Tree,
+    dropout,
+    linear_map,
+    on_host,
+    placed,
+    segment_add,
+    segment_product,
+)
+from ..registry import tunable
+from .fedavg import FedAvg
+from .fedpub import tiled
+from .fedtad import nearest
+
+NOISE, WIDTHS, DROPOUT = 64, (64, 128, 256), 0.2  # the generator of the released code
+TRANSPORTS = 5  # steps of Frank and Wolfe
+
+
+@METHODS.register("ghost")
+class GHOST(FedAvg):
+    """Qian, Wan, Huang, Zhang, Wu, Du, Ye, ICML 2025: one-shot, with proxy-based topology knowledge retention.
+
+    Client k, in the one round: a generator x = G_k(z, c), of noise z (64) and class c, takes `epochs` epochs, each with
+    new z_i and the class y_i for each of its n training nodes i, on
+        lam_divergence mean_i KL(softmax x_i || softmax x~_i) + mean_i (1 - cos(x_i, x~_i)) + lam_topology FGW.
+    FGW is the fused Gromov-Wasserstein distance, alpha = 1/2, of its graph on training nodes with features x and the
+    graph of the generated ones, each joined to the `neighbours` nearest by cosine (itself among them), both ways.
+    Server: for each client in turn and `graphs` times: n_k generated nodes with all classes in equal numbers, joined
+    in that way; the criterion c = |gradient for theta of sum over edges ij of ((h_i W)^T tanh(h_j W))^2|, h the first
+    layer's output and W its weights; then `steps` steps of Adam on the mean cross-entropy
+    + lam_retention sum over earlier graphs g of c_g (theta - theta_g)^2, theta_g the model after its steps.
+    Messages: G_k up, once. Nothing comes down. Scored: theta, after the one round.
+
+    Budget: a client's epochs are at most those of all rounds of the suite, which the one round may spend (see
+    docs/protocol.md, "One round").
+
+    Departures. The released generator is given the labels of all nodes, here of training nodes. By slips its generated
+    graph has no edges but self-loops in FGW, and its criterion counts self-loops twice; here neither. The norm of the
+    criterion, which it adds to the loss, is a number without gradient and is left out. FGW's plan is found from the
+    uniform one by 5 steps of Frank and Wolfe (with equal weights each is an assignment; released: until it stands
+    still) and has no gradient. The server's passes have no dropout. The generator's rate and decay are the cell's
+    (released: Adam 0.005 and 4e-4).
+    """
+
+    family = "distillation"
+    summary = "one round: clients send generators of graphs like theirs, and the server trains the model on these"
+    title = "GHOST"
+    venue = "ICML 2025"
+    paper_url = "https://proceedings.mlr.press/v267/qian25a.html"
+    code_url = "https://github.com/JiaruQian/GHOST"
+    tasks = ("node",)
+    heterogeneous_features = False
+
+    epochs: int = Field(
+        100,
+        ge=1,
+        description="epochs of the generator, no more than the suite's rounds times local epochs (code: 100)",
+        json_schema_extra=tunable(30, 100, 300),
+    )
+    graphs: int = Field(3, ge=1, description="generated graphs a client (code: 3)")
+    steps: int = Field(
+        5, ge=1, description="steps of the global model on each (code: 5)", json_schema_extra=tunable(5, 20)
+    )
+    neighbours: int = Field(5, ge=1, description="nearest nodes that a generated node is joined to (code: 5)")
+    lam_divergence: float = Field(0.05, ge=0, description="weight of the divergence (code: 0.05)")
+    lam_topology: float = Field(0.1, ge=0, description="weight of FGW (code: 0.1)")
+    lam_retention: float = Field(
+        1.0,
+        ge=0,
+        description="weight of what earlier graphs taught (code: 1)",
+        json_schema_extra=tunable(0.0, 1e-3, 1.0),
+    )
+    lr_server: float = Field(0.01, gt=0, description="Adam rate of the server (code: 0.01)")
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        return [Phase((Step(self.client, self.server),), 1)]
+
+    def open(self, server: Server) -> Download:
+        server.state["model"] = server.initial_model()
+        return {}
+
+    def personal_model(self, cohort: ClientBatch) -> Params | None:
+        return None
+
+    # -- client -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        drawn = [fresh(draws, cohort.classes, cohort.features) for draws in cohort.streams("generator")]
+        cohort.params = {name: placed(torch.stack([own[name] for own in drawn])) for name in drawn[0]}
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        batch, rows = cohort.batch, cohort.batch.rows["train"]
+        sizes = tuple(batch.counts["train"])
+        real, edges = batch.x.dense()[rows], self.edges(cohort)
+
+        def loss(cohort: ClientBatch) -> torch.Tensor:
+            draws = zip(cohort.streams("noise"), sizes, strict=True)
+            noise = [own.standard_normal((n, NOISE), np.float32) for own, n in draws]
+            z = placed(torch.from_numpy(np.concatenate(noise)))
+            made = generated(cohort.params, z, batch.label[rows], sizes, cohort)
+            apart = F.kl_div(made.log_softmax(1), real.softmax(1), reduction="none").sum(1)
+            each = self.lam_divergence * apart + 1 - F.cosine_similarity(real, made, dim=1)
+            pairs = zip(real.split(sizes), made.split(sizes), edges, strict=True)
+            topology = torch.stack([fused(*own, self.neighbours) for own in pairs])
+            return cohort.mean_over(each, rows) + self.lam_topology * topology
+
+        cohort.fit(loss, min(self.epochs, cohort.config.rounds * cohort.config.local_epochs))
+        return {"generator": cohort.params}
+
+    def edges(self, cohort: ClientBatch) -> list[torch.Tensor]:
+        """Each client's graph on its training nodes, (n, n) ones."""
+        found, sums = [], cohort.batch.sum.scipy()
+        train = cohort.batch.masks["train"].cpu().numpy()
+        for start, stop in pairwise(cohort.batch.offsets):
+            own = np.flatnonzero(train[start:stop]) + start
+            found.append(placed(torch.from_numpy(sums[own][:, own].toarray())))
+        return found
+
+    # -- server -----------------------------------------------------------------------------------------------------
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        model = {name: v.clone().requires_grad_(True) for name, v in server.state["model"].items()}
+        optimiser = torch.optim.Adam(model.values(), lr=self.lr_server, weight_decay=server.config.weight_decay)
+        weight = {name: torch.zeros_like(v) for name, v in model.items()}  # sum of c_g, and of c_g theta_g
+        anchor = {name: torch.zeros_like(v) for name, v in model.items()}
+        for i, k in enumerate(server.participants):
+            own = {name: value[i : i + 1] for name, value in uploads["generator"].items()}
+            for _ in range(self.graphs):
+                batch, label = self.proxy(server, own, max(int(server.sizes[k]), server.classes))
+                now = criterion(server.backbones[0], model, batch)
+                for _ in range(self.steps):
+                    optimiser.zero_grad()
+                    logits = server.backbones[0].forward({n: v[None] for n, v in model.items()}, batch).logits
+                    kept = sum((weight[n] * v * v - 2 * anchor[n] * v).sum() for n, v in model.items())
+                    (F.cross_entropy(logits, label) + self.lam_retention * kept).backward()
+                    optimiser.step()
+                for name, value in now.items():
+                    weight[name] += value
+                    anchor[name] += value * model[name].detach()
+        server.state["model"] = {name: value.detach().clone() for name, value in model.items()}
+        return {}
+
+    @torch.no_grad()
+    def proxy(self, server: Server, generator: Params, n: int) -> tuple[Batch, torch.Tensor]:
+        """A generated graph of n nodes and its labels (n,)."""
+        label = placed(torch.from_numpy(np.sort(np.arange(n) % server.classes)))
+        z = placed(torch.from_numpy(server.generator.standard_normal((n, NOISE), dtype=np.float32)))
+        x = generated(generator, z, label, (n,))
+        return tiled(x, nearest(x, self.neighbours), 1), label
+
+
+def fresh(draws: np.random.Generator, classes: int, features: int) -> Params:
+    """A vector of C numbers a class, and a perceptron of 64 + C -> 64 -> 128 -> 256 -> d with PyTorch's start."""
+    source = torch.Generator().manual_seed(int(draws.integers(2**63)))
+    with on_host():
+        params = {"class": torch.randn(classes, classes, generator=source)}
+        for i, (n_in, n_out) in enumerate(pairwise((NOISE + classes, *WIDTHS, features))):
+            params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
+    return params
+
+
+def generated(
+    params: Params, noise: torch.Tensor, label: torch.Tensor, sizes: tuple[int, ...], cohort: ClientBatch | None = None
+) -> torch.Tensor:
+    """(n, d) nodes of these classes (n,) by each client's generator, from noise (n, 64). cohort: in training."""
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    h = torch.cat([params["class"][owner, label], noise], 1)
+    for i in range(len(WIDTHS)):
+        h = torch.tanh(segment_add(segment_product(h, params[f"{i}.weight"], sizes), params[f"{i}.bias"], sizes))
+        h = h if cohort is None else dropout(h, DROPOUT, cohort.streams, sizes)
+    last = len(WIDTHS)
+    return segment_add(segment_product(h, params[f"{last}.weight"], sizes), params[f"{last}.bias"], sizes)
+
+
+def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbours: int) -> torch.Tensor:
+    """The part of FGW, alpha = 1/2, that has a gradient: sum_ij T_ij |x_i - x~_j|^2 / 2 by the plan T (n, n)."""
+    if not len(real):
+        return real.new_zeros(())
+    cost = (real * real).sum(1, keepdim=True) - 2 * real @ made.T + (made * made).sum(1)
+    with torch.no_grad():
+        joined = torch.zeros_like(edges)
+        joined[tuple(nearest(made, neighbours))] = 1
+        share = plan(cost.double().cpu().numpy(), edges.double().cpu().numpy(), joined.double().cpu().numpy())
+    return (placed(torch.from_numpy(share)).to(cost.dtype) * cost).sum() / 2
+
+
+def plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray, steps: int = TRANSPORTS) -> np.ndarray:
+    """(n, n) a transport plan with equal weights that makes sum T cost + sum (a_ij - b_kl)^2 T_ik T_jl small."""
+    n = len(cost)
+    found = np.full((n, n), 1 / n**2)
+    linear = cost + ((a * a).sum(1)[:, None] + (b * b).sum(1)) / n
+    for _ in range(steps):
+        mixed = a @ found @ b
+        row, column = linear_sum_assignment(linear - 4 * mixed)
+        move = -found
+        move[row, column] += 1 / n
+        square, slope = -2 * ((a @ move @ b) * move).sum(), ((linear - 4 * mixed) * move).sum()
+        length = min(1.0, max(0.0, -slope / (2 * square))) if square > 0 else float(square + slope < 0)
+        if not length:
+            break
+        found = found + length * move
+    return found
+
+
+def criterion(backbone: Backbone, model: Params, batch: Batch) -> Params:
+    """How much each parameter matters to the products of neighbours' first-layer outputs; only of those it has."""
+    own = {name: value.detach().clone().requires_grad_(True) for name, value in model.items()}
+    out = backbone.forward({name: v[None] for name, v in own.items()}, batch)
+    if not out.pre:
+        return {}
+    h = out.hidden[0]
+    matrix = next(value for value in own.values() if value.dim() == 2 and value.shape[1] == h.shape[1])
+    image = h @ matrix.T
+    source, target = batch.ends
+    loss = ((image[source] * image[target].tanh()).sum(1) ** 2).sum()
+    grads = torch.autograd.grad(loss, list(own.values()), allow_unused=True)
+    return {name: grad.abs() for name, grad in zip(own, grads, strict=True) if grad is not None}

@@ -1,0 +1,175 @@
+"""S2FGL: FedAvg with a repository of class prototypes of well-labelled nodes, and an alignment of graph frequencies."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, placed
+from ..registry import tunable
+from .fedavg import FedAvg
+
+TERMS = 12  # of the series of P: 0.15^12 is below 1e-9 of the first
+
+
+@METHODS.register("s2fgl")
+class S2FGL(FedAvg):
+    """Tan, Huang, Wan, Huang, Li, Ye, ICML 2025: spatial spectral federated graph learning.
+
+    Once, client k scores its nodes by the label signal that reaches them: P = (I - (1 - alpha) D^-1 A)^-1, t_j = 1 on
+    training nodes and 0 elsewhere; score_i = max_j P_ij t_j + alpha sum_j P_ij t_j.
+    Client: E epochs on CE + nlir NLIR + fgma FGMA, with r_i and g_i node i's embeddings by the trained model and, fixed
+    and without dropout, the received one; both terms are 0 before there is a repository B of C x `slots` vectors.
+    NLIR = mean_i KL(softmax_b cos(g_i, b) || softmax_b cos(r_i, b)), over all nodes i and b in B.
+    FGMA: R and G are the rows r_i and g_i of the fifth of the nodes with the highest scores. The graph of R joins each
+    to itself and its `similar` nearest by cosine, with the cosines as weights; u_1, ... are the eigenvectors of its
+    Laplacian with the `frequencies` smallest and as many largest eigenvalues, v_1, ... those of G's;
+    FGMA = sum_m |u_m u_m^T R - v_m v_m^T G|^2 / entries, with the eigenvectors fixed.
+    Server: FedAvg; for each slot it draws 70% of the clients and takes, class by class, the mean of their important
+    training nodes' embeddings. A class that no drawn client has keeps the zero vector, whose cosine is 0.
+    Messages: theta, and for each class held the mean and number of its important training nodes, up; theta and B down.
+    Without both weights it is FedAvg.
+
+    Departures. The released clients hand the embeddings and labels of all nodes to the server, which needs their class
+    means only; they are taken after training without dropout, there in the last training pass. Important are the third
+    of the training nodes with the highest scores: the released graph holds training nodes alone. Its nearest-neighbour
+    graph is not symmetric, here it is the mean with its transpose; equal eigenvalues leave the eigenvectors open, as
+    there. `limit` bounds the nodes of an alignment, whose cost is their number's cube. Backbone, rate and epochs are
+    the cell's (released: ACM-GCN of width 128, SGD 0.2, 10).
+    """
+
+    family = "shared model"
+    summary = "FedAvg that keeps to class prototypes of well-labelled nodes and to the received model's frequencies"
+    title = "S2FGL"
+    venue = "ICML 2025"
+    paper_url = "https://proceedings.mlr.press/v267/tan25d.html"
+    code_url = "https://github.com/Wonder7racer/S2FGL"
+    tasks = ("node",)
+    heterogeneous_features = False
+
+    nlir: float = Field(
+        5.0, ge=0, description="weight of NLIR (code: 0.05 times 100)", json_schema_extra=tunable(0.1, 1.0, 5.0)
+    )
+    fgma: float = Field(1.0, ge=0, description="weight of FGMA (code: 1)", json_schema_extra=tunable(0.1, 1.0))
+    alpha: float = Field(0.85, gt=0.5, le=1, description="restart probability of P (code: 0.85)")
+    slots: int = Field(4, ge=1, description="vectors a class in the repository (code: 4)")
+    drawn: float = Field(0.7, gt=0, le=1, description="share of the clients in a slot (code: 0.7)")
+    frequencies: int = Field(10, ge=1, description="eigenvectors at either end of the spectrum (code: 10)")
+    similar: int = Field(3, ge=1, description="nearest nodes in the graph of embeddings (code: 3)")
+    limit: int = Field(256, ge=2, description="most nodes in an alignment (code: no limit)")
+
+    def prepare(self, cohort: ClientBatch) -> None:
+        super().prepare(cohort)
+        batch, sums = cohort.batch, cohort.batch.sum.scipy()
+        train = batch.masks["train"].cpu().numpy()
+        cohort.state["aligned"], cohort.state["important"] = [], []
+        for start, stop in pairwise(batch.offsets):
+            score = reach(sums[start:stop, start:stop], train[start:stop], self.alpha)
+            order = np.argsort(-score, kind="stable")
+            labelled = order[train[start:stop][order]]
+            most = min(self.limit, (stop - start) // 5)
+            cohort.state["aligned"].append(torch.from_numpy(order[:most].copy()))
+            cohort.state["important"].append(torch.from_numpy(labelled[: -(-len(labelled) // 3)].copy()))
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        cohort.load(cohort.received["model"])
+        if "repository" not in cohort.received:
+            cohort.fit(self.local_loss)
+            return {"model": cohort.params} | self.class_means(cohort)
+        book = F.normalize(cohort.received["repository"][0].flatten(0, 1), dim=1)
+        with torch.no_grad():
+            received = cohort.forward(training=False).embedding
+            target = (F.normalize(received, dim=1) @ book.T).log_softmax(1)
+        rows = self.rows(cohort, "aligned")
+        fixed = [frequencies(received[own], self.similar, self.frequencies) for own in rows]
+
+        def loss(cohort: ClientBatch) -> torch.Tensor:
+            out = cohort.forward()
+            mine = (F.normalize(out.embedding, dim=1) @ book.T).log_softmax(1)
+            apart = F.kl_div(mine, target, reduction="none", log_target=True).sum(1)
+            spectral = [
+                self.alignment(out.embedding[own], received[own], v) for own, v in zip(rows, fixed, strict=True)
+            ]
+            everyone = torch.arange(len(apart))
+            ce = cohort.cross_entropy(out.logits)
+            return ce + self.nlir * cohort.mean_over(apart, everyone) + self.fgma * torch.stack(spectral)
+
+        cohort.fit(loss if self.nlir or self.fgma else self.local_loss)
+        return {"model": cohort.params} | self.class_means(cohort)
+
+    def rows(self, cohort: ClientBatch, kind: str) -> list[torch.Tensor]:
+        """Each client's chosen nodes, as rows of the batch."""
+        return [placed(own + start) for own, start in zip(cohort.state[kind], cohort.batch.offsets, strict=False)]
+
+    def alignment(self, r: torch.Tensor, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """FGMA of one client. r, g: (n, h) embeddings; v: (n, 2 m) the eigenvectors of g."""
+        if not r.numel():
+            return r.new_zeros(())
+        u = frequencies(r.detach(), self.similar, self.frequencies)
+        a, b = u.T @ r, v.T @ g  # |u a - v b|^2 = |a|^2 + |b|^2 - 2 (u . v) (a . b), as u and v have norm 1
+        each = (a * a).sum(1) + (b * b).sum(1) - 2 * (u * v).sum(0) * (a * b).sum(1)
+        return each.sum() / r.numel()
+
+    @torch.no_grad()
+    def class_means(self, cohort: ClientBatch) -> Tree:
+        """Of each client's important nodes: the mean embedding and the number of each class that it has."""
+        embedding, label = cohort.forward(training=False).embedding, cohort.batch.label
+        means, counts, classes = [], [], []
+        for own in self.rows(cohort, "important"):
+            number = torch.bincount(label[own], minlength=cohort.classes)
+            held = number.nonzero().squeeze(1)
+            total = embedding.new_zeros(cohort.classes, embedding.shape[1]).index_add_(0, label[own], embedding[own])
+            means.append(total[held] / number[held].unsqueeze(1))
+            counts.append(number[held])
+            classes.append(held)
+        return {"prototypes": means, "counts": counts, "classes": classes}
+
+    def server(self, server: Server, uploads: Tree) -> Download:
+        download = super().server(server, uploads)
+        clients = len(uploads["classes"])
+        number = max(1, int(clients * self.drawn))
+        book = []
+        for _ in range(self.slots):
+            chosen = sorted(server.generator.choice(clients, number, replace=False).tolist())
+            means, counts, classes = (
+                torch.cat([uploads[name][k] for k in chosen]) for name in ("prototypes", "counts", "classes")
+            )
+            mass = means.new_zeros(server.classes).index_add_(0, classes, counts.to(means.dtype))
+            total = means.new_zeros(server.classes, means.shape[1]).index_add_(0, classes, means * counts.unsqueeze(1))
+            book.append(total / mass.clamp(min=1).unsqueeze(1))
+        assert isinstance(download, dict)
+        return download | {"repository": torch.stack(book, 1)}
+
+
+def reach(graph: sp.csr_matrix, train: np.ndarray, alpha: float) -> np.ndarray:
+    """(n,) how much label signal reaches each node. graph: (n, n) ones on edges; train: (n,) bool."""
+    degree = np.asarray(graph.sum(1)).ravel()
+    step = sp.diags((1 - alpha) / np.maximum(degree, 1)) @ graph
+    columns = np.flatnonzero(train)
+    term = np.zeros((len(train), len(columns)))
+    term[columns, np.arange(len(columns))] = 1
+    total = term.copy()
+    for _ in range(TERMS):
+        term = step @ term
+        total += term
+    found: np.ndarray = total.max(1, initial=0) + alpha * total.sum(1)
+    return found
+
+
+def frequencies(rows: torch.Tensor, similar: int, count: int) -> torch.Tensor:
+    """(n, 2 m) eigenvectors of the Laplacian of the graph of nearest rows (n, h), smallest eigenvalues first; m: the
+    count, or half of the rows if these are fewer."""
+    n = len(rows)
+    unit = F.normalize(rows, dim=1)
+    cosine = unit @ unit.T
+    near = cosine.topk(min(similar + 1, n), dim=1).indices
+    weight = torch.zeros_like(cosine).scatter_(1, near, cosine.gather(1, near))
+    weight = (weight + weight.T) / 2
+    vectors = torch.linalg.eigh(torch.diag(weight.sum(1)) - weight).eigenvectors
+    m = min(count, n // 2)
+    return torch.cat([vectors[:, :m], vectors[:, n - m :]], 1)

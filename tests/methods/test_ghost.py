@@ -1,0 +1,169 @@
+"""GHOST against slow loops of the generators, the plan and the server, and what one graph makes of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.rng import stream
+from fglbench.datasets.federation import Federation
+from fglbench.methods import ghost
+
+Make = Callable[..., Federation]
+Model = dict[str, torch.Tensor]
+SIZES = (13, 7, 10)
+D, H, C, SEED = 12, 8, 3, 5
+PLAIN: dict[str, Any] = {
+    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
+}  # fmt: skip
+PARAMS: dict[str, Any] = {"epochs": 3, "graphs": 2, "steps": 2, "neighbours": 3, "lr_server": 1e-3}
+
+
+def make(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
+    rows = []
+    for one, y in zip(z, label, strict=True):
+        h = torch.cat([w["class"][y], one])
+        for i in range(3):
+            h = torch.tanh(h @ w[f"{i}.weight"] + w[f"{i}.bias"])
+        rows.append(h @ w["3.weight"] + w["3.bias"])
+    return torch.stack(rows)
+
+
+def joined(x: torch.Tensor, neighbours: int) -> torch.Tensor:
+    """(n, n) ones where either is among the other's nearest."""
+    n, a = len(x), torch.zeros(len(x), len(x))
+    for i in range(n):
+        alike = [float(F.cosine_similarity(x[i], x[j], dim=0)) for j in range(n)]
+        alike[i] = 2
+        for j in sorted(range(n), key=lambda j: -alike[j])[:neighbours]:
+            if i != j:
+                a[i, j] = a[j, i] = 1
+    return a
+
+
+def proxy_loss(w: Model, z: torch.Tensor, client: Any, p: Any) -> torch.Tensor:
+    train = client.graph.ndata["train_mask"].nonzero().squeeze(1).tolist()
+    real, label = client.feat.to_dense()[train], client.graph.ndata["label"][train].tolist()
+    x, n = make(w, z, label), len(train)
+    loss = torch.zeros(())
+    for mine, theirs in zip(x, real, strict=True):
+        likely = theirs.softmax(0)
+        loss = loss + p.lam_divergence * (likely * (likely.log() - mine.log_softmax(0))).sum() / n
+        loss = loss + (1 - mine @ theirs / mine.norm() / theirs.norm()) / n
+    a = torch.zeros(n, n)
+    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
+        if u in train and v in train:
+            a[train.index(v), train.index(u)] = 1
+    cost = torch.stack([torch.stack([((r - m) ** 2).sum() for m in x]) for r in real])
+    share = ghost.plan(cost.detach().double().numpy(), a.double().numpy(), joined(x, p.neighbours).double().numpy())
+    return loss + p.lam_topology * sum(share[i, j] * cost[i, j] for i in range(n) for j in range(n)) / 2
+
+
+def gcn(w: Model, x: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a = a + torch.eye(len(a))
+    a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
+    h = torch.relu(a @ x @ w["0.weight"] + w["0.bias"])
+    return h, a @ h @ w["1.weight"] + w["1.bias"]
+
+
+def test_the_round_equals_slow_loops(
+    federation: Make, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ghost, "DROPOUT", 0.0)
+    world = federation(SIZES)
+    run = start(world, "ghost", PARAMS, **PLAIN)
+    (cohort,), p = run.simulation.client_batches, run.method
+    first = {n: v.clone() for n, v in cohort.params.items()}
+    model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
+    uploads = run.round(1)["generator"]
+    for k, client in enumerate(world.clients):
+        w, draws = {n: v[k] for n, v in first.items()}, stream(SEED, "noise", k)
+        for _ in range(3):
+            z = torch.from_numpy(draws.standard_normal((int(client.graph.ndata["train_mask"].sum()), 64), np.float32))
+            w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+            grads = torch.autograd.grad(proxy_loss(w, z, client, p), list(w.values()))
+            w = {n: v.detach() - 0.05 * g for (n, v), g in zip(w.items(), grads, strict=True)}
+        for n, value in w.items():
+            torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
+    theta = {n: v.requires_grad_(True) for n, v in model.items()}
+    optimiser, draws = torch.optim.Adam(theta.values(), lr=1e-3), stream(SEED, "server")
+    before: list[tuple[Model, Model]] = []
+    for k, n in enumerate(SIZES):
+        for _ in range(2):
+            label = sorted(i % C for i in range(n))
+            z = torch.from_numpy(draws.standard_normal((n, 64), dtype=np.float32))
+            x = make({name: v[k] for name, v in uploads.items()}, z, label)
+            a = joined(x, 3)
+            h, total = gcn(theta, x, a)[0], torch.zeros(())
+            for i, j in a.nonzero().tolist():
+                e = (theta["0.weight"] @ h[i]) @ torch.tanh(theta["0.weight"] @ h[j])
+                total = total + e**2
+            names = ("0.weight", "0.bias")
+            c = dict(zip(names, torch.autograd.grad(total, [theta[name] for name in names]), strict=True))
+            for _ in range(2):
+                loss = F.cross_entropy(gcn(theta, x, a)[1], torch.tensor(label))
+                for old, weight in before:
+                    for name, own in weight.items():
+                        loss = loss + (own.abs() * (theta[name] - old[name]) ** 2).sum()
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+            before.append(({name: v.detach().clone() for name, v in theta.items()}, c))
+    for name, value in run.simulation.server.state["model"].items():
+        torch.testing.assert_close(value, theta[name].detach(), rtol=1e-4, atol=1e-4)
+
+
+def objective(t: Any, cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
+    n = range(len(cost))
+    pairs = sum((a[i, j] - b[k, m]) ** 2 * t[i, k] * t[j, m] for i in n for j in n for k in n for m in n)
+    return float((t * cost).sum() + pairs)
+
+
+def test_the_plan_goes_down_and_is_a_plan() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        a, b = (np.triu(rng.integers(0, 2, (6, 6)), 1).astype(float) for _ in range(2))
+        a, b, cost = a + a.T, b + b.T, rng.random((6, 6))
+        values = [objective(ghost.plan(cost, a, b, steps), cost, a, b) for steps in range(6)]
+        assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(values))
+        found = ghost.plan(cost, a, b)
+        np.testing.assert_allclose([found.sum(0), found.sum(1)], 1 / 6)
+        assert found.min() > -1e-12
+
+
+def test_without_edges_the_plan_is_the_best_assignment() -> None:
+    cost, none = np.random.default_rng(1).random((6, 6)), np.zeros((6, 6))
+    best = min(sum(cost[i, j] for i, j in enumerate(own)) for own in itertools.permutations(range(6)))
+    assert objective(ghost.plan(cost, none, none), cost, none, none) == pytest.approx(best / 6)
+
+
+def test_one_graph_has_nothing_to_retain(federation: Make, start: Callable[..., Any]) -> None:
+    models = []
+    for weight in (0.0, 100.0):
+        run = start(federation((20,)), "ghost", {**PARAMS, "graphs": 1, "lam_retention": weight}, **PLAIN)
+        run.round(1)
+        models.append(run.simulation.server.state["model"])
+    assert all(torch.equal(value, models[1][name]) for name, value in models[0].items())
+
+
+def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, start: Callable[..., Any]) -> None:
+    for epochs, expected in ((4, 4), (100, 6)):
+        run = start(federation(SIZES), "ghost", {**PARAMS, "epochs": epochs}, rounds=3, **PLAIN)
+        run.round(1)
+        (cohort,) = run.simulation.client_batches
+        assert {int(own) for own in cohort.optimiser().steps["0.weight"]} == {expected}
+        assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "ghost", PARAMS, **PLAIN)
+    run.round(1)
+    widths = [64 + C, 64, 128, 256, D]
+    assert run.simulation.upload_bytes == [4 * (C * C + sum(m * n + n for m, n in itertools.pairwise(widths)))] * 3
+    assert run.simulation.download_bytes == [0] * 3

@@ -1,0 +1,151 @@
+"""S2FGL against slow loops of its scores, terms and repository, and what it is without them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fglbench.datasets.federation import Federation
+from fglbench.methods.s2fgl import frequencies
+
+Make = Callable[..., Federation]
+Model = dict[str, torch.Tensor]
+SIZES = (30, 20, 26)
+H = 8
+PLAIN: dict[str, Any] = {
+    "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
+}  # fmt: skip
+
+
+def adjacency(client: Any) -> torch.Tensor:
+    a = torch.zeros(client.graph.num_nodes(), client.graph.num_nodes(), dtype=torch.float64)
+    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
+        a[v, u] = 1
+    return a
+
+
+def order(client: Any, alpha: float) -> list[int]:
+    """The nodes, those that most label signal reaches first: by a matrix inverse."""
+    a, train = adjacency(client), client.graph.ndata["train_mask"].tolist()
+    n = len(train)
+    p = torch.linalg.inv(torch.eye(n, dtype=torch.float64) - (1 - alpha) * a / a.sum(1, keepdim=True).clamp(min=1))
+    labelled = [j for j in range(n) if train[j]]
+    score = [max(p[i, j] for j in labelled) + alpha * sum(p[i, j] for j in labelled) for i in range(n)]
+    return sorted(range(n), key=lambda i: -score[i])
+
+
+def embed(w: Model, client: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    a = adjacency(client).float() + torch.eye(client.graph.num_nodes())
+    a = a / (a.sum(1, keepdim=True) * a.sum(0)) ** 0.5
+    h = torch.relu(a @ client.feat.to_dense() @ w["0.weight"] + w["0.bias"])
+    return h, a @ h @ w["1.weight"] + w["1.bias"]
+
+
+def cosine(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return u @ v / (u.norm().clamp(min=1e-12) * v.norm().clamp(min=1e-12))
+
+
+def spectrum(rows: torch.Tensor, similar: int, count: int) -> list[torch.Tensor]:
+    n = len(rows)
+    weight = torch.zeros(n, n)
+    for i in range(n):
+        alike = [float(cosine(rows[i], rows[j])) for j in range(n)]
+        for j in sorted(range(n), key=lambda j: -alike[j])[: similar + 1]:
+            weight[i, j] += alike[j] / 2
+            weight[j, i] += alike[j] / 2
+    laplacian = torch.zeros(n, n)
+    for i in range(n):
+        for j in range(n):
+            laplacian[i, j] = (weight[i].sum() if i == j else 0) - weight[i, j]
+    vectors = torch.linalg.eigh(laplacian).eigenvectors.T
+    m = min(count, n // 2)
+    return [*vectors[:m], *vectors[n - m :]]
+
+
+def slow_loss(w: Model, client: Any, received: torch.Tensor | None, book: torch.Tensor | None, p: Any) -> torch.Tensor:
+    h, logits = embed(w, client)
+    train = client.graph.ndata["train_mask"]
+    loss = F.cross_entropy(logits[train], client.graph.ndata["label"][train])
+    if received is None or book is None:
+        return loss
+    entries = [vector for own in book for vector in own]
+    nlir = torch.zeros(())
+    for mine, theirs in zip(h, received, strict=True):
+        log_mine = torch.stack([cosine(mine, b) for b in entries]).log_softmax(0)
+        likely = torch.stack([cosine(theirs, b) for b in entries]).softmax(0)
+        nlir = nlir + sum(q * (q.log() - one) for q, one in zip(likely, log_mine, strict=True)) / len(h)
+    chosen = order(client, p["alpha"])[: len(h) // 5]
+    r, g = h[chosen], received[chosen]
+    fgma = torch.zeros(())
+    pairs = (spectrum(own.detach(), p["similar"], p["frequencies"]) for own in (r, g))
+    for u, v in zip(*pairs, strict=True):
+        fgma = fgma + ((torch.outer(u, u) @ r - torch.outer(v, v) @ g) ** 2).mean()
+    return loss + p["nlir"] * nlir + p["fgma"] * fgma
+
+
+def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
+    params = {"nlir": 2.0, "fgma": 3.0, "alpha": 0.8, "slots": 2, "similar": 2, "frequencies": 2, "drawn": 0.7}
+    world = federation(SIZES)
+    run = start(world, "s2fgl", params, **PLAIN)
+    server, book = run.simulation.server, None
+    model = server.initial_model()
+    for number in (1, 2, 3):
+        draws, uploads, trained, sent = copy.deepcopy(server.generator), run.round(number), [], []
+        for k, client in enumerate(world.clients):
+            w, received = dict(model), embed(model, client)[0]
+            for _ in range(2):
+                w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
+                grads = torch.autograd.grad(slow_loss(w, client, received, book, params), list(w.values()))
+                w = {n: v.detach() - 0.05 * g for (n, v), g in zip(w.items(), grads, strict=True)}
+            for n, value in w.items():
+                torch.testing.assert_close(uploads["model"][n][k], value, rtol=1e-4, atol=1e-5)
+            trained.append(w)
+            train, label = client.graph.ndata["train_mask"], client.graph.ndata["label"].tolist()
+            labelled = [i for i in order(client, 0.8) if train[i]]
+            h = embed(w, client)[0]
+            sent.append([(h[i], label[i]) for i in labelled[: -(-len(labelled) // 3)]])
+        model = {n: sum(k / sum(SIZES) * m[n] for k, m in zip(SIZES, trained, strict=True)) for n in model}
+        book = torch.zeros(3, 2, H)
+        for slot in range(2):
+            chosen = draws.choice(3, 2, replace=False)
+            for c in range(3):
+                own = [h for k in chosen for h, y in sent[k] if y == c]
+                if own:
+                    book[c, slot] = sum(own) / len(own)
+        (cohort,) = run.simulation.client_batches
+        run.simulation._deliver(cohort)
+        torch.testing.assert_close(cohort.received["repository"][0], book, rtol=1e-4, atol=1e-5)
+
+
+def test_without_both_terms_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
+    world = federation(SIZES)
+    mine, mean = start(world, "s2fgl", {"nlir": 0, "fgma": 0}), start(world, "fedavg")
+    for number in (1, 2):
+        one, other = mine.round(number)["model"], mean.round(number)["model"]
+        assert all(torch.equal(one[name], value) for name, value in other.items())
+
+
+@pytest.mark.parametrize("n", [2, 5, 9])
+def test_a_graph_of_equal_rows_is_constant_at_the_lowest_frequency(n: int) -> None:
+    """Every node then has every other as a neighbour: the lowest eigenvector is constant, the others have sum 0."""
+    found = frequencies(torch.ones(n, 4), n, 3)
+    m = min(3, n // 2)
+    assert found.shape == (n, 2 * m)
+    np.testing.assert_allclose(found[:, 0].abs().numpy(), n**-0.5, rtol=1e-4)
+    np.testing.assert_allclose(found[:, 1:].sum(0).numpy(), 0, atol=1e-5)
+
+
+def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
+    run = start(federation(SIZES), "s2fgl", **PLAIN)
+    upload = run.round(1)
+    simulation, model = run.simulation, (12 * H + H) + (H * 3 + 3)
+    held = [len(own) for own in upload["classes"]]
+    assert simulation.upload_bytes == [4 * model + own * (4 * H + 8 + 8) for own in held]
+    run.round(2)
+    assert simulation.download_bytes == [2 * 4 * model + 4 * 3 * 4 * H] * 3
