@@ -44,7 +44,7 @@ Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (run
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """rows: one line per cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
+    """rows: one line per cell, sorted, with the columns of `frame`, `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round); errors are negative, so that
     higher is better everywhere. histories and embeddings read the side files of a key. verdicts: on rows that the
     maintainers ran again. read: what side files hold besides histories, of a board and of those made of a part of it.
