@@ -189,6 +189,7 @@ class Registry(Generic[S]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._classes: dict[str, type[S]] = {}
+        self._stand_ins: dict[str, type[S]] = {}
         self._resolvers: list[Callable[[str], type[S] | None]] = []
         self._own: frozenset[type[S]] = frozenset()
 
@@ -213,6 +214,13 @@ class Registry(Generic[S]):
 
         return add
 
+    def stand_in(self, name: str, cls: type[S]) -> None:
+        """File what stands for a class that another process has; a class of this process has precedence."""
+        self._stand_ins[name] = cls
+
+    def forget_stand_ins(self) -> None:
+        self._stand_ins.clear()
+
     def resolver(self, function: Callable[[str], type[S] | None]) -> Callable[[str], type[S] | None]:
         """Register a function that makes a class for names outside the table (`tu:NAME`), or returns None."""
         self._resolvers.append(function)
@@ -227,17 +235,18 @@ class Registry(Generic[S]):
         return cls in self._own
 
     def names(self) -> list[str]:
-        return sorted(self._classes)
+        return sorted({*self._classes, *self._stand_ins})
 
     def cls(self, name: str) -> type[S]:
         """The class filed under `name`; UserError with a suggestion when there is none."""
-        if name in self._classes:
-            return self._classes[name]
+        for known in (self._classes, self._stand_ins):
+            if name in known:
+                return known[name]
         for resolve in self._resolvers:
             found = resolve(name)
             if found is not None:
                 return found
-        raise did_you_mean(name, self._classes, self.kind)
+        raise did_you_mean(name, self.names(), self.kind)
 
     def build(self, name: str, params: Mapping[str, Any] | None = None) -> S:
         """An instance with the given parameters; UserError for an unknown name or a wrong parameter."""

@@ -75,14 +75,14 @@ def run(
     (docs/own-data.md), from then on the dataset `own:FOLDER`; warns of each mistake in it. metric: of own data:
     "accuracy", "macro-f1", "roc-auc" or "average-precision". tuned: a file that `fglbench tune` wrote. seeds: the seeds
     themselves. missing_rows: a cell whose data is unavailable gets a row that says so. memory_limit: GiB a worker.
-    plugins: Python files or modules that register methods or datasets; workers import them too. embeddings: keep
+    plugins: Python files or modules that register methods or datasets; other processes import them. embeddings: keep
     those of the best round; a finished cell without them runs again. save_models: keep the models of the best round
     (safetensors), for `load_model`; likewise. backend: "ray" runs them on a Ray cluster, at
     `address` where it is not this machine's. device: "cpu", "cuda" (a worker for each GPU), "cuda:N", or "auto", which
     is "cuda" where there is one; it is no part of a cell. in_process: without workers, one cell after the other here,
-    as for methods that a notebook defines; nothing then bounds time and memory. One line per cell, in the plan's order;
-    a failed cell has its row too. Warns of each unavailable dataset, and runs the others. UserError for anything
-    unknown, nothing to run, a folder not to be written.
+    as for methods that a notebook defines; plug-ins are imported here too, and nothing bounds time and memory.
+    One line per cell, in the plan's order; a failed cell has its row too. Warns of each unavailable dataset, and runs
+    the others. UserError for anything unknown, nothing to run, a folder not to be written.
     """
     if not in_process:
         _check_process()
@@ -92,6 +92,7 @@ def run(
     from .runner.job import Job, Options, Request, Store
     from .runner.models import check_safetensors
     from .runner.supervisor import check_options
+    from .suites import apart
     from .suites.plugins import load_plugins
 
     names = {"suites": suites, "methods": methods, "datasets": datasets, "partitions": partitions, "splits": splits}
@@ -109,13 +110,17 @@ def run(
         seeds=several("seeds", seeds, operator.index),
         own=own, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
-    how = jobs, threads, timeout, memory_limit, submitter, load_plugins(imported), embeddings, backend, address
     if save_models:
         check_safetensors()
-    options = Options(*how, resolved(arguments.text("device", str(device)), backend), models=save_models)
-    check_options(options)
     _check_observer(observer)
-    return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
+    try:
+        known = load_plugins(imported) if in_process else apart.use(imported)
+        how = jobs, threads, timeout, memory_limit, submitter, known, embeddings, backend, address
+        options = Options(*how, resolved(arguments.text("device", str(device)), backend), models=save_models)
+        check_options(options)
+        return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
+    finally:
+        apart.end()
 
 
 def _check_observer(observer: object) -> None:
@@ -126,7 +131,7 @@ def _check_observer(observer: object) -> None:
 
 def _check_process() -> None:
     """End a worker that imports the calling script; UserError in a process that may not start others."""
-    from .runner.system import UNGUARDED
+    from .suites.main_script import UNGUARDED
 
     process = current_process()
     if getattr(process, "_inheriting", False):

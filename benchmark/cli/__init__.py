@@ -12,6 +12,7 @@ from ...foundations import PYTHONS, python_fits
 __all__ = ["main"]
 
 INTERRUPTED = 130
+APART = "fglbench.benchmark.suites.apart"  # imported where a command knows plug-ins
 WORD, LINE = 300, 3000  # characters of a complaint; who typed more need not read it again
 EXTREME = (OSError, OverflowError, MemoryError, RecursionError)  # what a user gave is too large, too deep, no such file
 
@@ -24,7 +25,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
-        return _command(arguments)
+        try:
+            return _command(arguments)
+        finally:
+            if (apart := sys.modules.get(APART)) is not None:
+                apart.end()
 
 
 def _command(arguments: Sequence[str] | None) -> int:

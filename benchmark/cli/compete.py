@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,23 +89,18 @@ def compete(
 def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
     """The method that a file registers, and the file as workers name it. UserError where there is none, or several."""
     from ...methods import METHODS
-    from ..suites.plugins import load_plugins
+    from ..store.provenance import source_of
 
     if not file.is_file():
         raise UserError(f"no file {str(file)!r}; fglbench new method NAME writes one")
-    (plugin,) = load_plugins([str(file)])
-    own = [name for name in METHODS.names() if _source(METHODS.cls(name)) == Path(plugin)]
+    (plugin,) = given.apart([str(file)])
+    own = [name for name in METHODS.names() if source_of(METHODS.cls(name))[0] == Path(plugin)]
     if wanted is not None and wanted not in own:
         raise UserError(f"{file} registers {', '.join(own) or 'no method'}, not {wanted!r:.60}")
     if wanted is None and len(own) != 1:
         raise UserError(f"{file} registers {', '.join(own) or 'no method'}; give one with -m" if own else
                         f"{file} registers no method: @fglbench.register(NAME) on a class does")  # fmt: skip
     return wanted or own[0], plugin
-
-
-def _source(cls: type) -> Path | None:
-    module = sys.modules.get(cls.__module__)
-    return Path(module.__file__).resolve() if module is not None and module.__file__ else None
 
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:

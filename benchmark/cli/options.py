@@ -44,6 +44,16 @@ def _loaded(plugins: Names) -> list[str]:
     return list(load_plugins(plugins))
 
 
+def apart(plugins: Names) -> tuple[str, ...]:
+    """Names of plug-ins, once another process has imported them; what is known of them here is data."""
+    if not plugins:
+        return ()
+    announce()
+    from ..suites.apart import use
+
+    return use(plugins)
+
+
 def own_dataset(folder: str | None, **wanted: Iterable[str]) -> str | None:
     """The dataset of `--data`; each mistake in its files is printed. Reading a large one takes long: call it last.
 

@@ -30,7 +30,7 @@ def recommend(
         Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/recommend-NAME]")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only the properties and the leaderboard's part")] = False,
-    json: given.Json = False, plugin: given.Plugins = None,
+    json: given.Json = False, plugin: given.PluginNames = None,
 ) -> None:  # fmt: skip
     """Recommend a method for a graph of your own, by a small equal tuning on your own clients.
 
@@ -49,12 +49,13 @@ def recommend(
     if data is None:
         raise UserError("give your graph: --data FOLDER (docs/own-data.md)")
     cut, seconds = (given.names(split), given.names(partition), given.client_numbers(clients)), seconds_of(budget)
+    plugins = given.apart(plugin)
     data = given.own_dataset(data, method=given.names(method), split=cut[0], partition=cut[1])
     assert data is not None
     metric = metric or "accuracy"
     say = (lambda line: typer.echo(line, err=True)) if json else typer.echo
     results = results or Path(FOLDER.format(data.partition(":")[2]))
-    options = Options(jobs, threads, seconds, memory_limit, plugins=tuple(plugin or ()),
+    options = Options(jobs, threads, seconds, memory_limit, plugins=plugins,
                       device=resolved(device, "processes"))  # fmt: skip
     first = Asked(data, metric, seconds, METHODS, results, options, *cut, seeds)
     facts = facts_of(next(iter(first.cells().values())))

@@ -47,7 +47,7 @@ def run(
     save_models: given.SaveModels = False,
     dry_run: given.DryRun = False, yes: given.Yes = False,
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
-    results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.Plugins = None,
+    results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Run cells of the benchmark; what is done already is not run again.
 
@@ -55,7 +55,7 @@ def run(
     datasets are run. Changed settings and own data are filed under `custom`.
     """
     methods, partitions, splits, backbones = map(given.names, (method, partition, split, backbone))
-    numbers = given.client_numbers(clients), given.parse_seeds(seeds)
+    numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
     data = given.own_dataset(data, method=methods, partition=partitions, split=splits, backbone=backbones)
     from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
@@ -67,7 +67,7 @@ def run(
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
         settings=(*(set_ or ()), *metric_setting(metric, data)), own=data, tuned=tuned,
     )  # fmt: skip
-    how = jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), embeddings, backend, address
+    how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
         check_safetensors()
     options = Options(*how, resolved(device, backend), models=save_models)

@@ -51,7 +51,7 @@ def tune(
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="run nothing; a page and a figure of what is tuned")] = False,
     submitter: given.Submitter = "",
-    plugin: given.Plugins = None,
+    plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
 
@@ -71,13 +71,14 @@ def tune(
         raise UserError("say what to tune: -s SUITE, or --data FOLDER for a graph of your own")
     suite = suite or "leaderboard"
     numbers = None if seeds is None else given.parse_seeds(f"{seeds}," if seeds.isdigit() else seeds)
+    plugins = given.apart(plugin)
     data = given.own_dataset(data, method=given.names(method))
     results = results or Path(SHIPPED if data is None else WRITTEN)
     place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
         return _report(results, suite, place)
     where = backend, address, resolved(device, backend)
-    options = Options(jobs, threads, timeout, memory_limit, submitter, tuple(plugin or ()), False, *where)
+    options = Options(jobs, threads, timeout, memory_limit, submitter, plugins, False, *where)
     settings = (*(set_ or ()), *metric_setting(metric, data))
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds, data, settings)
     return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)

@@ -17,7 +17,6 @@ from .output import complain, plain_console
 from .validate import PathArgument
 
 if TYPE_CHECKING:
-    from ..runner.supervisor import Observer
     from ..submission.verify import Comparison
 
 Record = Annotated[
@@ -53,29 +52,24 @@ def verify(
     from ..runner.job import Options, Store
     from ..store import provenance, verified
     from ..submission import verify as again
+    from .progress import Display
 
-    plugins = tuple(str(Path(each).resolve()) if each.endswith(".py") else each for each in plugin or ())
-    how = Options(jobs=jobs, timeout=timeout, plugins=plugins, backend=backend, address=address)
+    how = Options(jobs=jobs, timeout=timeout, backend=backend, address=address)
     options = replace(how, device=resolved(device, backend))
     if record is not None:
         again.may_record(record, by, provenance.git_state()[1])
     only = {"method": names(method), "suite": names(suite), "dataset": names(dataset)}
     number = secrets.randbelow(10**6) if seed is None else seed
     drawn = again.draw(Store(path).existing(), only, sample, number, str(path))
-    found, machines = again.run_again(path, drawn, options, complain, _display)
+    options = replace(options, plugins=given.apart(plugin))
+    found, machines = again.run_again(drawn, options, complain, Display(plain_console(stderr=True)))
     _tell(found, f"drawn with --seed {number}")
     if record is not None:
         again.record(found, machines, record, by)
         typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
     methods = sorted({(row.method, row.method_params) for row in drawn}) if contract else []
-    broken = [name for name, params in methods if not _holds(name, json.loads(params), plugins)]
+    broken = [name for name, params in methods if not _holds(name, json.loads(params), options.plugins)]
     return 0 if all(each.passed for each in found) and not broken else 1
-
-
-def _display() -> Observer:
-    from .progress import Display
-
-    return Display(plain_console(stderr=True))
 
 
 def _holds(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> bool:

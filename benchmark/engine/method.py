@@ -281,8 +281,20 @@ def answer(method: Method, hook: str, given: Any) -> Any:
     """What `protocol` or `architecture` of a method makes of what is given. UserError where it fails."""
     try:
         return getattr(method, hook)(given)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"{method.name}: `{hook}` fails with {type(error).__name__}: {error!s:.200}") from error
+
+
+def asked_training(method: Method, config: TrainConfig) -> TrainConfig:
+    """What `protocol` makes of a configuration, whatever it changes. UserError where it is no configuration."""
+    own = answer(method, "protocol", config)
+    if type(own) is not type(config):
+        fix = "return the configuration, changed by model_copy(update={...})"
+        raise UserError(f"{method.name}: `protocol` returns a {type(own).__name__}; {fix}")
+    found: TrainConfig = own
+    return found
 
 
 def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
@@ -290,10 +302,7 @@ def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
 
     Rounds, epochs, patience, conditions and the score are those of the suite: a method cannot give itself more.
     """
-    own = answer(method, "protocol", config)
-    if type(own) is not type(config):
-        fix = "return the configuration, changed by model_copy(update={...})"
-        raise UserError(f"{method.name}: `protocol` returns a {type(own).__name__}; {fix}")
+    own = asked_training(method, config)
     changed = [name for name in TrainConfig.model_fields if getattr(own, name) != getattr(config, name)]
     wrong = [name for name in changed if name not in ADJUSTABLE]
     if set(method.tasks) == {"graph"}:
@@ -303,4 +312,6 @@ def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
     if wrong:
         told = f"{method.name} changes {', '.join(wrong)} in `protocol`"
         raise UserError(f"{told}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
+    if asked_training(method, own) != own:
+        raise UserError(f"{method.name}: `protocol` changes its own result again; set values there, do not scale them")
     return own

@@ -13,6 +13,7 @@ from ..store import Store
 from ..store.provenance import stamped
 from ..store.schema import Row
 from ..store.side_files import Parcel
+from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.select import Request, select
 from .execute import FederationCache, execute
@@ -85,6 +86,8 @@ class Job:
 
     def plan(self) -> Plan:
         """What there is to do. Nothing is written. UserError for anything unknown, or when nothing is wanted."""
+        if not self.in_process:
+            begin()
         cells = select(self.what) if isinstance(self.what, Request) else self.what
         return make_plan(cells, self.store, self.rerun, self.options.embeddings, self.options.models)
 

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from ..suites.main_script import GUARD, UNGUARDED, importable_main
 from . import worker
 from .gpus import devices, emptiest
-from .system import ENDING, MARK, UNGUARDED, Ending, deaf_children, end_descendants, end_marked, oom_kills
+from .system import ENDING, MARK, Ending, deaf_children, end_descendants, end_marked, oom_kills
 
 if TYPE_CHECKING:  # a node of a cluster starts processes too, and need not import what a cell is
     from ..store import Store
@@ -71,9 +71,7 @@ class WorkerProcess:
         self.process = context.Process(target=worker.main, args=(theirs, str(log), options), daemon=True)
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.oom_kills: int | None = None
-        main = sys.modules["__main__"]
-        if not Path(getattr(main, "__file__", None) or __file__).exists():
-            del main.__file__  # a script on standard input, which the worker cannot import
+        importable_main()
         resource_tracker.ensure_running()  # outlives the worker, and is not to carry its mark
         given = {**dict.fromkeys(THREAD_VARIABLES, str(options.threads)), MARK: self.mark}
         with _environment(given), deaf_children():
@@ -109,8 +107,7 @@ class WorkerProcess:
                 told += " (perhaps for lack of memory)" * unknown
                 return Ending("failed", told + self._last_words(), outside)
         if code == UNGUARDED:
-            what = "each worker imports the script, which calls `run` again"
-            return Ending("failed", f'{what}; put the calls under `if __name__ == "__main__":`')
+            return Ending("failed", GUARD)
         return Ending("failed", f"the worker ended with exit code {code}{self._last_words()}")
 
     def memory(self) -> int:

@@ -23,6 +23,7 @@ from ..store import Store
 from ..store.provenance import now, stamped
 from ..store.schema import FORMULA, RULES, Row
 from ..store.side_files import Parcel
+from ..suites.cell import NAMING
 from .backend import Assignment, Needs, Seat, needs, open_backend
 from .plan import Item, Missing, Plan
 from .system import Ending, afterwards
@@ -32,6 +33,7 @@ TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
 MOST_THREADS = 1024  # of a worker; the system refuses to start many more
 LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # of options that are numbers
+NAMES = ("key", "suite", "task", *NAMING, "seed", "reference")  # columns of a row that its cell decides
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
@@ -241,8 +243,24 @@ class _Run:
             elif seat.task is not None and word == DONE:
                 row, side_files, thread_left = values
                 seat.spent = thread_left or self._needs(seat.task.item).alone
-                files = {place: base64.b64decode(data) for place, data in side_files.items()}
-                self._finish(seat, Row.model_validate(row), files)
+                self._finish(seat, *self._taken(seat, seat.task, row, side_files))
+
+    def _taken(self, seat: Seat, task: Assignment, sent: Any, files: Any) -> tuple[Row, dict[str, bytes]]:
+        """The row and the side files that a worker sent. What is not of its cell makes a failed row: a worker runs code
+        from outside."""
+        item = task.item
+        named = item.cell.row(item.suite, status="failed", started=task.started, **seat.stamp)
+        try:
+            row = Row.model_validate(sent)
+            content = {place: base64.b64decode(data) for place, data in files.items()}
+            strange = [name for name in NAMES if getattr(row, name) != getattr(named, name)]
+            strange += sorted(content.keys() - Parcel.places(item.suite, item.cell.key))
+        except (ValueError, TypeError, AttributeError) as error:
+            strange = [f"of another form ({type(error).__name__})"]
+        if strange:
+            told = f"the worker sent what is not of its cell: {', '.join(strange):.300}"
+            return named.model_copy(update={"error": told}), {}
+        return row, content
 
     def _ended(self, seat: Seat) -> bool:
         """Whether a worker is dead, or had to be killed; its cell then has its row, or its other try."""

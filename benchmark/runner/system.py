@@ -167,9 +167,6 @@ def ignore() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_TERMINALS)
 
 
-UNGUARDED = 64  # exit code of a worker that imports a script which calls `run` on import
-
-
 class Ending(NamedTuple):
     """How a worker ended: the status and error of its cell's row.
 

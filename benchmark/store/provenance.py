@@ -78,17 +78,30 @@ def origin(cls: type) -> str:
     about: dict[str, Any] = {}
     for name in importlib.metadata.packages_distributions().get(top, ())[:1]:
         about |= {"distribution": name, "version": _installed(name)}
-    try:
-        file = Path(inspect.getsourcefile(cls) or "").resolve(strict=True)
-    except (TypeError, OSError):
+    file, folder = source_of(cls)
+    if file is None:
         return canonical(about)  # typed into a prompt
     if commit := _git("rev-parse", "--verify", "-q", "HEAD", folder=file.parent):
         about |= {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--", ".", folder=file.parent))}
-    package = sys.modules.get(top)
-    folder = Path(package.__file__).parent if package and package.__file__ and hasattr(package, "__path__") else None
     files = sorted(folder.rglob("*.py")) if folder else [file]
     about["source"] = hashlib.sha256(b"\0".join(map(_text, files))).hexdigest()[:12]
     return canonical(about)
+
+
+def source_of(cls: type) -> tuple[Path | None, Path | None]:
+    """The file that defines a class and the folder of its package; None for what there is not."""
+    if cls in SOURCES:
+        return SOURCES[cls]
+    try:
+        file = Path(inspect.getsourcefile(cls) or "").resolve(strict=True)
+    except (TypeError, OSError):
+        return None, None
+    package = sys.modules.get(cls.__module__.split(".")[0])
+    whole = getattr(package, "__file__", None) and hasattr(package, "__path__")
+    return file, Path(str(getattr(package, "__file__", ""))).parent if whole else None
+
+
+SOURCES: dict[type, tuple[Path | None, Path | None]] = {}  # of classes that stand for those of another process
 
 
 def git_output(*arguments: str, folder: Path) -> bytes | None:

@@ -281,6 +281,13 @@ class Parcel(SideFiles):
         super().__init__("")
         self.contents = contents or {}
 
+    @classmethod
+    def places(cls, suite: str, key: str) -> set[str]:
+        """Where a run may have put something."""
+        made = cls()
+        of_run = (made.history_file, made.embeddings_file, made.model_file)
+        return {made.log_file(key).as_posix(), *(place(suite, key).as_posix() for place in of_run)}
+
     def deliver(self, store: Store) -> None:
         """Write all of it to where it belongs in a results folder that is still the one that was prepared."""
         store.check_there()

@@ -1,8 +1,8 @@
 """Run a random sample of rows again, with all seeds of their cells, and compare the scores.
 
-The rows are run in a process of their own, which alone imports the plug-ins: a plug-in cannot change the comparison. A
-figure of a row may exceed ours by 2.5 s, at least 0.01 and at most 0.05, s being the deviation of our own runs over
-the seeds of the cell (another processor rounds otherwise), and below it by anything.
+Plug-ins are imported by the workers and by the process that `apart` asks: none can change the comparison. A figure of a
+row may exceed ours by 2.5 s, at least 0.01 and at most 0.05, s being the deviation of our own runs over the seeds of
+the cell (another processor rounds otherwise), and below it by anything.
 """
 
 from __future__ import annotations
@@ -107,16 +107,16 @@ def _place(row: Row) -> tuple[str, str]:
 
 
 def run_again(
-    root: Path, drawn: Sequence[Row], options: Options, tell: Callable[[str], object], observe: Callable[[], Observer]
+    drawn: Sequence[Row], options: Options, tell: Callable[[str], object], observer: Observer
 ) -> tuple[list[Comparison], dict[str, dict[str, Any]]]:
-    """(comparisons of rows of the store at `root`, run again in a store that is thrown away; the machines).
+    """(comparisons of rows, run again in a store that is thrown away; the machines). UserError as the steps of a `Job`.
 
-    tell, observe: module-level functions, for they are called in another process. UserError as the steps of a `Job`.
+    options: with plug-ins that `apart.use` has made known.
     """
     with tempfile.TemporaryDirectory() as folder:
-        wanted = [(row.suite, row.method, row.key) for row in drawn]
-        list(in_child(_run, options.plugins, str(root), wanted, options, folder, tell, observe))
         again = Store(folder)
+        job = Job([(row.suite, Cell.of(row)) for row in drawn], again, options)
+        job.run(job.load(job.plan(), tell), observer)
         ours = {(row.suite, row.key): row for row in again.rows(latest_only=True)}
         machines = {row.environment: again.environment(row.environment) or {} for row in ours.values()}
     found, places = [], {own: _place(row) for own, row in ours.items()}
@@ -124,14 +124,6 @@ def run_again(
         seeds = [ours[own] for own, where in places.items() if where == _place(row)]
         found.append(compare(row, ours.get((row.suite, row.key)), seeds))
     return found, machines
-
-
-def _run(
-    root: str, wanted: list[tuple[str, str, str]], options: Options, folder: str, tell: Any, observe: Any
-) -> Iterator[int]:
-    rows = [row for each in wanted if (row := Store(root).find(*each))]
-    job = Job([(row.suite, Cell.of(row)) for row in rows], Store(folder), options)
-    yield len(job.run(job.load(job.plan(), tell), observe()).rows)
 
 
 def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *arguments: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -28,6 +28,8 @@ REGISTRIES: dict[str, Registry[Any]] = {  # all that there is to choose from, by
     registry.kind: registry for registry in (METHODS, DATASETS, PARTITIONS, SPLITS, BACKBONES)
 }
 PACKAGE = __name__.split(".")[0]
+elsewhere: Callable[[Registry[Any], str], type[Any]] | None = None
+"""Where set (`apart`): how an installed package's name is looked up, in the place of an import here."""
 
 
 def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
@@ -35,13 +37,20 @@ def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
 
     Raises UserError (one line) when it cannot be imported, or takes the name of something built in.
     """
+    found = located(names)
+    for name in found:
+        with _guarded(f"plug-in {name!r}"):
+            _load_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+    return found
+
+
+def located(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of plug-ins that mean the same in any folder; nothing is imported. UserError for one that can be none."""
     found = []
     for name in names:
         path = Path(name).resolve() if name.endswith(".py") else None
         if path is None and not re.fullmatch(r"\w+(\.\w+)*", name):
             raise UserError(f"plug-in {name!r:.200} is neither a Python file (.py) nor the name of a module")
-        with _guarded(f"plug-in {name!r}"):
-            _load_file(path) if path else importlib.import_module(name)
         found.append(str(path or name))
     return tuple(found)
 
@@ -97,6 +106,8 @@ def _resolve(registry: Registry[Any], name: str) -> type[Any] | None:
     point, *others = announced[name]
     if others:
         raise UserError(next(line for line in refused(registry) if f" {name!r} " in line))
+    if elsewhere is not None:
+        return elsewhere(registry, name)
     what = f"{registry.kind} {name!r} of {_owner(point)}"
     with _guarded(what):
         point.load()

@@ -20,6 +20,7 @@ from ..runner.supervisor import Observer
 from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import git_state
 from ..store.schema import Row
+from ..suites.apart import begin
 from ..suites.cell import Cell
 from ..suites.select import Request, apply_settings, impossible, narrow, parse_setting, with_own
 from ..suites.suite import TUNING_SEED, Suite
@@ -47,6 +48,7 @@ class Wanted:
 
 def studies(wanted: Wanted) -> dict[str, list[Study]]:
     """The studies of a suite, by dataset. UserError for anything that cannot be tuned."""
+    begin()
     suite = load_suite(wanted.suite)
     asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
     asked = with_own(asked, wanted.own) if wanted.own else asked

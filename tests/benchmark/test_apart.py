@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import fglbench
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.backend import needs
+from fglbench.benchmark.suites import apart
 from fglbench.benchmark.suites.cell import Choice
 from fglbench.benchmark.suites.select import Request, select
 
@@ -89,3 +94,139 @@ def test_a_name_that_nobody_knows_counts_as_one_from_outside(suite: str) -> None
     (cell, *_) = [cell for _, cell in select(Request(suites=(suite,), methods=("fedavg",)))]
     assert tuple(needs(cell)) == (False, False)
     assert tuple(needs(cell.model_copy(update={"method": Choice(name="no-such-method")}))) == (True, True)
+
+
+JUDGED = """
+import os
+from pathlib import Path
+
+from pydantic import Field
+
+from fglbench.benchmark.engine import method
+from fglbench.benchmark.runner import worker
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
+from fglbench.registry import LATER, tunable
+
+with open(Path(__file__).with_name("imports"), "a") as stream:
+    stream.write(f"{os.getpid()}\\n")
+CHANGE = os.environ.get("JUDGED_CHANGE", "")
+sent = worker._send
+
+
+def send(pipe, word, *told):
+    if word == worker.DONE:
+        row, files, left = told
+        if CHANGE == "file":
+            files["../outside.csv"] = "eA=="
+        elif CHANGE == "form":
+            row = [1, 2]
+        elif CHANGE:
+            row[CHANGE] = {"method": "local", "seed": 3}[CHANGE]
+        told = row, files, left
+    sent(pipe, word, *told)
+
+
+worker._send = send
+method.ADJUSTABLE.add("rounds")  # where it is imported, the guard of `protocol` is gone
+
+
+@METHODS.register("judged")
+class Judged(FedAvg):
+    \"\"\"FedAvg at a rate of its own.\"\"\"
+
+    half: float = Field(0.5, gt=0, le=1, description="the rate in units of 0.01", json_schema_extra=tunable(0.25, 1.0))
+    added: int = Field(3, json_schema_extra=LATER)
+
+    def protocol(self, config):
+        more = {"rounds": 4 * config.rounds} if CHANGE == "rounds" else {}
+        return config.model_copy(update={"lr": self.half / 100, **more})
+"""
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Iterator[Path]:
+    """The file of a plug-in that writes down which processes import it."""
+    path = tmp_path / "judged.py"
+    path.write_text(JUDGED)
+    yield path
+    importers = (tmp_path / "imports").read_text().split() if (tmp_path / "imports").exists() else []
+    assert str(os.getpid()) not in importers
+    assert "fglbench_plugin_judged" not in sys.modules
+
+
+def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of_an_import(
+    suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", "-s", suite, "-m", "judged", "--plugin", str(judged), "-j", "1", "--results", str(tmp_path / "rows")]
+    assert main([*run, "--seeds", "1", "--set", "method.half=0.25"]) == 0
+    (row,) = fglbench.load_results(tmp_path / "rows").to_dict("records")
+    assert (row["status"], row["method_params"]) == ("ok", '{"half":0.25}')
+    assert '"lr":0.0025' in row["training"]
+    frame = fglbench.run(suites=[suite], methods=["judged"], plugins=[str(judged)], results=tmp_path / "api", jobs=1)
+    assert list(frame["status"]) == ["ok", "ok"]
+    assert frame["method_version"].unique().tolist() == [row["method_version"]]
+    assert row["method_version"].startswith("1+")
+    for wrong, said in ({"half": 2}, "half"), ({"hallf": 1}, "did you mean 'half'"):
+        setting = next(f"method.{name}={value}" for name, value in wrong.items())
+        assert main([*run, "--set", setting]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("file", "../outside.csv"),
+        pytest.param("method", ": method", marks=pytest.mark.slow),
+        pytest.param("seed", ": seed", marks=pytest.mark.slow),
+        pytest.param("form", "of another form", marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_sends_what_is_of_its_cell_or_the_cell_fails(
+    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, change: str, said: str
+) -> None:
+    monkeypatch.setenv("JUDGED_CHANGE", change)
+    options = {"plugins": [str(judged)], "results": tmp_path / "rows", "jobs": 1, "seeds": [0]}
+    (row,) = fglbench.run(suites=[suite], methods=["judged"], **options).to_dict("records")
+    assert (row["status"], row["method"], row["seed"]) == ("failed", "judged", 0)
+    assert "the worker sent what is not of its cell" in row["error"]
+    assert said in row["error"]
+    assert not (tmp_path / "outside.csv").exists()
+
+
+def test_the_guard_of_protocol_is_not_where_the_plug_in_is(
+    suite: str, tmp_path: Path, judged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JUDGED_CHANGE", "rounds")
+    assert main(["run", "-s", suite, "-m", "judged", "--plugin", str(judged), "--results", str(tmp_path / "rows")]) == 2
+    assert "judged changes rounds in `protocol`: the suite decides that" in capsys.readouterr().err
+
+
+def test_tune_and_compete_plan_a_plug_in_by_what_its_process_tells(
+    suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--plugin", str(judged), "--results", str(tmp_path / "rows"), "--out", str(tmp_path / "chosen.yaml")]
+    assert main(["tune", "-s", suite, "-m", "judged", "--trials", "3", "-j", "1", *options]) == 0
+    assert "judged" in (tmp_path / "chosen.yaml").read_text()
+    assert main(["compete", str(judged), "--quick", "-d", "cora", "--dry-run"]) == 0
+    assert "1 studies" in capsys.readouterr().out
+
+
+REGISTERS = """
+from fglbench.methods import METHODS
+
+METHODS.register("x-x")(type("X", (METHODS.cls("fedavg"),), {}))
+"""
+
+
+def test_a_process_that_ends_or_tells_nonsense_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ends.py"
+    for code, said in {
+        "import os; os._exit(7)": "the process that imports plug-ins ended with exit code 7",
+        "import fglbench.benchmark.suites.apart as a; a._told = lambda *_: {'kind': 'method'}": "not of this form",
+        "raise ValueError('two' + chr(10) + 'lines')": "cannot be imported: ValueError: two lines",
+    }.items():
+        path.write_text(f"{code}\n{REGISTERS}")
+        with pytest.raises(fglbench.UserError, match=said):
+            apart.use([str(path)])
+        apart.end()

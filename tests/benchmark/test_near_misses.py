@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,8 @@ import torch
 import fglbench
 from fglbench import UserError
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.engine import TrainConfig, train
+from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.benchmark.suites.select import Request, select
@@ -181,6 +185,27 @@ def test_status_lists_the_suites_of_the_user(suite, tmp_path, capsys):
     assert "status -s FILE.yaml" in said
 
 
+def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, capsys):
+    path = tmp_path / "half.yaml"
+    path.write_text(tiny.replace("[fedavg, local]", "[{name: fedavg, params: tuned}, local]"))
+    assert main(["status", "-s", str(path), "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert [line.split() for line in said.splitlines() if line.startswith("half")] == [["half", "2", *"00020"]]
+    assert "suite 'half': no tuned settings of fedavg on csbm; `fglbench tune -s half" in said
+
+
+def test_phases_without_a_scored_round_are_named():
+    class Blind(FedAvg):
+        name: ClassVar[str] = "blind"
+
+        def phases(self, config):
+            return [dataclasses.replace(phase, scored=False) for phase in super().phases(config)]
+
+    federation = fglbench.federation("csbm", partition="uniform", clients=2)
+    with pytest.raises(UserError, match="blind: `phases` has no round that is scored; give one phase scored=True"):
+        train(federation, Blind(), [BACKBONES.build("gcn")], TrainConfig(rounds=1), 0)
+
+
 @pytest.mark.parametrize("kind", [torch.bool, torch.complex64])
 def test_predictions_that_are_no_numbers_of_classes_are_refused(kind):
     federation = fglbench.federation("csbm", partition="uniform", clients=2)
@@ -196,6 +221,11 @@ def _fails(method, given):
     ("hook", "answer", "said"),
     [
         ("protocol", lambda method, config: {"rounds": 9}, "`protocol` returns a dict; return the configuration"),
+        (
+            "protocol",
+            lambda method, config: config.model_copy(update={"lr": config.lr / 2}),
+            "`protocol` changes its own result again; set values there, do not scale them",
+        ),
         ("protocol", _fails, "`protocol` fails with ZeroDivisionError: division by zero"),
         ("architecture", lambda method, backbones: None, "`architecture` returns None, not as many backbones"),
         ("architecture", _fails, "`architecture` fails with ZeroDivisionError"),

@@ -404,6 +404,7 @@ def test_whole_numbers_of_an_archive_are_labels_of_any_type(tmp_path: Path) -> N
         ("indptr", lambda a: a[:-1], "features_indptr has 4 numbers for 4 rows"),
         ("data", lambda a: a[:-1], "features_indices has 4 numbers and features_data 3"),
         ("shape", lambda a: a[:1], "features_shape is [4]"),
+        ("shape", lambda a: np.array([4, 2**31]), "features_shape has 2147483648 columns; fewer than 2147483648 can"),
     ],
 )
 def test_parts_that_are_no_csr_matrix_are_named(tmp_path: Path, part: str, change: object, line: str) -> None:

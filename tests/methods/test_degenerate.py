@@ -84,6 +84,17 @@ def graphs(counts: tuple[int, ...], of: Callable[[int], int], clustered: bool = 
     return build_federation(data, PARTITIONS.build("own"), split, len(counts), 0)
 
 
+def links(sizes: tuple[int, ...], edges: list[tuple[int, int]]) -> Federation:
+    """Link prediction on clients of these sizes. edges: pairs of nodes u < v of one client."""
+    base = nodes(sizes, edges=lambda u, v: (u, v) in edges).whole
+    shares = {"train": 0.4, "val": 0.3, "test": 0.3}
+    return build_federation(base, PARTITIONS.build("own"), SPLITS.build("links", shares), len(sizes), 0)
+
+
+def ring(first: int, n: int) -> list[tuple[int, int]]:
+    return [(first + i, first + (i + 1) % n) if i + 1 < n else (first, first + i) for i in range(n)]
+
+
 FEDERATIONS: dict[str, Callable[[], Federation]] = {
     "one and two nodes": lambda: nodes((1, 1, 2, 9)),
     "one node that trains": lambda: nodes((3, 1, 9), without_train=(2,)),
@@ -93,6 +104,10 @@ FEDERATIONS: dict[str, Callable[[], Federation]] = {
     "one client": lambda: nodes((12,)),
     "nodes without a label": lambda: nodes((6, 7, 8), label=lambda node, client: -1 if client == 0 else node % CLASSES),
     "one that trains": lambda: nodes((9, 6, 5, 7), without_train=(1, 2, 3)),
+    "links, one node": lambda: links((1, 8, 9), [*ring(1, 8), *ring(9, 9)]),
+    "links, no edges": lambda: links((5, 8), ring(5, 8)),
+    "links, one edge": lambda: links((2, 8), [(0, 1), *ring(2, 8)]),
+    "links, every edge": lambda: links((4, 8), [*((u, v) for u in range(4) for v in range(u + 1, 4)), *ring(4, 8)]),
     "graphs of one node": lambda: graphs((6, 8, 7), lambda i: 1),
     "one graph": lambda: graphs((1, 8, 7), lambda i: 3 + i % 4),
     "clustering, one graph": lambda: graphs((1, 8, 7), lambda i: 3 + i % 4, clustered=True),

@@ -1,0 +1,312 @@
+"""Plug-ins in a process of their own: here, what is known of them is data.
+
+A process imports the plug-ins. For each method, dataset, partition, split and backbone of theirs the registry gets a
+stand-in: a class with the same fields and facts that asks the process for what only the code knows: whether parameters
+are valid, and what `protocol` and `architecture` make of a configuration. Questions and answers are JSON. Answers are
+checked here like those of the package's methods, and plans and keys are computed here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from pydantic import ConfigDict, Field, create_model, model_validator
+
+from ...datasets import DATASETS
+from ...datasets.content import Content
+from ...datasets.federation import Goal, Task
+from ...datasets.partitioning import PartitionSpec
+from ...datasets.spec import DatasetSpec
+from ...datasets.splits import SplitSpec
+from ...methods import METHODS
+from ...registry import Registry, Spec, UserError, one_line
+from ..engine.backbones import BACKBONES, Backbone
+from ..engine.config import TrainConfig
+from ..engine.method import Method, answer, asked_training
+from ..store.provenance import SOURCES, source_of
+from . import plugins
+from .main_script import GUARD, UNGUARDED, importable_main
+from .plugins import REGISTRIES, built_in, load_plugins, located
+
+
+class StandIn(Spec):
+    """In the place of a class of a plug-in: its parameters are checked and filled in by the process that has it."""
+
+    model_config = ConfigDict(extra="allow")
+    of: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, params: Any) -> Any:
+        return _ask("build", cls.of, cls.name, params)
+
+
+class MethodStandIn(StandIn, Method):
+    def protocol(self, config: TrainConfig) -> TrainConfig:
+        return TrainConfig(**_ask("protocol", self.name, self.params(), config.model_dump(mode="json")))
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        given = [(own.name, own.params()) for own in backbones]
+        told = _ask("architecture", self.name, self.params(), given)
+        if not isinstance(told, list) or len(told) != len(backbones):
+            return told  # type: ignore[no-any-return]  # `settled` says what is wrong with it
+        named = zip(told, backbones, strict=True)  # one without a name is the method's own: the cell keeps what it has
+        return [BACKBONES.build(*mine) if mine else other for mine, other in named]
+
+
+class DatasetStandIn(StandIn, DatasetSpec):
+    def content(self) -> tuple[Content, str]:
+        """Let the process get the content, so that workers find it in the cache; nothing of it comes here."""
+        _ask("content", self.name, self.params())
+        return {}, ""
+
+
+class PartitionStandIn(StandIn, PartitionSpec):
+    pass
+
+
+class SplitStandIn(StandIn, SplitSpec):
+    goals: ClassVar[dict[Task, Goal]]
+
+    @classmethod
+    def goal(cls, task: Task) -> Goal:
+        return cls.goals[task]
+
+
+class BackboneStandIn(StandIn, Backbone):
+    pass
+
+
+KINDS: dict[str, type[StandIn]] = {
+    "method": MethodStandIn, "dataset": DatasetStandIn, "partition": PartitionStandIn, "split": SplitStandIn,
+    "backbone": BackboneStandIn,
+}  # fmt: skip
+
+
+@dataclass
+class _State:
+    names: tuple[str, ...] = ()
+    process: _Process | None = None
+    answers: dict[str, Any] = field(default_factory=dict)
+
+
+class _Process:
+    """It has imported plug-ins, and answers. UserError for one that cannot be imported."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, names), daemon=True)
+        importable_main()
+        self.process.start()
+        theirs.close()
+
+    def said(self) -> Any:
+        try:
+            told = json.loads(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            self.process.join()
+            code = self.process.exitcode
+            told = GUARD if code == UNGUARDED else f"the process that imports plug-ins ended with exit code {code}"
+            raise UserError(told) from None
+        if "error" in told:
+            raise UserError(one_line(str(told["error"])))
+        return told["value"]
+
+    def ask(self, question: str) -> Any:
+        with suppress(OSError):  # it has ended: `said` says how
+            self.pipe.send_bytes(question.encode())
+        return self.said()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+_state = _State()
+
+
+def use(names: Iterable[str]) -> tuple[str, ...]:
+    """From now on plug-ins are imported in another process, these at once; their names, the same in any folder.
+
+    Whatever an earlier call made known is forgotten. UserError (one line) as `load_plugins`.
+    """
+    end()
+    _state.names = located(names)
+    begin()
+    if _state.names:
+        _process()
+    return _state.names
+
+
+def begin() -> None:
+    """From now on what installed packages announce is imported in another process, when it is asked for."""
+    plugins.elsewhere = _resolved
+
+
+def end() -> None:
+    """Forget all plug-ins of `use`, and end their process."""
+    if _state.process is not None:
+        _state.process.end()
+    _state.names, _state.process, _state.answers = (), None, {}
+    plugins.elsewhere = None
+    for registry in REGISTRIES.values():
+        registry.forget_stand_ins()
+
+
+def _process() -> _Process:
+    if _state.process is None:
+        started = _Process(_state.names)
+        try:
+            _register(started.said())
+        except BaseException:
+            started.end()
+            raise
+        _state.process = started
+    return _state.process
+
+
+def _ask(*question: Any) -> Any:
+    """What the process answers; a question that was asked before is not asked again."""
+    text = json.dumps(question)
+    if text not in _state.answers:
+        _state.answers[text] = _process().ask(text)
+    return json.loads(json.dumps(_state.answers[text]))
+
+
+def _resolved(registry: Registry[Any], name: str) -> type[Any]:
+    _register(_process().ask(json.dumps(["resolve", registry.kind, name])))
+    return registry.cls(name)
+
+
+def _register(told: Any) -> None:
+    try:
+        for one in told:
+            REGISTRIES[one["kind"]].stand_in(one["name"], _stand_in(**one))
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise UserError(f"what the process tells of its plug-ins is not of this form: {error!r:.200}") from None
+
+
+def _stand_in(
+    kind: str, name: str, called: str, module: str, text: str, fields: dict[str, Any], facts: dict[str, Any],
+    source: tuple[str, str],
+) -> type[StandIn]:  # fmt: skip
+    """The class that stands for what a process has told (`_told`)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fields named as what a base has
+        make: Any = create_model
+        cls = make(
+            called, __base__=KINDS[kind], __module__=module, __doc__=text,
+            **{own: (Any, Field(**about)) for own, about in fields.items()},
+        )  # fmt: skip
+    for fact, value in facts.items():
+        setattr(cls, fact, tuple(value) if isinstance(value, list) else value)
+    cls.of, cls.name = kind, name
+    file, folder = (Path(place) if place else None for place in source)
+    SOURCES[cls] = file, folder
+    found: type[StandIn] = cls
+    return found
+
+
+# -- in the other process ----------------------------------------------------------------------------------------------
+
+
+def _serve(pipe: Connection, names: tuple[str, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the pipe
+    os.dup2(2, 1)  # what a plug-in prints is no part of what the command says
+    _say(pipe, _loaded, names)
+    while True:
+        try:
+            question, *given = json.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            return
+        _say(pipe, QUESTIONS[question], *given)
+
+
+def _say(pipe: Connection, function: Callable[..., Any], *given: Any) -> None:
+    try:
+        told = json.dumps({"value": function(*given)})
+    except UserError as error:
+        told = json.dumps({"error": str(error)})
+    except Exception as error:
+        told = json.dumps({"error": f"{type(error).__name__}: {one_line(str(error)):.300}"})
+    pipe.send_bytes(told.encode())
+
+
+def _loaded(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    load_plugins(names)
+    return [_told(kind, name) for kind, one in REGISTRIES.items() for name in one.names() if not built_in(kind, name)]
+
+
+def _resolve(kind: str, name: str) -> list[dict[str, Any]]:
+    REGISTRIES[kind].cls(name)
+    return _loaded(())
+
+
+def _told(kind: str, name: str) -> dict[str, Any]:
+    """What there is to say of a class: fields with their defaults, facts of its kind, where its source is."""
+    cls = REGISTRIES[kind].cls(name)
+    base: Any = KINDS[kind].__mro__[2]
+    facts = {fact: getattr(cls, fact) for fact in base.__class_vars__ if hasattr(cls, fact)}
+    facts = {fact: value for fact, value in facts.items() if _plain(value)}
+    if kind == "split":
+        facts["goals"] = {task: cls.goal(task) for task in get_args(Task)}
+    return {
+        "kind": kind, "name": name, "called": cls.__qualname__.rpartition(".")[2], "module": cls.__module__,
+        "text": inspect.getdoc(cls) or "", "fields": {own: _field(info) for own, info in cls.model_fields.items()},
+        "facts": facts, "source": [str(place or "") for place in source_of(cls)],
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> bool:
+    several = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(one, str | int | float | None) for one in several)
+
+
+def _field(info: Any) -> dict[str, Any]:
+    from pydantic_core import to_jsonable_python
+
+    about = {"description": info.description, "json_schema_extra": info.json_schema_extra}
+    if not info.is_required():
+        about["default"] = info.get_default(call_default_factory=True)
+    return {name: to_jsonable_python(value, fallback=str) for name, value in about.items() if value is not None
+            or name == "default"}  # fmt: skip
+
+
+def _build(kind: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = REGISTRIES[kind].build(name, params).params()
+    return found
+
+
+def _protocol(name: str, params: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+    return asked_training(METHODS.build(name, params), TrainConfig(**training)).model_dump(mode="json")
+
+
+def _architecture(name: str, params: dict[str, Any], backbones: list[tuple[str, dict[str, Any]]]) -> Any:
+    own = answer(METHODS.build(name, params), "architecture", [BACKBONES.build(*each) for each in backbones])
+    if not isinstance(own, list | tuple) or not all(isinstance(each, Backbone) for each in own):
+        return f"{own!r:.60}"
+    return [(each.name, each.params()) if each.name else None for each in own]
+
+
+def _content(name: str, params: dict[str, Any]) -> None:
+    for part in DATASETS.build(name, params).parts:
+        if not part.synthetic:
+            part.content()
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "resolve": _resolve, "build": _build, "protocol": _protocol, "architecture": _architecture, "content": _content,
+}  # fmt: skip
