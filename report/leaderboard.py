@@ -1,4 +1,4 @@
-"""LEADERBOARD.md, the key findings, and the block of a README that the report keeps up to date."""
+"""LEADERBOARD.md, the key findings, the self-reported results, and the block of a README that the report keeps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..benchmark.store.self_reported import SelfReported, self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
@@ -16,7 +17,7 @@ from .statistics import Posterior
 from .table import Table
 from .tables import ranking_table
 from .templating import document
-from .text import data_size, plain, points, slug
+from .text import data_size, markdown_table, md, percent, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
 MEANING = {
@@ -147,3 +148,31 @@ def with_block(path: Path, body: str, begin_mark: str = BEGIN, end_mark: str = E
     if not (begin and end) or begin_mark in rest or end_mark in before + after:
         raise UserError(f"{str(path)!r} must have the lines {begin_mark!r} and {end_mark!r} once each, in this order")
     return f"{before}{begin_mark}\n\n{body}\n{end_mark}{after}"
+
+
+REPORTED = ["suite", "dataset", "method", "submitter", "reported score", "our run", "reported - ours"]
+ABOUT_REPORTED = """\
+Rows that others have submitted, as they report them. They have no rank: a method ranks by the maintainers'
+own run of its code (`fglbench adopt`), whose score is beside it once there is one (percent; seeds in brackets).
+"""
+
+
+def reported_section(results: Path) -> str:
+    """The section of the leaderboard file; empty without submissions."""
+    rows = [[md(word) for word in line] for line in reported(results)]
+    table = markdown_table(rows, REPORTED, "llllrrr")
+    return f"\n## Self-reported results\n\n{ABOUT_REPORTED}\n{table}\n" if rows else ""
+
+
+def reported(results: Path) -> list[list[str]]:
+    """A line of plain words for each self-reported experiment, in the order of REPORTED."""
+    return [_line(each) for each in self_reported(results)]
+
+
+def _line(each: SelfReported) -> list[str]:
+    row = each.row
+    data = f"{row.dataset}, {row.partition} x{row.clients}, {row.backbone}"
+    theirs, ours = f"{percent(each.theirs)} ({each.seeds})", f"{percent(each.ours)} ({each.our_seeds})"
+    gap = points(each.difference)
+    words = (plain(word, 200) for word in (row.suite, data, row.method, row.submitter))
+    return [*words, theirs, ours if each.our_seeds else "-", gap]

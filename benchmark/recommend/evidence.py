@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...datasets import DATASETS
-from ...datasets.describe import label_counts, parts_of
+from ...datasets.describe import label_counts, parts_of, properties
 from ...datasets.federation import Federation, NodeClient, NodeData
 from ...datasets.own_data import words_of
-from ...datasets.properties import properties
 from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
 from ..runner.execute import FederationCache

@@ -27,13 +27,12 @@ from ..board import FEDAVG, LOCAL, Board
 from ..characteristics import groups_of
 from ..figures.style import COLOUR_OF, CROWD
 from ..groups import display, families, family, kind_of_data, published, uploads
-from ..leaderboard import key_findings
+from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol
 from ..ranking import Ranking
 from ..reproduction.claim_table import stated_counts
 from ..reproduction.view import View
-from ..self_reported import HEAD, HEADERS
 from ..table import Cell, Interval, Span
 from ..templating import document, environment
 from ..text import finite, plain, slug
@@ -288,7 +287,7 @@ def _environment() -> Environment:
     found.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
     found.globals |= {each.__name__: each for each in (*LINKS, published, protocol_summary, protocol_details)}
     found.globals |= {"own": tables, "plot_width": PLOT_WIDTH, "note": document("ranks.md"), "catalogue": catalogue}
-    found.globals |= {"reported_head": HEAD, "reported_headers": HEADERS}
+    found.globals |= {"reported_head": ABOUT_REPORTED, "reported_headers": REPORTED}
     return found
 
 
