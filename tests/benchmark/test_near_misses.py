@@ -196,7 +196,8 @@ def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, caps
 
 @pytest.mark.parametrize("into", [["--into", "~/made"], ["--into=~/made"]])
 def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, into):
-    (tmp_path / "here").mkdir()
+    for name in ("here", "made"):
+        (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["new", "method", "my-own", *into]) == 0
