@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree
 from ..registry import LATER, tunable
-from .parts.augment import Views
+from .parts.contrast import Views
 from .parts.dual import SHARED, DualModel, Nodes, kl, mean_of, neighbour_kl
 from .parts.personal import CommonWidth
 

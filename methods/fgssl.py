@@ -12,8 +12,7 @@ from pydantic import Field
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, active_kernels, on_host, section
 from ..registry import LATER, tunable
 from .fedavg import FedAvg
-from .parts.augment import Strength, Views
-from .parts.contrast import class_contrast
+from .parts.contrast import Strength, Views, class_contrast
 
 
 @METHODS.register("fgssl")

@@ -23,14 +23,13 @@ from ..registry import UserError
 from . import reproduction
 from .figures import Plot, found_figures
 from .html import Drawn, Whole, pages
-from .leaderboard import leaderboard, readme_block, with_block
+from .leaderboard import leaderboard, readme_block, reported, reported_section, with_block
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
 from .reproduction import claim_table
 from .reproduction.view import View
 from .robustness import curves_csv
-from .self_reported import lines as reported, section
 from .tables import task_csv
 from .templating import document
 from .text import slug
@@ -59,7 +58,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
         return report  # tables of papers only
-    report.texts[results / "LEADERBOARD.md"] = leaderboard(boards, report.environments, captions) + section(results)
+    text = leaderboard(boards, report.environments, captions) + reported_section(results)
+    report.texts[results / "LEADERBOARD.md"] = text
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
         report.texts[readme] = with_block(readme, readme_block(boards, link))
@@ -129,7 +129,8 @@ def write_site(report: Report, folder: Path) -> tuple[int, int]:
     results = next(path.parent for path in report.texts if path.name == "LEADERBOARD.md")
     drawn = dict(_drawings(report))
     home = Path(os.path.relpath(results, folder)).as_posix()
-    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home)
+    findings = f"{home}/FINDINGS.md" if (results / "FINDINGS.md").is_file() else ""
+    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home, findings)
     made = {name: text.encode() for name, text in pages(whole).items()}
     figures = {one.file: plot.svg(data) for one, (plot, data) in drawn.items()}
     try:

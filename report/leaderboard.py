@@ -1,4 +1,4 @@
-"""LEADERBOARD.md, the key findings, and the block of a README that the report keeps up to date."""
+"""LEADERBOARD.md, the key findings, the self-reported results, and the block of a README that the report keeps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..benchmark.store.self_reported import SelfReported, self_reported
 from ..benchmark.suites.catalogue import is_board
 from ..registry import UserError
 from .board import FEDAVG, LOCAL
@@ -16,9 +17,13 @@ from .statistics import Posterior
 from .table import Table
 from .tables import ranking_table
 from .templating import document
-from .text import data_size, plain, points, slug
+from .text import data_size, markdown_table, md, percent, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
+MEANING = {
+    "better": " (by more than one point)", "equivalent": " (within one point)", "undecided": "",
+    "worse": " (by more than one point)",
+}  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -44,12 +49,12 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
     for name, found in inference.against[FEDAVG].items():
         others.setdefault(found.verdict, []).append(plain(display(name)))
     order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
-    text = "; ".join(f"{verdict}: {', '.join(others[verdict])}" for verdict in order)
+    text = "; ".join(f"{verdict}{MEANING[verdict]}: {', '.join(others[verdict])}" for verdict in order)
     gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
     if ranking.macro_f1 and ranking.macro_f1.unit != "none":
         gains.append(f"macro-F1 {_difference(ranking.macro_f1.against[LOCAL][FEDAVG])}")
     return [
-        Finding(f"Compared with FedAvg (one point, probability 95%): {text}.", table, title),
+        Finding(f"Compared with FedAvg, with a probability of 95%: {text}.", table, title),
         Finding(f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.", table, title),
     ]
 
@@ -71,13 +76,13 @@ def _cheap_methods(ranking: Ranking) -> str:
     traffic = {str(name): float(value) for name, value in table["traffic"].items()}
     usual = traffic[FEDAVG]
     cheap = table[(table["traffic"] > 0) & (table["traffic"] <= CHEAP * usual)]
-    told = []
+    parts = [f"FedAvg sends {data_size(usual)}"]
     for name in [*cheap.index[:1], *(own for own in (LOCAL,) if own in against[FEDAVG])]:
         own, sent = against[FEDAVG][name], traffic[name]
         share = data_size(sent) if sent else "nothing"
         gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
-        told.append(f"{plain(display(name))} sends {share} (FedAvg: {data_size(usual)}), {gap} against FedAvg")
-    return f"When traffic counts: {'; '.join(told)}." if told else ""
+        parts.append(f"{plain(display(name))} sends {share} and differs from FedAvg by {gap}")
+    return f"Traffic: {'; '.join(parts)}." if parts[1:] else ""
 
 
 README = ["Method", "Traffic", "Published"]  # and those of means and differences
@@ -143,3 +148,31 @@ def with_block(path: Path, body: str, begin_mark: str = BEGIN, end_mark: str = E
     if not (begin and end) or begin_mark in rest or end_mark in before + after:
         raise UserError(f"{str(path)!r} must have the lines {begin_mark!r} and {end_mark!r} once each, in this order")
     return f"{before}{begin_mark}\n\n{body}\n{end_mark}{after}"
+
+
+REPORTED = ["suite", "dataset", "method", "submitter", "reported score", "our run", "reported - ours"]
+ABOUT_REPORTED = """\
+Rows that others have submitted, as they report them. They have no rank: a method ranks by the maintainers'
+own run of its code (`fglbench adopt`), whose score is beside it once there is one (percent; seeds in brackets).
+"""
+
+
+def reported_section(results: Path) -> str:
+    """The section of the leaderboard file; empty without submissions."""
+    rows = [[md(word) for word in line] for line in reported(results)]
+    table = markdown_table(rows, REPORTED, "llllrrr")
+    return f"\n## Self-reported results\n\n{ABOUT_REPORTED}\n{table}\n" if rows else ""
+
+
+def reported(results: Path) -> list[list[str]]:
+    """A line of plain words for each self-reported experiment, in the order of REPORTED."""
+    return [_line(each) for each in self_reported(results)]
+
+
+def _line(each: SelfReported) -> list[str]:
+    row = each.row
+    data = f"{row.dataset}, {row.partition} x{row.clients}, {row.backbone}"
+    theirs, ours = f"{percent(each.theirs)} ({each.seeds})", f"{percent(each.ours)} ({each.our_seeds})"
+    gap = points(each.difference)
+    words = (plain(word, 200) for word in (row.suite, data, row.method, row.submitter))
+    return [*words, theirs, ours if each.our_seeds else "-", gap]

@@ -51,8 +51,8 @@ def describe(
 def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     """The properties of every node task among the cells, in their order; an unavailable dataset is left out."""
     from ...datasets import DATASETS, PARTITIONS
+    from ...datasets.describe import properties
     from ...datasets.federation import NodeData
-    from ...datasets.properties import properties
     from ...datasets.rng import derive
     from ...registry import UserError
     from ..store.provenance import canonical

@@ -18,8 +18,7 @@ A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
 from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
-from .backbones.convolutional import GCN, MLP, SGC
-from .backbones.neighbourhood import GAT, GIN, GraphSAGE
+from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE
 from .backbones.orthogonal import OrthoGCN
 from .batch import Batch, Features, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic

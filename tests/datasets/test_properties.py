@@ -13,8 +13,8 @@ import torch
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.suites.published import PROPERTIES, TASK, read_properties, write_properties
 from fglbench.benchmark.suites.suitefile import load_suite
+from fglbench.datasets.describe import homophily, properties
 from fglbench.datasets.federation import NodeData
-from fglbench.datasets.properties import homophily, properties
 from fglbench.datasets.spec import bidirected
 
 

@@ -11,7 +11,7 @@ import torch
 from fglbench.benchmark.engine.batch import Batch, collate
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.datasets.federation import Federation
-from fglbench.methods.parts.augment import augment
+from fglbench.methods.parts.contrast import augment
 
 Make = Callable[..., Federation]
 

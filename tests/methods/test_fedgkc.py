@@ -13,7 +13,7 @@ from fglbench.benchmark.engine.batch import collate
 from fglbench.datasets.federation import Federation
 from fglbench.methods import METHODS
 from fglbench.methods.fedgkc import FedGKC, node_strength
-from fglbench.methods.parts.augment import augment
+from fglbench.methods.parts.contrast import augment
 from fglbench.registry import UserError
 
 Make = Callable[..., Federation]

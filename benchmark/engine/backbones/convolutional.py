@@ -1,16 +1,20 @@
-"""Backbones whose propagation has fixed weights: GCN, SGC, and the MLP that ignores edges."""
+"""GCN, SGC and the MLP, whose weights of neighbours are fixed; GAT, GraphSAGE and GIN, which weigh the node itself."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 import torch
-from pydantic import Field
+import torch.nn.functional as F
+from pydantic import Field, model_validator
 
+from ....registry import LATER
 from ..batch import Batch, Features
+from ..kernels import active_kernels
 from ..rng import Streams
-from ..segment_ops import dropout, propagate, segment_add
-from .backbone import BACKBONES, Backbone, Forward, Params, affine, linear_map, product
+from ..segment_ops import dropout, propagate, segment_add, segment_dot
+from ..timing import section
+from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, product
 
 
 @BACKBONES.register("gcn")
@@ -66,3 +70,113 @@ class MLP(Backbone):
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         return affine(params, str(i), batch.own(h), batch.above)
+
+
+@BACKBONES.register("gat")
+class GAT(Backbone):
+    """Velickovic et al., ICLR 2018: attention over neighbours and the node itself.
+
+    e_uv = LeakyReLU(a_l . W h_u + a_r . W h_v), softmax over the in-edges of v, h'_v = sum alpha_uv W h_u + b.
+    Hidden layers have `heads` heads of width hidden / heads side by side; the last layer has one head.
+    """
+
+    by_blocks: ClassVar[bool] = True
+
+    heads: int = Field(1, ge=1, description="attention heads of each hidden layer; divides the hidden width")
+    slope: float = Field(0.2, ge=0, description="negative slope of the LeakyReLU on attention scores")
+
+    @model_validator(mode="after")
+    def _divides(self) -> GAT:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden width {self.hidden} is not divisible by {self.heads} heads")
+        return self
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        heads = self.heads if hidden else 1
+        width = n_out // heads
+        return {
+            "weight": glorot(n_in, n_out, source),
+            "left": glorot(width, heads, source).T.contiguous(),
+            "right": glorot(width, heads, source).T.contiguous(),
+            "bias": torch.zeros(n_out),
+        }
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        left, right = params[f"{i}.left"], params[f"{i}.right"]
+        z = product(h, params[f"{i}.weight"], batch).view(-1, *left.shape[1:])
+        score_l = segment_dot(z, left, batch.sizes).unsqueeze(-1)
+        score_r = segment_dot(batch.own(z), right, batch.above.sizes).unsqueeze(-1)
+        graph = batch.looped
+        with section("message passing"):
+            score = F.leaky_relu(active_kernels().u_add_v(graph, score_l, score_r), self.slope)
+            alpha = active_kernels().edge_softmax(graph, score)
+            out = active_kernels().u_mul_e_sum(graph, z, alpha)
+        return segment_add(out.flatten(1), params[f"{i}.bias"], batch.above.sizes)
+
+
+@BACKBONES.register("sage")
+class GraphSAGE(Backbone):
+    """Hamilton et al., NeurIPS 2017, mean aggregator: h'_v = W_self h_v + W_neigh mean_{u in N(v)} h_u + b."""
+
+    by_blocks: ClassVar[bool] = True
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        weight = torch.cat([glorot(n_in, n_out, source), glorot(n_in, n_out, source)], 1)
+        return {"weight": weight, "bias": torch.zeros(n_out)}
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        # One product for both halves: columns [W_self, W_neigh].
+        own, neighbour = product(h, params[f"{i}.weight"], batch).chunk(2, dim=1)
+        return segment_add(batch.own(own) + batch.mean @ neighbour.contiguous(), params[f"{i}.bias"], batch.above.sizes)
+
+
+@BACKBONES.register("gin")
+class GIN(Backbone):
+    """Xu et al., ICLR 2019: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} h_u), MLP = linear, ReLU, linear, width h.
+
+    With `batch_norm` there is a BatchNorm before every ReLU: the paper's experiments have it on every hidden layer.
+    """
+
+    by_blocks: ClassVar[bool] = True
+
+    eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
+    train_eps: bool = Field(False, description="learn one eps per layer")
+    batch_norm: bool = Field(
+        False, description="BatchNorm before every ReLU, over a client's own rows of the batch", json_schema_extra=LATER
+    )
+
+    def whole_only(self) -> str | None:
+        if self.batch_norm:
+            return "BatchNorm needs all rows of a client"
+        return super().whole_only()
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        params: Params = {}
+        for name, shape in {"inner": (n_in, self.hidden), "outer": (self.hidden, n_out)}.items():
+            params[f"{name}.weight"], params[f"{name}.bias"] = linear_map(*shape, source, self.linear_start)
+            if self.batch_norm and (hidden or name == "inner"):
+                params |= {f"{name}.scale": torch.ones(shape[1]), f"{name}.shift": torch.zeros(shape[1])}
+        return params | ({"eps": torch.tensor([self.eps])} if self.train_eps else {})
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        # The inner linear map goes first: it commutes with the sum, and the sparse features stay sparse.
+        z = product(h, params[f"{i}.inner.weight"], batch)
+        own = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
+        z = segment_add(batch.own(own) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
+        z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch.above)), batch.above)
+        return _normalised(params, f"{i}.outer", z, batch.above)
+
+
+def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """BatchNorm `name` (Ioffe & Szegedy 2015) over each client's rows, where the model has it; else the rows.
+
+    Scoring takes the statistics of the rows that it scores, too: where a client's whole graph is one batch they are
+    those of training except for dropout, and no running statistics have to be averaged by the methods.
+    """
+    if f"{name}.scale" not in params:
+        return rows
+    scales, shifts = params[f"{name}.scale"], params[f"{name}.shift"]
+    return torch.cat([
+        F.batch_norm(own, None, None, scale, shift, training=True) if len(own) > 1 else own * 0 + shift
+        for own, scale, shift in zip(torch.split(rows, list(batch.sizes)), scales, shifts, strict=True)
+    ])  # fmt: skip
