@@ -43,6 +43,8 @@ def joined(text: str) -> str:
 
     def target(found: re.Match[str]) -> str:
         place = found[1]
+        if place == "FINDINGS.md":
+            return 'href="../FINDINGS.html"'
         if (ROOT / "results" / place).match("*/REPRODUCTION.md"):
             return f'href="../{place.removesuffix(".md")}.html"'
         return f'href="{SOURCE}results/{place}"'

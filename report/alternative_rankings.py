@@ -21,14 +21,14 @@ MIN_METHODS = 3  # methods: fewer have no order to speak of
 
 @dataclass(frozen=True, eq=False)
 class AlternativeRankings:
-    """order: the ranked entrants as the board has them."""
+    """order: the ranked entries as the board has them."""
 
     board: Board
     order: list[str]
 
     @cached_property
     def mean_ranks(self) -> pd.DataFrame:
-        """Ranked entrants x measures: mean rank over datasets among those that have the measure on every task."""
+        """Ranked entries x measures: mean rank over datasets among those that have the measure on every task."""
         found = {}
         for name, column in MEASURES.items():
             grid = self._last if name == LAST else self.board.grid(column)
@@ -39,12 +39,12 @@ class AlternativeRankings:
 
     @cached_property
     def agreement(self) -> pd.DataFrame:
-        """Kendall's tau of every two measures over the entrants that have both."""
+        """Kendall's tau of every two measures over the entries that have both."""
         return self.mean_ranks.corr("kendall", min_periods=MIN_METHODS)
 
     @property
     def _last(self) -> pd.DataFrame:
-        """Tasks x entrants: the score at the last round that was run, mean over seeds; only of whole curves."""
+        """Tasks x entries: the score at the last round that was run, mean over seeds; only of whole curves."""
         curves = self.board.score_curves.sort_values("round", kind="stable")
         ends = curves.groupby(["task_label", "entrant", "seed"])["value"].last()
         grouped = ends.groupby(level=["task_label", "entrant"])

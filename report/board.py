@@ -1,7 +1,7 @@
-"""A board: the rows of one suite, arranged as tasks x entrants. Tables, rankings and figures all start from here.
+"""A board: the rows of one suite, arranged as tasks x entries. Tables, rankings and figures all start from here.
 
-A *task* is what is to be solved (dataset, partition, clients, split); an *entrant* is who tries (a method, told apart
-by its settings where it competes with itself). A *cell* is a task, an entrant and a seed. Results are averaged over
+A *task* is what is to be solved (dataset, partition, clients, split); an *entry* is what is compared (a method, and its
+settings where it has several). A *cell* is a task, an entry and a seed. Results are averaged over
 seeds before anything is compared.
 """
 
@@ -43,7 +43,7 @@ Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (run
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """rows: one line a cell, sorted, with the columns of `frame` and `task_label`, `entrant`, `conditions` (JSON, those
+    """rows: one line per cell, sorted, with the columns of `frame`, `task_label`, `entrant`, `conditions` (JSON, those
     of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
     the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
     histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint.
@@ -67,7 +67,7 @@ class Board:
         embeddings: Embeddings = lambda key: None,
         verdicts: Sequence[Verified] = (),
     ) -> Board:
-        """The board of `rows` (a `frame` of the standing row of each key), whatever their order."""
+        """The board of `rows` (a `frame` of the current row of each key), in any order."""
         rows = rows.astype({"seed": int, "clients": int})
         for measure, columns in PARTS.items():
             rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
@@ -90,7 +90,7 @@ class Board:
 
     @cached_property
     def tasks(self) -> list[str]:
-        """Tasks on which some entrant has a score; the others cannot be part of a comparison."""
+        """Tasks on which some entry has a score; the others cannot be part of a comparison."""
         return sorted(self.scored["task_label"].unique())
 
     @cached_property
@@ -102,7 +102,7 @@ class Board:
 
     @cached_property
     def dead_tasks(self) -> list[str]:
-        """Tasks on which nobody has a score."""
+        """Tasks on which no entry has a score."""
         return sorted(set(self.rows["task_label"]) - set(self.tasks))
 
     @cached_property
@@ -115,25 +115,25 @@ class Board:
 
     @cached_property
     def references(self) -> set[str]:
-        """Entrants that are shown and never ranked: they train on data that no federation has in one place, or not at
+        """Entries that are shown and never ranked: they train on data that no federation has in one place, or not at
         all, or they took more than the others may."""
         return {*self.rows.loc[self.rows["reference"].astype(bool), "entrant"], *self.over_budget}
 
     @cached_property
     def untuned(self) -> set[str]:
-        """Ranked entrants without tuned settings, where others have them."""
+        """Ranked entries without tuned settings, where others have them."""
         tuned = set(self.scored.loc[self.scored["tuning"] != "", "entrant"])
         return set(self.scored["entrant"]) - tuned - self.references if tuned else set()
 
     @cached_property
     def over_budget(self) -> dict[str, str]:
-        """Entrants with a run that took more than its cell gives: what the first of these took."""
+        """Entries with a run that took more than its cell gives: what the first of these took."""
         took = self.scored[self.scored["over_budget"] != ""].drop_duplicates("entrant")
         return dict(zip(took["entrant"], took["over_budget"], strict=True))
 
     @cached_property
     def verified(self) -> dict[str, tuple[int, int]]:
-        """For each entrant with rows that the maintainers ran again: how many of them passed, and how many there are.
+        """For each entry with rows that the maintainers ran again: how many of them passed, and how many there are.
 
         The last verdict on a row counts, and none on a row that has been superseded.
         """
@@ -152,12 +152,12 @@ class Board:
 
     @cached_property
     def expected(self) -> dict[str, list[int]]:
-        """Seeds of each task: those for which any entrant has a score."""
+        """Seeds of each task: those for which any entry has a score."""
         return {str(task): sorted(own["seed"].unique()) for task, own in self.scored.groupby("task_label")}
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Indexed (task, entrant): n, and mean of every measure over seeds; `score_std` is the sample deviation."""
+        """Indexed `(task, entrant)`: n, and mean of every measure over seeds; `score_std` is the sample deviation."""
         grouped = self.scored.groupby(["task_label", "entrant"], sort=True)
         table = grouped[MEASURES].mean()
         table["n"] = grouped.size()
@@ -171,7 +171,7 @@ class Board:
         return "train_seconds" if self.scored["cpu_seconds"].isna().any() else "cpu_seconds"
 
     def measures(self, task: str, entrant: str) -> dict[str, float]:
-        """The line of `summary` for a task and an entrant; empty without a score."""
+        """The line of `summary` for a task and an entry; empty without a score."""
         return self._measures.get((task, entrant), {})
 
     @cached_property
@@ -182,28 +182,28 @@ class Board:
 
     @cached_property
     def counts(self) -> pd.DataFrame:
-        """Tasks x entrants: the number of seeds with a score."""
+        """Tasks x entries: the number of seeds with a score."""
         return self.grid("n").fillna(0).astype(int)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """Tasks x entrants: mean score over seeds, NaN where any expected seed has none."""
+        """Tasks x entries: mean score over seeds, NaN where any expected seed has none."""
         return self.grid("score").where(self.full)
 
     @cached_property
     def full(self) -> pd.DataFrame:
-        """Tasks x entrants: whether every expected seed has a score."""
+        """Tasks x entries: whether every expected seed has a score."""
         expected = np.array([len(self.expected[task]) for task in self.tasks])
         return self.counts.eq(expected, axis=0)
 
     @cached_property
     def complete(self) -> list[str]:
-        """Entrants with a score for every seed of every task."""
+        """Entries with a score for every seed of every task."""
         return [entrant for entrant in self.entrants if self.tasks and self.full[entrant].all()]
 
     @cached_property
     def scored_as(self) -> dict[str, str]:
-        """What each entrant's score is: whose model, on which nodes."""
+        """What the score of each entry is: whose model, on which nodes."""
         kinds = self.scored.groupby("entrant")["score_metric"].unique()
         return {name: "; ".join(sorted(kinds.get(name, ()))) or "no score" for name in self.entrants}
 
@@ -243,12 +243,12 @@ class Board:
 
     @cached_property
     def natural(self) -> bool:
-        """Whether the clients of every task come with the data, so that each is somebody."""
+        """Whether the clients of every task come with the data, so that each is a real site."""
         return bool(self.scored["partition"].isin(NATURAL).all())
 
     @cached_property
     def client_gains(self) -> pd.DataFrame:
-        """Indexed (task, entrant): what clients gain over local training of the same seed. `gaining`: share of clients
+        """Indexed `(task, entrant)`: the gain of clients over local training, same seed. `gaining`: share of clients
         whose score is higher; `least`: the lowest gain of a client. Means over seeds; NaN of local training itself,
         and where a seed has no scores of the same clients."""
         rows = self.scored[["task_label", "entrant", "method", "seed", "key"]]
@@ -266,7 +266,7 @@ class Board:
 
     @cached_property
     def client_summary(self) -> pd.DataFrame:
-        """Indexed (task, entrant): `worst` and `spread`, the lowest score of a client and the standard deviation over
+        """Indexed `(task, entrant)`: `worst` and `spread`, the lowest score of a client and the standard deviation over
         clients, means over seeds; NaN where a seed has fewer than two clients with a score."""
         rows = self.scored[["task_label", "entrant", "key"]]
         found = [self.client_scores(str(key)) for key in rows["key"]]
@@ -292,18 +292,18 @@ class Board:
 
     @cached_property
     def is_sweep(self) -> bool:
-        """Whether most entrants are settings of a method that is tried out: nothing to rank."""
+        """Whether most entries are settings of a method that is tried out: nothing to rank."""
         tried = {entrant for one in self.sweeps for _, entrant in one.points}
         return 2 * len(tried) > len([entrant for entrant in self.entrants if entrant not in self.references])
 
     @cached_property
     def ranked(self) -> list[str]:
-        """Entrants that take part in the ranking: complete, and not a reference. None on a board that is a sweep."""
+        """Entries that take part in the ranking: complete, and not a reference. None on a board that is a sweep."""
         return [] if self.is_sweep else [entrant for entrant in self.complete if entrant not in self.references]
 
     @cached_property
     def by_dataset(self) -> pd.DataFrame:
-        """Datasets x ranked entrants: the unit of every comparison."""
+        """Datasets x ranked entries: the unit of every comparison."""
         return self.averaged(self.scores[self.ranked])
 
     def averaged(self, grid: pd.DataFrame) -> pd.DataFrame:
@@ -312,7 +312,7 @@ class Board:
         return grid.groupby(owner.loc[grid.index].to_numpy()).mean()
 
     def floor(self, task: str, methods: Sequence[str]) -> float:
-        """The highest mean score that an entrant of one of `methods` has on a task; minus infinity without one."""
+        """The highest mean score that an entry of one of `methods` has on a task; minus infinity without one."""
         own = [name for name in self.entrants if self.method_of[name] in methods]
         return max((score for name in own if (score := self._scores_of[task][name]) == score), default=-np.inf)
 
@@ -331,7 +331,7 @@ class Board:
         return {str(task): own for task, own in self.rows.groupby("task_label")}
 
     def seeds_of(self, task: str) -> pd.DataFrame:
-        """Scores of one task, seeds x entrants."""
+        """Scores of one task, seeds x entries."""
         return self._seeds_of[task]
 
     @cached_property
@@ -350,7 +350,7 @@ class Board:
         return {str(task): row for task, row in first.iterrows()}
 
     def stored(self, key: str) -> dict[str, Any]:
-        """The side file of a row but for its history; empty where there is none. What is in it was not checked."""
+        """The side file of a row except its history; empty where there is none. What is in it was not checked."""
         if key not in self.read:
             self.history(key)
         return self.read[key]
@@ -380,7 +380,7 @@ class Board:
         return self.curves("score")
 
     def curves(self, column: str) -> pd.DataFrame:
-        """One history column of all scored rows in long form: task_label, entrant, seed, round, value."""
+        """One history column of all scored rows in long form: task_label, `entrant`, seed, round, value."""
         place = ["task_label", "entrant", "seed"]
         owners, lengths, every = list[dict[str, Any]](), list[int](), dict[str, list[Any]](round=[], value=[])
         for row in self.scored[[*place, "key"]].to_dict("records"):
@@ -392,7 +392,7 @@ class Board:
                 every["round"] += rounds
                 every["value"] += values
         found = pd.DataFrame(owners, columns=place).loc[np.repeat(np.arange(len(owners)), lengths)]
-        for name, figures in every.items():  # of all rows at once: a frame a row takes seconds
+        for name, figures in every.items():  # of all rows at once: one frame per row takes seconds
             found[name] = pd.to_numeric(pd.Series(figures, dtype=object), errors="coerce").to_numpy()
         return found.dropna(subset="round").reset_index(drop=True)
 

@@ -129,7 +129,8 @@ def write_site(report: Report, folder: Path) -> tuple[int, int]:
     results = next(path.parent for path in report.texts if path.name == "LEADERBOARD.md")
     drawn = dict(_drawings(report))
     home = Path(os.path.relpath(results, folder)).as_posix()
-    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home)
+    findings = f"{home}/FINDINGS.md" if (results / "FINDINGS.md").is_file() else ""
+    whole = Whole(report.boards, report.environments, list(drawn), report.views, reported(results), home, findings)
     made = {name: text.encode() for name, text in pages(whole).items()}
     figures = {one.file: plot.svg(data) for one, (plot, data) in drawn.items()}
     try:

@@ -87,7 +87,7 @@ class Characteristics:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """Which properties of a dataset go with the gain of FedAvg over training alone; empty where none is known."""
+        """Which properties of a dataset go with the gain of FedAvg over local training; empty where none is known."""
         if not self.correlations:
             return []
         parts = [f"{name} {rho:+.2f} ({p_value(p)})" for name, (rho, p) in self.correlations.items()]

@@ -22,7 +22,7 @@ from .text import ABSENT, markdown_table, percent, plain
 
 @dataclass(frozen=True)
 class Comparison:
-    """tasks: one line a task where both have a score for some common seed: n, first, second, difference, low, high
+    """tasks: one line per task where both have a score for some common seed: n, first, second, difference, low, high
     (95% t interval over seeds), p. datasets: mean difference on each. mean, low, high: over the datasets of the main
     metric (main of them), with the 95% interval of the posterior; verdict: a sentence that agrees with it."""
 

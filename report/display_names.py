@@ -1,4 +1,4 @@
-"""Names for tasks and entrants: the shortest text that tells each from the others of its board."""
+"""Names for tasks and entries: the shortest text that is unique on its board."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_
 
 
 def task_labels(rows: pd.DataFrame) -> pd.Series:
-    """One label a row: the dataset, and where a dataset has several tasks, what sets them apart."""
+    """One label per row: the dataset, and where a dataset has several tasks, what sets them apart."""
     names: dict[tuple[Any, ...], str] = {}
     tasks = rows[TASK_COLUMNS].drop_duplicates().sort_values(TASK_COLUMNS)
     for dataset, variants in tasks.groupby("dataset", sort=True):
@@ -32,10 +32,10 @@ def task_labels(rows: pd.DataFrame) -> pd.Series:
 
 
 def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
-    """One label a row: the method, and where it competes with itself on one task, the settings that differ there.
+    """One label per row: the method, and where it competes with itself on one task, the settings that differ there.
 
     A setting that changes from task to task only (a backbone for graphs, another for nodes) does not split a method.
-    What was tuned is one entrant, whatever was chosen for it.
+    What was tuned is one entry, at any chosen settings.
     """
     labels = rows["method"].astype(object).copy()  # pandas 2 would write through to the methods
     rows = rows.assign(training=[_unhindered(text) for text in rows["training"]])

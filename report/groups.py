@@ -19,7 +19,7 @@ def family(method: str) -> str:
 
 
 def display(entrant: str) -> str:
-    """The display name of an entrant: the title of its method, then its settings. A plug-in's method keeps its name."""
+    """The display name of an entry: the title of its method, then its settings. A plug-in's method keeps its name."""
     method, bracket, settings = entrant.partition(" (")
     return (entry("display", method).get("title") or method) + bracket + settings
 
@@ -59,7 +59,7 @@ MENUS = {
 
 
 def filters(board: Board, name: str) -> dict[str, list[str]]:
-    """The filters of an entrant; it has several of a name where its clients upload several things."""
+    """The filters of an entry; it has several of a name where its clients upload several things."""
     method = board.method_of[name]
     return {
         "standing": [board.status(name)],
@@ -71,7 +71,7 @@ def filters(board: Board, name: str) -> dict[str, list[str]]:
 
 
 def filter_choices(board: Board) -> dict[str, list[str]]:
-    """The values of each trait by which the entrants of a board can be told apart."""
+    """The values of each trait in which the entries of a board differ."""
     every = [filters(board, name) for name in board.entrants]
     found = {name: sorted({value for own in every for value in own[name]}) for name in MENUS}
     first = list(MIXED.values())

@@ -20,6 +20,10 @@ from .templating import document
 from .text import data_size, markdown_table, md, percent, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
+MEANING = {
+    "better": " (by more than one point)", "equivalent": " (within one point)", "undecided": "",
+    "worse": " (by more than one point)",
+}  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -45,12 +49,12 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
     for name, found in inference.against[FEDAVG].items():
         others.setdefault(found.verdict, []).append(plain(display(name)))
     order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
-    text = "; ".join(f"{verdict}: {', '.join(others[verdict])}" for verdict in order)
+    text = "; ".join(f"{verdict}{MEANING[verdict]}: {', '.join(others[verdict])}" for verdict in order)
     gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
     if ranking.macro_f1 and ranking.macro_f1.unit != "none":
         gains.append(f"macro-F1 {_difference(ranking.macro_f1.against[LOCAL][FEDAVG])}")
     return [
-        Finding(f"Compared with FedAvg (one point, probability 95%): {text}.", table, title),
+        Finding(f"Compared with FedAvg, with a probability of 95%: {text}.", table, title),
         Finding(f"FedAvg compared with local training, in points (95% interval): {'; '.join(gains)}.", table, title),
     ]
 
@@ -72,13 +76,13 @@ def _cheap_methods(ranking: Ranking) -> str:
     traffic = {str(name): float(value) for name, value in table["traffic"].items()}
     usual = traffic[FEDAVG]
     cheap = table[(table["traffic"] > 0) & (table["traffic"] <= CHEAP * usual)]
-    told = []
+    parts = [f"FedAvg sends {data_size(usual)}"]
     for name in [*cheap.index[:1], *(own for own in (LOCAL,) if own in against[FEDAVG])]:
         own, sent = against[FEDAVG][name], traffic[name]
         share = data_size(sent) if sent else "nothing"
         gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
-        told.append(f"{plain(display(name))} sends {share} (FedAvg: {data_size(usual)}), {gap} against FedAvg")
-    return f"When traffic counts: {'; '.join(told)}." if told else ""
+        parts.append(f"{plain(display(name))} sends {share} and differs from FedAvg by {gap}")
+    return f"Traffic: {'; '.join(parts)}." if parts[1:] else ""
 
 
 README = ["Method", "Traffic", "Published"]  # and those of means and differences

@@ -36,7 +36,7 @@ class PrivacyCost:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """Indexed (task, entrant, clip, noise): score, std (over seeds) and epsilon. entrant: its name without these
+        """Indexed `(task, entrant, clip, noise)`: score, std (over seeds) and epsilon. entry: its name without these
         settings; clip: 0 for a run without any, epsilon: NaN without noise."""
         rows = self.board.scored
         asked = [mapping(text) for text in rows["training"]]
@@ -58,7 +58,7 @@ class PrivacyCost:
 
     @cached_property
     def curves(self) -> dict[tuple[str, str, float], pd.DataFrame]:
-        """(task, entrant, clip) -> noise: score, std, epsilon, of at least MIN_NOISES amounts of noise."""
+        """`(task, entrant, clip)` -> noise: score, std, epsilon, of at least MIN_NOISES amounts of noise."""
         if self.board.scored["dp_epsilon"].isna().all():
             return {}
         found = {}
@@ -70,7 +70,7 @@ class PrivacyCost:
 
     @cached_property
     def shown(self) -> list[tuple[str, str, float]]:
-        """The curves, and of each of their tasks those who train alone, under no clip."""
+        """The curves, and for each of their tasks local training, under no clip."""
         tasks = {task for task, _, _ in self.curves}
         alone = [(task, LOCAL, 0.0) for task in tasks if (task, LOCAL, 0.0, 0.0) in self.points.index]
         return sorted({*self.curves, *alone}, key=_in_order)
@@ -85,7 +85,7 @@ class PrivacyCost:
 
 
 def privacy_table(cost: PrivacyCost) -> Table:
-    """A line a task and method: not private, clipped, and under every amount of noise."""
+    """One line per task and method: not private, clipped, and under every amount of noise."""
     noises = sorted({noise for line in cost.curves.values() for noise in line.index})
     several = len({clip for _, _, clip in cost.curves}) > 1
     columns = [

@@ -171,7 +171,7 @@ def _code(text: object) -> str:
 
 
 def missing(board: Board, entrant: str) -> list[str]:
-    """What an entrant lacks, one line a task: the seeds and why."""
+    """What an entry lacks, one line per task: the seeds and why."""
     own = board.rows[board.rows["entrant"] == entrant]
     lines = []
     for task in board.tasks:
@@ -199,7 +199,7 @@ def reasons(rows: pd.DataFrame) -> list[str]:
 
 
 def failed_runs(rows: pd.DataFrame) -> list[str]:
-    """The failed and skipped cells of a task, one line an entrant and reason."""
+    """The failed and skipped cells of a task, one line per entry and reason."""
     bad = rows[rows["status"] != "ok"]
     return [
         f"{plain(name)}: {status} (seed {spans(own['seed'])})" + (f": {plain(error)}" if error else "")
@@ -221,7 +221,7 @@ def scored_as(rows: pd.DataFrame) -> str:
 
 
 def training_settings(board: Board) -> Table:
-    """One line an entrant with a score, references and those over the budget included."""
+    """One line per entry with a score, references and those over the budget included."""
     usual = _usual(board.scored)
     rows = {str(name): own for name, own in board.scored.groupby("entrant", sort=True)}
     columns = [

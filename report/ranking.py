@@ -70,7 +70,7 @@ class Ranking:
 
     @cached_property
     def macro_f1(self) -> Inference | None:
-        """The same comparisons by macro-F1, over all datasets; None if a run of a ranked entrant has none."""
+        """The same comparisons by macro-F1, over all datasets; None if a run of a ranked entry has none."""
         board = self.board
         rows = board.scored[board.scored["entrant"].isin(board.ranked)]
         if not board.ranked or rows["macro_f1"].isna().any():
@@ -84,7 +84,7 @@ class Ranking:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Ranked entrants by mean rank: group, mean_rank, low, high, score, wins, other, traffic, seconds.
+        """Ranked entries by mean rank: group, mean_rank, low, high, score, wins, other, traffic, seconds.
 
         group: letters, empty without comparisons. score: mean over the datasets of the main metric, other: mean over
         the others, if they have one metric. traffic and seconds are medians over tasks of the mean over seeds; seconds
@@ -108,7 +108,7 @@ class Ranking:
 
     @cached_property
     def references(self) -> pd.DataFrame:
-        """Complete entrants that are never ranked: score, other, traffic, seconds as in `table`."""
+        """Complete entries that are never ranked: score, other, traffic, seconds as in `table`."""
         board = self.board
         names = [name for name in board.complete if name in board.references]
         scores = board.averaged(board.scores[names])
@@ -118,7 +118,7 @@ class Ranking:
         return table
 
     def figures(self, entrant: str) -> dict[str, float]:
-        """The line of `table` or `references` for an entrant; empty if it is in neither."""
+        """The line of `table` or `references` for an entry; empty if it is in neither."""
         table = self.table if entrant in self.board.ranked else self.references
         figures = table.drop(columns="group", errors="ignore")
         return {str(k): float(v) for k, v in figures.loc[entrant].items()} if entrant in table.index else {}
@@ -129,12 +129,12 @@ class Ranking:
         if self.board.ranked:
             return self.inference.text
         if self.board.is_sweep:
-            return "A sweep: its entrants are settings of one method, so nothing is ranked."
+            return "A sweep: its entries are settings of one method, so nothing is ranked."
         return "No method is complete on this board yet, so nothing is ranked."
 
     @cached_property
     def order(self) -> list[str]:
-        """All entrants: the ranked, then the incomplete, then references."""
+        """All entries: the ranked, then the incomplete, then references."""
         ranked = list(self.table.index) if self.board.ranked else []
         rest = [name for name in self.board.entrants if name not in ranked]
         return ranked + sorted(rest, key=lambda name: (name in self.board.references, name))
@@ -147,9 +147,9 @@ class Ranking:
 
     @cached_property
     def leaders(self) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-        """For each task: entrants with the best mean, and entrants not significantly different from the best.
+        """For each task: entries with the best mean, and entries not significantly different from the best.
 
-        Only ranked or incomplete entrants that have every seed of the task take part.
+        Only ranked or incomplete entries that have every seed of the task take part.
         """
         leaders = {}
         full = self.board.full.to_dict("index")

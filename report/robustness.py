@@ -32,7 +32,7 @@ class Robustness:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One line a run on a curve: `POINT` and score. condition: or the axis of the task, whose value is then
+        """One line per run on a curve: `POINT` and score. condition: or the axis of the task, whose value is then
         `strength`. task: its label without them."""
         own = [self._along(name) for name in AXES]
         found = pd.concat([frame for frame in [self._conditions, *own] if len(frame)] or [self._conditions])
@@ -70,7 +70,7 @@ class Robustness:
 
     @cached_property
     def curves(self) -> dict[tuple[str, str], pd.DataFrame]:
-        """(task, condition) -> scores, (entrant, seed) x strengths: of entrants with all seeds at all strengths."""
+        """(task, condition) -> scores, `(entrant, seed)` x strengths: of entries with all seeds at all strengths."""
         found = {}
         for (task, condition), own in self.points.groupby(["task", "condition"], sort=True):
             grid = own.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
@@ -89,19 +89,19 @@ class Robustness:
 
     @cached_property
     def areas(self) -> pd.DataFrame:
-        """(entrant, seed) x (task, condition): the area under each curve; entrants that have all of them."""
+        """`(entrant, seed)` x (task, condition): the area under each curve; entries that have all of them."""
         found = {place: area(grid, axis(place[1]).ratios) for place, grid in self.curves.items()}
         return pd.DataFrame(found).dropna() if found else pd.DataFrame()
 
     @cached_property
     def plain(self) -> pd.DataFrame:
-        """(entrant, seed) x (task, condition): the score at strength 0, or at the mild end of an axis."""
+        """`(entrant, seed)` x (task, condition): the score at strength 0, or at the mild end of an axis."""
         found = {place: grid[axis(place[1]).mildest(grid.columns)] for place, grid in self.curves.items()}
         return pd.DataFrame(found).reindex(self.areas.index)
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Entrants by area: area, std (over seeds, of the mean over tasks and conditions), plain, and for each
+        """Entries by area: area, std (over seeds, of the mean over tasks and conditions), plain, and for each
         condition its area and "CONDITION loss", plain less area, both means over tasks and seeds."""
         if self.areas.empty:
             return pd.DataFrame(columns=["area", "std", "plain"])
@@ -116,7 +116,7 @@ class Robustness:
         return table.sort_values("area", ascending=False, kind="stable")
 
     def _of(self, values: pd.DataFrame, condition: str) -> pd.Series:
-        """(entrant, seed): the mean over the tasks of a condition."""
+        """`(entrant, seed)`: the mean over the tasks of a condition."""
         return pd.DataFrame(values.xs(condition, axis=1, level=1)).mean(axis=1)
 
 

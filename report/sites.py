@@ -17,7 +17,7 @@ OWN = "own:"  # how datasets of users are called
 
 
 def site_scores(board: Board, task: str) -> pd.DataFrame:
-    """Clients (their names, or their numbers from 0) x entrants: the score of each, mean over seeds; NaN without one.
+    """Clients (their names, or their numbers from 0) x entries: the score of each, mean over seeds; NaN without one.
 
     Empty where no row of the task has stored figures per client.
     """
@@ -49,9 +49,9 @@ def _every_client(board: Board, key: str) -> np.ndarray:
 
 
 def sites_table(ranking: Ranking, task: str) -> Table | None:
-    """Sites x methods: each method's score, and in brackets its difference from training alone at this site, in points.
+    """Sites x methods: each method's score, and in brackets its difference from local training at this site, in points.
 
-    None for datasets that are nobody's own, and where nothing is known of the clients.
+    None for datasets without real sites, and where nothing is known of the clients.
     """
     board = ranking.board
     scores = site_scores(board, task) if str(board.task_row(task)["dataset"]).startswith(OWN) else pd.DataFrame()

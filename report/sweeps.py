@@ -78,7 +78,7 @@ def along(rows: pd.DataFrame, axis: Axis) -> pd.DataFrame:
 
 
 def harder(rows: pd.DataFrame) -> set[int]:
-    """The index of the rows whose task lies on an axis, and not at its mild end."""
+    """The index of the rows whose task is on an axis, and not at its mild end."""
     found: set[int] = set()
     for one in AXES.values():
         for _, own in along(rows, one).groupby("task"):
@@ -91,7 +91,7 @@ MIN_SWEEP_VALUES = 3  # values that make a sweep
 
 @dataclass(frozen=True)
 class Sweep:
-    """points: (value, entrant), values increasing. centre: the entrant from which all sweeps of the method on this
+    """points: `(value, entrant)`, values increasing. centre: the entry from which all sweeps of the method on this
     task depart, None where there is but one sweep to tell it from."""
 
     task: str
@@ -121,7 +121,7 @@ def find_sweeps(rows: pd.DataFrame) -> list[Sweep]:
 
 
 def _flat(row: dict[Any, Any]) -> dict[str, Any]:
-    """All settings of an entrant by name."""
+    """All settings of an entry by name."""
     found: dict[str, Any] = {"backbone": row["backbone"]}
     for column, prefix in (("method_params", ""), ("training", "training."), ("backbone_params", "backbone.")):
         values = parse(row[column])
@@ -130,7 +130,7 @@ def _flat(row: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _line(settings: dict[str, dict[str, Any]], parameter: str) -> dict[float, str]:
-    """The entrants of the longest sweep of a parameter by its value; empty if there is none."""
+    """The entries of the longest sweep of a parameter by its value; empty if there is none."""
     lines: dict[str, dict[float, str]] = {}
     told = {entrant: values.get(parameter) for entrant, values in sorted(settings.items())}
     numeric = {k: float(v) for k, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)}

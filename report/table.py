@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """What stands in a column: `cell` makes it from what a line is about.
+    """The content of a column: `cell` makes it from what a line is about.
 
     falling: the first click sorts the highest up. best: the best of the ranked lines is marked. brief: the title in
     markdown, if it is another. note: what else the heading says. link: what it leads to among the report's files.
@@ -66,7 +66,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table; of an entrant, its name, method and status as well."""
+    """One line of a table; of an entry, its name, method and status as well."""
 
     cells: list[Cell]
     entrant: str = ""

@@ -68,8 +68,8 @@ def _marked(entrant: Entrant) -> Cell:
 
 
 def mark(board: Board, name: str) -> str:
-    """' (untuned)' for an entrant without tuned settings where others have them. ' ✓3' for one of which the maintainers
-    ran 3 rows again, all of which came out the same; ' ✗1/3' where one of 3 did not."""
+    """' (untuned)' for an entry without tuned settings where others have them. ' ✓3' for one of which the maintainers
+    ran 3 rows again, all with the same result; ' ✗1/3' where one of 3 did not."""
     passed, total = board.verified.get(name, (0, 0))
     untuned = " (untuned)" if name in board.untuned else ""
     return untuned + (f" ✗{total - passed}/{total}" if passed < total else f" ✓{total}" if total else "")
@@ -86,7 +86,7 @@ def _rank(entrant: Entrant) -> Cell:
 
 
 def against_cell(baseline: str, entrant: Entrant) -> Cell:
-    """The difference of an entrant from a baseline, if the board compares them."""
+    """The difference of an entry from a baseline, if the board compares them."""
     return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
@@ -131,7 +131,7 @@ def _missing(entrant: Entrant) -> Cell:
 
 
 def score(task: str, entrant: Entrant) -> Cell:
-    """The score on a task: best in bold, those not told apart from the best with a mark."""
+    """The score on a task: best in bold, those not significantly different from the best with a mark."""
     board, name = entrant.board, entrant.name
     line = board.measures(task, name)
     if not line:
@@ -154,9 +154,9 @@ def score(task: str, entrant: Entrant) -> Cell:
 def legend(board: Board) -> str:
     """What the marks of `score` mean on this board, as markdown."""
     if any(len(seeds) >= MIN_SEEDS for seeds in board.expected.values()):
-        apart = f"{EQUAL}: not told apart from it by a paired t-test over at least {MIN_SEEDS} seeds (Holm, 5%)."
+        apart = f"{EQUAL}: not significantly different from it (paired t-test, at least {MIN_SEEDS} seeds, Holm, 5%)."
     else:
-        apart = f"With fewer than {MIN_SEEDS} seeds nothing is told apart."
+        apart = f"With fewer than {MIN_SEEDS} seeds no difference is significant."
     below = f" {USELESS}: below a reference that learns nothing." if board.has_floor(LEARNS_NOTHING) else ""
     return f"Mean ± standard deviation over n seeds, in percent. **Bold**: highest mean. {apart}{below}"
 
@@ -233,7 +233,7 @@ def _short(metric: str) -> str:
 
 
 def ranked_entrant(ranking: Ranking, name: str) -> Entrant:
-    """What the columns of `RANKING` are made from; an entrant that is not in the ranking_table has no figures."""
+    """What the columns of `RANKING` are made from; an entry that is not in the ranking_table has no figures."""
     return Entrant(ranking, name, ranking.figures(name))
 
 
@@ -244,7 +244,7 @@ def incomplete_table(ranking: Ranking) -> Table:
 
 
 def per_dataset_table(ranking: Ranking) -> Table:
-    """Mean ± std of every entrant on every task; of a board under stress, on every plain one."""
+    """Mean ± std of every entry on every task; of a board under stress, on every plain one."""
     board, columns = ranking.board, [METHOD]
     for task in board.plain.tasks:
         link, seeds = f"{board.suite}/tables/{slug(task)}.md", f"n={len(board.expected[task])}"
@@ -256,7 +256,7 @@ def per_dataset_table(ranking: Ranking) -> Table:
 
 
 def task_table(ranking: Ranking, task: str) -> Table:
-    """Every entrant with a score on a task: its mean ± std over seeds, and what it cost."""
+    """Every entry with a score on a task: its mean ± std over seeds, and what it cost."""
     board = ranking.board
     columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
     lines = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
@@ -268,7 +268,7 @@ def _table(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[
 
 
 def lines_of(columns: Sequence[Column], entrants: Iterable[Entrant]) -> list[Line]:
-    """A line for each entrant, the best of the ranked_entrant marked in the columns that ask for it."""
+    """A line for each entry, the best of the ranked_entrant marked in the columns that ask for it."""
     lines = [_line(entrant, [column.cell(entrant) for column in columns]) for entrant in entrants]
     racing = [line.cells for line in lines if line.status == "ranked"]
     for place, column in enumerate(columns):
@@ -289,7 +289,7 @@ def _line(entrant: Entrant, cells: list[Cell]) -> Line:
 
 
 def order(board: Board, task: str) -> list[str]:
-    """Entrants with a score on a task, best first, references last."""
+    """Entries with a score on a task, best first, references last."""
     scores = board.summary.xs(task, level="task_label")["score"].round(DECIMALS)
     return sorted(scores.index, key=lambda name: (name in board.references, -scores[name], name))
 
@@ -332,7 +332,7 @@ AREA_LEGEND = (
     "brackets: points less than without the condition."
 )
 AXIS_LEGEND = (
-    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area lies between "
+    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between "
     "its least and its greatest value, of clients and alpha in logarithms; what is called plain, and without the "
     "condition, is the mild end: fewest clients, greatest alpha, greatest homophily."
 )
@@ -344,7 +344,7 @@ def robustness_legend(ranking: Ranking) -> str:
 
 
 def robustness_table(ranking: Ranking) -> Table:
-    """The entrants with all curves by the area under them, and what each loses to every condition."""
+    """The entries with all curves by the area under them, and what each loses to every condition."""
     board, table = ranking.board, ranking.robustness.table
     columns = [
         METHOD,

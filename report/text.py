@@ -1,4 +1,4 @@
-"""Text for markdown, CSV, figures and file names. Whatever comes from rows is data: nothing in it may act as markup."""
+"""Text for markdown, CSV, figures and file names. All that comes from rows is data: nothing in it may act as markup."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def slug(label: str) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]], headers: Sequence[str], align: str) -> str:
-    """A markdown table; `align` has one letter a column: l, r or c."""
+    """A markdown table; `align` has one letter per column: l, r or c."""
     names = {"l": "left", "r": "right", "c": "center"}
     columns = [names[letter] for letter in align]
     return tabulate(rows, headers=list(headers), tablefmt="pipe", disable_numparse=True, colalign=columns)

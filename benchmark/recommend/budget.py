@@ -11,7 +11,7 @@ from ...registry import UserError
 ROUNDS = (10, 15, 20, 30, 40, 60, 80, 100)
 TRIALS = (2, 3, 4, 6, 8)
 SEEDS = (3, 4, 5, 8, 10)
-FEWEST = 3  # methods: training alone, FedAvg and another
+FEWEST = 3  # methods: local training, FedAvg and another
 SHARE = 0.85  # of the time that is planned; the rest is for reading data and starting workers
 
 Cost = Callable[[str, int], float]  # (method, rounds) -> seconds of a cell
@@ -29,7 +29,7 @@ class Plan:
     seconds: float = 0.0
 
     def cells(self, rounds: int) -> int:
-        """Cells of a method that run for so many rounds."""
+        """Cells of a method that run for this number of rounds."""
         first, last = self.first, self.rounds
         long = max(2, self.trials // 4) + self.seeds
         return self.trials if rounds == first != last else long if rounds == last else 0
@@ -40,7 +40,7 @@ class Plan:
         return max(1, self.rounds // 3)
 
     def cost(self, cost: Cost, workers: int) -> float:
-        """Seconds on so many workers."""
+        """Seconds on this number of workers."""
         spent = sum(cost(name, rounds) * self.cells(rounds) for name in self.methods
                     for rounds in (self.first, self.rounds))  # fmt: skip
         return spent / workers

@@ -40,13 +40,13 @@ class Evidence:
         best = [(name, gain) for name, gain in self.gains.items() if name != ALONE]
         lines = [f"Leaderboard tasks most like yours: {where}"]
         lines += [
-            f"  {name}: {100 * gain.mean:+.1f} points of {self.measure} over training alone "
+            f"  {name}: {100 * gain.mean:+.1f} points of {self.measure} over local training "
             f"(95% interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}, over {len(self.tasks)} datasets)"
             for name, gain in best[:4]
         ]
         told = [name for name, gain in best if gain.low > 0]
         if not told:
-            lines.append("  No method is significantly better than training alone on these tasks.")
+            lines.append("  No method is significantly better than local training on these tasks.")
         return lines
 
 
@@ -74,7 +74,7 @@ def evidence_for(properties: Mapping[str, float], metric: str, without: Collecti
     return Evidence(tasks, ranked, "macro-F1" if column == "macro_f1" else "the leaderboard's score")
 
 
-FEW = 20  # training nodes per class and client; below, the leaderboard's methods gain over training alone
+FEW = 20  # training nodes per class and client; below, the leaderboard's methods gain over local training
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _mixing(adjusted: float) -> str:
 
 
 def facts_of(cell: Cell) -> Facts:
-    """The facts of a cell's federation. UserError where its data cannot be had, or no client has a training node."""
+    """The facts of a cell's federation. UserError if its data is unavailable or no client has a training node."""
     name = cell.dataset.name
     data = cell.dataset.build(DATASETS).load()
     federation = FederationCache().get(cell)

@@ -1,4 +1,4 @@
-"""Carry a recommendation out: time a few rounds, plan for the budget, tune and run. Once stopped, it goes on."""
+"""Carry a recommendation out: time a few rounds, plan for the budget, tune and run. Once stopped, it resumes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .budget import Plan, planned
 TIMED = (2, 4, 16)  # rounds; the first warms the worker up
 STARTING = 12.0  # seconds that starting workers takes in all
 SUITE = "recommend"  # what its studies are filed under
-LEAST = 3  # seeds that are run whatever the time
+LEAST = 3  # seeds that are run in any case
 DEARER = 1.5  # a method that no published row has is taken to be this much slower than FedAvg
 
 
@@ -65,7 +65,7 @@ class Asked:
 
 
 def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], object]) -> Plan:
-    """The plan of before, where the same was asked for; else one that fits the budget. It is kept beside the rows."""
+    """The stored plan, if the same was asked for; else one that fits the budget. It is kept beside the rows."""
     path = asked.results / f"{asked.own.partition(':')[2]}.recommend.json"
     first = next(iter(cells.values()))
     workers = asked.options.workers(len(cells))

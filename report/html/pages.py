@@ -31,6 +31,7 @@ from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol
 from ..ranking import Ranking
+from ..reproduction.claim_table import stated_counts
 from ..reproduction.view import View
 from ..table import Cell, Interval, Span
 from ..templating import document, environment
@@ -46,7 +47,7 @@ _PIECES = re.compile(
 
 
 def block(markdown: str | Iterable[str]) -> Markup:
-    """Paragraphs and lists. What `text.md` escaped comes out as the text that it was."""
+    """Paragraphs and lists. What `text.md` escaped is the original text again."""
     return Markup(_MARKDOWN.render(markdown if isinstance(markdown, str) else "\n".join(markdown)))
 
 
@@ -156,7 +157,7 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
 
 
 def _grid(board: Board, metric: str) -> pd.DataFrame:
-    """Tasks x entrants, without those that lack a seed."""
+    """Tasks x entries, without those that lack a seed."""
     found = board.client_summary[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
     return found.reindex(index=board.tasks, columns=board.entrants).where(board.full)
 
@@ -201,6 +202,7 @@ class Whole:
     views: Mapping[str, Sequence[View]]  # a paper's table under each reading, by suite
     reported: Sequence[Sequence[str]]
     home: str  # of the results folder, as the pages see it
+    findings: str = ""  # the link to the findings, if there are some
 
     @property
     def methods(self) -> list[str]:
@@ -217,6 +219,11 @@ class Whole:
 
     def has_paper(self, name: str) -> bool:
         return any(views[0].paper.name == name for views in self.views.values())
+
+    @property
+    def claims(self) -> dict[str, tuple[int, int, int]]:
+        """By paper, how many of its claims are supported, contradicted and inconclusive as it states its protocol."""
+        return {paper.name: stated_counts(paper, self.views) for paper in papers() if self.has_paper(paper.name)}
 
     def tasks_of(self, dataset: str) -> list[tuple[Ranking, str]]:
         """The tasks of a dataset that have a table: board and task."""

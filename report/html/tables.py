@@ -88,7 +88,7 @@ def side_by_side(tuned: Ranking, defaults: Ranking) -> Table:
 
 
 def _by_place(board: Board) -> pd.DataFrame:
-    """Mean scores of the ranked entrants, indexed by PLACE."""
+    """Mean scores of the ranked entries, indexed by PLACE."""
     grid = board.scores.loc[board.plain.tasks, board.ranked]
     grid.index = pd.MultiIndex.from_tuples([tuple(board.task_row(task)[PLACE]) for task in grid.index], names=PLACE)
     return grid[~grid.index.duplicated(keep=False)]
@@ -113,7 +113,7 @@ def _points(value: float) -> Cell:
 
 
 def comparison_table(board: Board, name: str) -> Table | None:
-    """An entrant against FedAvg on every task where both have scores; None where FedAvg is not on the board."""
+    """An entry against FedAvg on every task where both have scores; None where FedAvg is not on the board."""
     if name == FEDAVG or FEDAVG not in board.entrants:
         return None
     found = compare(board, name, FEDAVG)

@@ -4,7 +4,7 @@
     NAME.yaml     one paper: citation, the meaning of its words (`map`), its claims, its errors, our choices
                   and its readings
 
-The suite of a table has the table's key in the YAML file (`fgssl-table1`) and stands in benchmark/suites/.
+The suite of a table has the table's key in the YAML file (`fgssl-table1`) and is in benchmark/suites/.
 """
 
 from __future__ import annotations

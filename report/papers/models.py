@@ -19,7 +19,7 @@ class Reading(BaseModel):
 
     The first of a list is the base. It, or what the figure's words mean, says by value what others change, unless that
     is a parameter that rows have only where it is not at its default. Another reading is the base with its own `where`
-    for the methods that it concerns, and `shared` for all; but for that, rows of the other methods are the base's, and
+    for the methods that it concerns, and `shared` for all; else rows of the other methods are the base's, and
     so are those of all figures whose rows it leaves alone (other `datasets`, `unless`).
     """
 
@@ -134,7 +134,7 @@ class Printed(_Frozen):
 
 
 class Extra(_Frozen):
-    """Cells of the suite that no figure of the table stands for, shown below it under each reading."""
+    """Cells of the suite that belong to no figure of the table, shown below it under each reading."""
 
     name: str
     where: Filter
@@ -167,11 +167,11 @@ class Table(_Frozen):
     errors: list[str] = []
 
     def line(self, figure: Printed) -> str:
-        """The line that a figure stands in."""
+        """The line of a figure."""
         return figure.place[self.rows[0]]
 
     def column(self, figure: Printed) -> Place:
-        """The column that a figure stands in."""
+        """The column of a figure."""
         return tuple(figure.place[axis] for axis in self.columns)
 
 
@@ -190,7 +190,7 @@ class Paper(_Frozen):
     tables: dict[str, Table]
 
     def where(self, table: Table, row: Printed) -> Filter:
-        """The cells of the table's suite that a printed figure stands for, averages excepted.
+        """The cells of the table's suite that belong to a printed figure, averages excepted.
 
         Raises KeyError for a word of the paper that is not in `map`.
         """
@@ -233,7 +233,7 @@ class Paper(_Frozen):
         return [averages.get(axis, {}).get(value, [value]) for axis, value in row.place.items()]
 
     def label(self, table: Table, axis: str, value: str) -> str:
-        """What stands in the heading for a value of an axis."""
+        """The heading of a value of an axis."""
         for words in (table.labels.get(axis), self.labels.get(axis)):
             if isinstance(words, str):
                 return words.format(value)

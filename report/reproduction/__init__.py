@@ -152,7 +152,7 @@ HOUR = 3600.0
 
 def cost_table(boards: Sequence[Board]) -> str:
     """Rows and processor hours of each suite and of all, dearest first. A row counts where it was run, not where it was
-    taken over; one without processor time (older ones, one thread each) with the time that its training took."""
+    reused; one without processor time (older ones, one thread each) with the time that its training took."""
     lines = sorted((_cost_line(board) for board in boards), key=lambda line: (-line[2], line[0]))
     total = ("all", sum(rows for _, rows, _ in lines), sum(hours for *_, hours in lines))
     cells = [[md(suite), str(rows), f"{hours:.1f}"] for suite, rows, hours in (*lines, total)]

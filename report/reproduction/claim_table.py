@@ -51,6 +51,12 @@ def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
     return stated, max(others, key=_support, default=None)
 
 
+def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, int, int]:
+    """The counts of a paper's claims over its tables under the reading that follows what it states."""
+    stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
+    return counts([one for view in stated for one in view.own_claims])
+
+
 def counts(claims: Iterable[JudgedClaim]) -> tuple[int, int, int]:
     """How many are supported, contradicted and inconclusive."""
     found: list[str] = [one.verdict for one in claims]

@@ -63,7 +63,7 @@ def verdict_text(one: JudgedClaim | None) -> str:
 
 
 def gain_text(one: JudgedClaim) -> str:
-    """What the paper prints that a claim is worth."""
+    """The published gain of a claim."""
     return signed(one.figures[0].scale * one.gain, digits(one.figures[0]))
 
 
@@ -184,7 +184,7 @@ def tally(claims: Sequence[JudgedClaim]) -> str:
 
 
 def _notes(view: View) -> list[str]:
-    """What the facts say of single figures, equal notes told once; what holds for many is said elsewhere."""
+    """What the facts say of single figures, equal notes once; what holds for many is said elsewhere."""
     places: dict[str, list[str]] = {}
     for figure in view.figures:
         if figure.notes:

@@ -38,7 +38,7 @@ class JudgedClaim:
 
     @property
     def size(self) -> Size:
-        """Ours against the paper's gain: the interval lies below it, contains it or lies above it; "" for few seeds."""
+        """Ours against the paper's gain: the interval is below it, contains it or is above it; "" for few seeds."""
         if self.difference is None or self.n < MIN_SEEDS:
             return ""
         low, high = self.difference.low, self.difference.high

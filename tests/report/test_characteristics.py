@@ -99,13 +99,15 @@ def test_training_nodes_per_class_come_from_the_split(made: SimpleNamespace) -> 
 
 def test_the_answer_in_three_sentences(ranking: Ranking) -> None:
     against, alone, thrifty = key_findings([ranking])
-    assert against.text.startswith("Compared with FedAvg (one point, probability 95%): equivalent: FedProx, FedTGP;")
+    assert against.text.startswith(
+        "Compared with FedAvg, with a probability of 95%: equivalent (within one point): FedProx, FedTGP;"
+    )
     assert against.text.endswith("undecided: Local training.")
     gap = ranking.inference.against["local"]["fedavg"]
     assert f"accuracy {100 * gap.mean:+.1f} (" in alone.text  # the mean of +10, +20, +30 and three times -5
     assert f"{gap.verdict}" in alone.text
     assert against.table == "overall:demo"
-    assert "FedTGP sends 80.0 kB (FedAvg: 8.0 MB), -1.0 points (" in thrifty.text
+    assert "FedAvg sends 8.0 MB; FedTGP sends 80.0 kB and differs from FedAvg by -1.0 points (" in thrifty.text
     assert "Local training sends nothing" in thrifty.text
     assert thrifty.table == "overall:demo"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -30,6 +31,9 @@ class Counter(HTMLParser):
 def test_every_page_is_small_and_its_links_hold(tmp_path: Path) -> None:
     count, largest = build.write_site(build.make(ROOT / "results", None, figures=False), tmp_path / "site")
     pages = list((tmp_path / "site").glob("*.html"))
+    index = (tmp_path / "site" / "index.html").read_text()
+    stated = re.search(r"\| FGSSL \| (\d+ / \d+ / \d+) \|", (ROOT / "results" / "FINDINGS.md").read_text())
+    assert stated and f">FGSSL</a> {stated[1]}," in index and 'FINDINGS.md">' in index
     assert count == len(pages) > 100 and largest < BYTES
     for path in pages:
         page = Counter(path.read_text())
