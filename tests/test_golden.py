@@ -52,6 +52,7 @@ SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach
     "fedlit": {"types": 3},
     "scaffold": {"lr": 0.01},
     "fedtgp": {"server_epochs": 5},
+    "ghost": {"lam_retention": 1.0},
 }
 CALM: dict[str, dict[str, Any]] = {  # training in which rounding does not grow out of hand
     **{name: {"lr": 0.01} for name in ("fedomd", "fedomd-cmd", "fedomd-ortho")},

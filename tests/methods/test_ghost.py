@@ -22,7 +22,14 @@ D, H, C, SEED = 12, 8, 3, 5
 PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
 }  # fmt: skip
-PARAMS: dict[str, Any] = {"epochs": 3, "graphs": 2, "steps": 2, "neighbours": 3, "lr_server": 1e-3}
+PARAMS: dict[str, Any] = {
+    "epochs": 3,
+    "graphs": 2,
+    "steps": 2,
+    "neighbours": 3,
+    "lr_server": 1e-3,
+    "lam_retention": 1.0,
+}
 
 
 def make(w: Model, z: torch.Tensor, label: list[int]) -> torch.Tensor:
