@@ -54,7 +54,7 @@ def did_you_mean(name: str, choices: Iterable[str], kind: str) -> UserError:
 def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> UserError:
     """A pydantic failure as one line. `where` names the thing that was configured, e.g. "method 'fedprox'"."""
     problem = error.errors()[0]
-    path = ".".join(str(part) for part in problem["loc"]) or "(whole)"
+    path = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         model: Any = cls
         for part in problem["loc"][:-1]:  # a nested model: suggest from its own fields
@@ -64,7 +64,10 @@ def first_error(error: ValidationError, cls: type[BaseModel], where: str) -> Use
         return UserError(f"{where}: {did_you_mean(str(problem['loc'][-1]), fields, 'parameter')}")
     given = f", got {problem['input']!r}" if problem["type"] != "missing" else ""
     message = problem["msg"].removeprefix("Value error, ")
-    return UserError(f"{where}: {path}: {message[:1].lower() + message[1:]}{given}")
+    message = message[:1].lower() + message[1:]
+    if not path:  # of several fields together
+        return UserError(f"{where}: {message}")
+    return UserError(f"{where}: {path}: {message}{given}")
 
 
 NUMBERS = (int, float, int | None, float | None)  # annotations of fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -39,7 +40,8 @@ def _command(arguments: Sequence[str] | None) -> int:
 
     usage_error: Any = typer.BadParameter.__bases__[0]  # its place depends on typer's version, its relation does not
     try:
-        _check_text(sys.argv[1:] if arguments is None else arguments)
+        arguments = [_at_home(each) for each in (sys.argv[1:] if arguments is None else arguments)]
+        _check_text(arguments)
         from .app import app
 
         code = app(args=arguments, standalone_mode=False, prog_name="fglbench")
@@ -75,6 +77,12 @@ def _fix_of(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "the folder of this command has been removed: change to another"
     return "see whether disk, network and limits allow it" if isinstance(error, OSError) else "give a smaller number"
+
+
+def _at_home(argument: str) -> str:
+    """An argument, or the value of `--option=value`, with ~/ as the home folder, as a shell gives it if not quoted."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return f"{option}{equals}{os.path.expanduser(value)}" if value == "~" or value.startswith("~/") else argument
 
 
 def _check_text(arguments: Sequence[str]) -> None:

@@ -203,7 +203,7 @@ def _stand_in(
     kind: str, name: str, called: str, module: str, text: str, fields: dict[str, Any], facts: dict[str, Any],
     source: tuple[str, str],
 ) -> type[StandIn]:  # fmt: skip
-    """The class that represents what a process has sent (`_told`)."""
+    """The class that represents what a process has said (`_told`)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fields named as what a base has
         make: Any = create_model

@@ -190,8 +190,25 @@ def test_status_says_which_methods_of_a_suite_are_not_tuned(tiny, tmp_path, caps
     path.write_text(tiny.replace("[fedavg, local]", "[{name: fedavg, params: tuned}, local]"))
     assert main(["status", "-s", str(path), "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert [line.split() for line in said.splitlines() if line.startswith("half")] == [["half", "2", *"00020"]]
+    assert [line.split() for line in said.splitlines() if line.startswith("half")] == [["half", "2", *"000200"]]
     assert "suite 'half': no tuned settings of fedavg on csbm; `fglbench tune -s half" in said
+
+
+@pytest.mark.parametrize("into", [["--into", "~/made"], ["--into=~/made"]])
+def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, into):
+    for name in ("here", "made"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["new", "method", "my-own", *into]) == 0
+    assert len(list((tmp_path / "made").iterdir())) == 1
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_what_several_fields_have_wrong_together_is_said_without_all_of_them(capsys):
+    cell = ["run", "-d", "csbm", "-m", "fedavg", "-p", "uniform", "-k", "3", "--dry-run"]
+    assert main([*cell, "--split", "links", "--set", "split.train=0.9"]) == 2
+    assert capsys.readouterr().err == "fglbench: split 'links': train + val + test is 1.2; make it 1\n"
 
 
 def test_phases_without_a_scored_round_are_named():
