@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from ...datasets import DATASETS
 from ...datasets.content import Content
-from ...datasets.federation import Goal, Task
 from ...datasets.partitioning import PartitionSpec
 from ...datasets.spec import DatasetSpec
 from ...datasets.splits import SplitSpec
@@ -77,11 +76,7 @@ class PartitionStandIn(StandIn, PartitionSpec):
 
 
 class SplitStandIn(StandIn, SplitSpec):
-    goals: ClassVar[dict[Task, Goal]]
-
-    @classmethod
-    def goal(cls, task: Task) -> Goal:
-        return cls.goals[task]
+    pass
 
 
 class BackboneStandIn(StandIn, Backbone):
@@ -261,8 +256,6 @@ def _told(kind: str, name: str) -> dict[str, Any]:
     base: Any = KINDS[kind].__mro__[2]
     facts = {fact: getattr(cls, fact) for fact in base.__class_vars__ if hasattr(cls, fact)}
     facts = {fact: value for fact, value in facts.items() if _plain(value)}
-    if kind == "split":
-        facts["goals"] = {task: cls.goal(task) for task in get_args(Task)}
     return {
         "kind": kind, "name": name, "called": cls.__qualname__.rpartition(".")[2], "module": cls.__module__,
         "text": inspect.getdoc(cls) or "", "fields": {own: _field(info) for own, info in cls.model_fields.items()},
