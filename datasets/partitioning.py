@@ -99,10 +99,10 @@ class ScaffoldClients(PartitionSpec):
 
 
 def by_size(group: np.ndarray) -> list[np.ndarray]:
-    """The places of each group, the largest group first, of equal ones the one that comes first."""
+    """The places of each group, the largest group first, of equal ones the one that comes last."""
     _, first, code = np.unique(group, return_index=True, return_inverse=True)
     members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
-    return [members[k] for k in np.lexsort((first, -np.bincount(code)))]
+    return [members[k] for k in np.lexsort((-first, -np.bincount(code)))]
 
 
 @PARTITIONS.register("label-dirichlet")

@@ -136,7 +136,7 @@ def test_the_scaffold_split_is_that_of_deepchem_and_clients_share_no_scaffold() 
         seen |= set(held)
         parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
         n = len(client.graphs)
-        for own in sorted(held.values(), key=lambda own: (len(own), -own[0]), reverse=True):  # scaffold_split, DeepChem
+        for own in sorted(held.values(), key=lambda own: (len(own), own[0]), reverse=True):  # scaffold_split, DeepChem
             if len(parts["train"]) + len(own) > 0.8 * n:
                 bad = len(parts["train"]) + len(parts["val"]) + len(own) > 0.9 * n
                 parts["test" if bad else "val"] += own
