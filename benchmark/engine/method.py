@@ -288,7 +288,7 @@ def answer(method: Method, hook: str, given: Any) -> Any:
 
 
 def asked_training(method: Method, config: TrainConfig) -> TrainConfig:
-    """What `protocol` makes of a configuration, whatever it changes. UserError where it is no configuration."""
+    """What `protocol` makes of a configuration. UserError where it is no configuration."""
     own = answer(method, "protocol", config)
     if type(own) is not type(config):
         fix = "return the configuration, changed by model_copy(update={...})"

@@ -141,7 +141,7 @@ _state = _State()
 def use(names: Iterable[str]) -> tuple[str, ...]:
     """From now on plug-ins are imported in another process, these at once; their names, the same in any folder.
 
-    Whatever an earlier call made known is forgotten. UserError (one line) as `load_plugins`.
+    What an earlier call made known is forgotten. UserError (one line) as `load_plugins`.
     """
     end()
     _state.names = located(names)
@@ -203,7 +203,7 @@ def _stand_in(
     kind: str, name: str, called: str, module: str, text: str, fields: dict[str, Any], facts: dict[str, Any],
     source: tuple[str, str],
 ) -> type[StandIn]:  # fmt: skip
-    """The class that stands for what a process has told (`_told`)."""
+    """The class in the place of one that a process has described (`_told`)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fields named as what a base has
         make: Any = create_model

@@ -114,17 +114,17 @@ CHANGE = os.environ.get("JUDGED_CHANGE", "")
 sent = worker._send
 
 
-def send(pipe, word, *told):
+def send(pipe, word, *values):
     if word == worker.DONE:
-        row, files, left = told
+        row, files, left = values
         if CHANGE == "file":
             files["../outside.csv"] = "eA=="
         elif CHANGE == "form":
             row = [1, 2]
         elif CHANGE:
             row[CHANGE] = {"method": "local", "seed": 3}[CHANGE]
-        told = row, files, left
-    sent(pipe, word, *told)
+        values = row, files, left
+    sent(pipe, word, *values)
 
 
 worker._send = send
