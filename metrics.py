@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,6 @@ class Column:
     json: bool = False  # canonical JSON
     least: float = 0  # of a number
     needed: bool = False  # by a row with status ok
-    always: str = "node graph graph-classification link-prediction"  # tasks of which every sound run yields it
     measure: str = ""  # the measure of the report that it is; what has one name is added up
     exact: bool = False  # a count: equal when the cell runs again on the same type of machine
     floor: float = 0  # a figure: when the cell runs again it may always differ by this; 0: not compared
@@ -39,41 +38,52 @@ def columns(model: type[BaseModel]) -> dict[str, Column]:
 
 
 Fraction = Annotated[float | None, Field(ge=0, le=1)]  # empty where the metric does not exist for the run
+Figure = Annotated[float | None, Field(ge=0)]  # a fraction, or an error, which has no bound
+FALLING = "(lower is better)"  # what `score_metric` says of an error
+
+
+def sign(score_metric: str) -> int:
+    """-1 for a score of which lower is better, else 1: times this, higher is better."""
+    return -1 if FALLING in score_metric else 1
+
+
+def bound(score_metric: str) -> float:
+    """What a score may be at most."""
+    return 1.0 if sign(score_metric) > 0 else float("inf")
+
+
 Count = int | None
 Seconds = float | None
-
-
-LABELLED = "node graph-classification link-prediction"  # tasks with validation
 
 
 class Metrics(BaseModel):
     """The figures of one run. None where a figure does not exist."""
 
-    score: Annotated[Fraction, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
+    score: Annotated[Figure, Column(needed=True, measure="score", floor=0.01, curve="score")] = Field(
         None, description="the protocol's primary test metric at the best round"
     )
     score_metric: Annotated[str, Column(needed=True)] = Field(
         "", description="what score is, e.g. 'accuracy/global model/local test/mean over clients'"
     )
-    val: Annotated[Fraction, Column(always=LABELLED, measure="val", floor=0.01, curve="val")] = Field(
+    val: Annotated[Figure, Column(measure="val", floor=0.01, curve="val")] = Field(
         None, description="the validation metric that selected the round"
     )
     macro_f1: Annotated[Fraction, Column(measure="macro_f1", floor=0.03)] = Field(  # one node of a rare class moves it
         None, description="F1 over classes on a client's test nodes, mean over clients"
     )
-    score_weighted: Annotated[Fraction, Column(always=LABELLED, measure="score_weighted")] = Field(
+    score_weighted: Annotated[Figure, Column(measure="score_weighted")] = Field(
         None, description="the primary metric weighted by test nodes"
     )
-    global_on_global: Annotated[Fraction, Column(always="", measure="global_on_global")] = Field(
+    global_on_global: Annotated[Figure, Column(measure="global_on_global")] = Field(
         None, description="global model, whole graph, all test nodes"
     )
-    global_on_local: Annotated[Fraction, Column(always="", measure="global_on_local")] = Field(
+    global_on_local: Annotated[Figure, Column(measure="global_on_local")] = Field(
         None, description="global model, own graphs, mean over clients"
     )
-    personal_on_global: Annotated[Fraction, Column(always="", measure="personal_on_global")] = Field(
+    personal_on_global: Annotated[Figure, Column(measure="personal_on_global")] = Field(
         None, description="personal models, whole graph, mean over clients"
     )
-    personal_on_local: Annotated[Fraction, Column(always="", measure="personal_on_local")] = Field(
+    personal_on_local: Annotated[Figure, Column(measure="personal_on_local")] = Field(
         None, description="personal models, own graphs, mean over clients"
     )
     best_round: Annotated[Count, Column(needed=True, measure="best_round", exact=True, curve="round")] = Field(
@@ -94,7 +104,7 @@ class Metrics(BaseModel):
     download_bytes_best: Annotated[
         Count, Column(needed=True, measure="traffic", exact=True, curve="download_bytes")
     ] = Field(None, description="received up to and including the best round")
-    roc_auc: Annotated[Fraction, Column(always="", measure="roc_auc", floor=0.03)] = Field(
+    roc_auc: Annotated[Fraction, Column(measure="roc_auc", floor=0.03)] = Field(
         None, description="area under the ROC curve, mean over the clients with both classes; datasets of two classes"
     )
     train_seconds: Annotated[Seconds, Column(needed=True, measure="train_seconds")] = Field(
@@ -104,7 +114,19 @@ class Metrics(BaseModel):
         None, description="the whole cell, data loading excluded"
     )
 
+    @model_validator(mode="after")
+    def _fractions(self) -> Metrics:
+        most = bound(self.score_metric)
+        beyond = [name for name in SCORES if (getattr(self, name) or 0) > most]
+        if beyond:
+            raise ValueError(f"{beyond[0]} is above 1")
+        return self
+
 
 METRICS = columns(Metrics)
+# The figures that are of one kind with the score.
+SCORES = (
+    "score", "val", "score_weighted", "global_on_global", "global_on_local", "personal_on_global", "personal_on_local",
+)  # fmt: skip
 # The columns of a run's history that `validate` asks for.
 CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve)]

@@ -218,7 +218,7 @@ class Registry(Generic[S]):
         return add
 
     def stand_in(self, name: str, cls: type[S]) -> None:
-        """File a class in the place of one that another process has; a class of this process has precedence."""
+        """File what represents a class that another process has; a class of this process has precedence."""
         self._stand_ins[name] = cls
 
     def forget_stand_ins(self) -> None:

@@ -14,6 +14,7 @@ from ..datasets.federation import PARTS, Federation, GraphClient, NodeClient
 from ..registry import UserError
 from .engine.evaluate import MEASURES, Evaluator, Scored, Target, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
+from .engine.method import in_words
 from .runner.execute import FederationCache
 from .suites.select import Request, select
 
@@ -140,15 +141,14 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
     AUC is the score, the numbers are needed.
 
     Raises UserError for another shape, a class that there is not, a number that is not finite, and sets of graphs that
-    are clustered or whose clients have classes of their own, and links.
+    are clustered or whose clients have classes of their own, and every task but classification.
     """
     if not isinstance(federation, Federation):
         raise UserError(f"give the predictions, then what `federation` returned; got {type(federation).__name__}")
     clients = federation.clients
-    if federation.task == "link-prediction":
-        raise UserError(
-            f"{federation.whole.name!r} has its links predicted: score them with `run`, of a suite or a method"
-        )
+    if federation.task not in ("node", "graph", "graph-classification"):
+        told = f"{federation.whole.name!r} is for {in_words(federation.task)}"
+        raise UserError(f"{told}: score it with `run`, of a suite or a method")
     if federation.task == "graph" or federation.domains:
         raise UserError(f"{federation.whole.name!r} is a set of graphs without common classes: nothing to score")
     nested = isinstance(predictions, list | tuple) and all(hasattr(own, "__len__") for own in predictions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # Each of these files registers what it defines.
-from . import csbm, domains, links, own_data, partition_graph, registry_file  # noqa: F401
+from . import csbm, domains, own_data, partition_graph, registry_file  # noqa: F401
 from .build import build_federation
 from .describe import Description, describe, label_counts, parts_of, statistics
 from .federation import Data, Federation, Task

@@ -11,8 +11,7 @@ import torch
 
 from ..registry import UserError
 from .features import Rows
-from .federation import Data, Federation, GraphClient, GraphSetData, LinkClient, NodeClient, NodeData
-from .links import Links
+from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from .partitioning import PartitionSpec
 from .rng import derive
 from .soundness import cover_problem, ids_problem, roles_problem
@@ -35,19 +34,17 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     roles = split(data, parts, derive(seed, "split"))
     if problem := roles_problem(roles, parts, data):
         raise UserError(f"split {split.name!r} on {data.name!r}: {problem}")
-    held: list[NodeClient] | list[GraphClient] | list[LinkClient]
+    held: Sequence[NodeClient] | Sequence[GraphClient]
     masks = roles.clients
-    if isinstance(split, Links):
-        assert isinstance(data, NodeData)
-        held = split.clients(data, parts, derive(seed, "split"))
-        masks = [client.masks for client in held]
+    if (rows_of_clients := split.clients(data, parts, derive(seed, "split"))) is not None:
+        held, masks = rows_of_clients, [client.masks for client in rows_of_clients]
     elif isinstance(data, NodeData):
         rows = Rows(data.feat)
         held = [node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
     else:
         held = [
             GraphClient(
-                [data.graphs[i] for i in ids], data.label[ids], torch.from_numpy(ids), masks, _classes(data, ids)
+                [data.graphs[i] for i in ids], data.truth[ids], torch.from_numpy(ids), masks, _classes(data, ids)
             )
             for ids, masks in zip(parts, roles.clients, strict=True)
         ]
@@ -57,7 +54,9 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         masks=roles.whole,
         partition_hash=_hash(parts, roles, held),
         seed=seed,
-        notes=_notes(masks, "edge" if isinstance(split, Links) else data.task),
+        notes=_notes(masks, split.unit or data.task),
+        goal=split.goal,
+        outputs=split.outputs,
     )
 
 
@@ -76,7 +75,7 @@ def node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, to
     """What the client of some nodes holds: ids int64 (n,); masks bool (n,) by part; rows cuts the data's features."""
     nodes = torch.from_numpy(ids)
     graph = dgl.node_subgraph(data.graph, nodes, store_ids=False)
-    graph.ndata["label"] = data.label[nodes]
+    graph.ndata["label"] = data.truth[nodes]
     graph.ndata["global_id"] = nodes
     for part, mask in masks.items():
         graph.ndata[f"{part}_mask"] = mask
@@ -90,8 +89,8 @@ def _hash(parts: Sequence[np.ndarray], roles: SplitResult, held: Sequence[NodeCl
         digest.update(ids.astype("<i8").tobytes())
     digest.update(roles.role.tobytes())
     for client in held:
-        if isinstance(client, LinkClient):
-            for values in (client.pairs, client.label, *client.masks.values()):
+        if isinstance(client, RowsClient):
+            for values in client.said():
                 digest.update(values.numpy().astype("<i8").tobytes())
     return digest.hexdigest()
 

@@ -9,9 +9,11 @@ A `Content` is a dictionary of arrays. Node datasets have
     roles         int8 (S, N), where it comes with S of them: 0 train, 1 val, 2 test, -1 none
     client        int64 (N,), the client of each node, where it comes with clients
     views         int64 (N,), how often each user of Twitch was watched
+    target        float32 (N, T), numbers that are predicted instead of labels, nan = none
 
 and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the graph of each node, ascending), `label`
-(one a graph) and, where the dataset has them, `node_label` (int64) and `node_attr` (float32, (nodes, a)).
+(one a graph) and, where the dataset has them, `node_label` (int64), `node_attr` (float32, (nodes, a)), `target` (one a
+graph) and `scaffold` (int64, of each molecule).
 """
 
 from __future__ import annotations

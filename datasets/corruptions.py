@@ -25,7 +25,7 @@ from pydantic import Field
 from ..registry import LATER, Spec, UserError
 from .build import node_client
 from .features import Rows, csr_tensor, to_scipy
-from .federation import Federation, GraphClient, LinkClient, NodeClient, NodeData
+from .federation import Federation, GraphClient, NodeClient, NodeData, RowsClient
 from .rng import derive
 from .spec import bidirected
 
@@ -84,7 +84,7 @@ def stressed(federation: Federation, conditions: Stress) -> Federation:
         return federation
     whole = federation.whole
     if not isinstance(whole, NodeData) or federation.task != "node":
-        what = "has its links predicted" if isinstance(whole, NodeData) else "is a set of graphs"
+        what = "is for another task" if isinstance(whole, NodeData) else "is a set of graphs"
         raise UserError(f"{', '.join(wanted)}: conditions are for node classification, and {whole.name!r} {what}")
     owners = [client for client in federation.clients if isinstance(client, NodeClient)]
     held = [client.graph.ndata["global_id"].numpy() for client in owners]
@@ -122,7 +122,7 @@ def reversed_labels(federation: Federation, hostile: Collection[int]) -> Federat
 
 
 def _reversed(client: NodeClient | GraphClient, classes: int) -> NodeClient | GraphClient:
-    if isinstance(client, NodeClient) and not isinstance(client, LinkClient):
+    if isinstance(client, NodeClient) and not isinstance(client, RowsClient):
         graph = client.graph.local_var()
         label, trains = graph.ndata["label"], graph.ndata["train_mask"].bool()
         graph.ndata["label"] = torch.where(trains, classes - 1 - label, label)

@@ -8,6 +8,7 @@ hold a sparse feature, so features stand beside the graph and not in `ndata`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,11 +16,13 @@ import dgl
 import torch
 
 Task = Literal["node", "graph"]  # what a dataset is: one graph with labelled nodes, or a set of graphs
-# What is done with it: nodes are classified, graphs are clustered without labels, graphs are classified, edges between
-# nodes are predicted.
-Goal = Literal["node", "graph", "graph-classification", "link-prediction"]
+# What is done with it: "node" (nodes are classified), "graph" (graphs are clustered without labels),
+# "graph-classification", or the name of a task (benchmark/engine/task.py).
+Goal = str
 Part = Literal["train", "val", "test"]
-Measure = Literal["accuracy", "macro_f1", "roc_auc", "average_precision", "mrr"]  # of validation and scores
+Measure = Literal[
+    "accuracy", "macro_f1", "roc_auc", "average_precision", "mrr", "mae", "rmse"
+]  # of validation and scores
 PARTS: tuple[Part, ...] = ("train", "val", "test")  # a part's place here is its code in arrays of roles; -1 is no part
 
 
@@ -34,6 +37,8 @@ class NodeData:
     owner: the client of each node, int64 (N,), where the dataset comes with clients.
     fingerprint: sha256 over canonical edges, raw features, labels and the published split. options: the loader's
     recorded parameters. scored_by: what validation values and scores are.
+    target: float32 (N, T) of a task that predicts numbers instead of labels, nan = none; `label` is then 0, or -1 where
+    a node has no target. goal: the name of that task.
     """
 
     name: str
@@ -50,8 +55,15 @@ class NodeData:
     scored_by: Measure = "accuracy"
     owner: torch.Tensor | None = None
     published_splits: tuple[dict[Part, torch.Tensor], ...] = ()
+    target: torch.Tensor | None = None
+    goal: Goal = ""
 
     task: Literal["node"] = "node"
+
+    @property
+    def truth(self) -> torch.Tensor:
+        """What is predicted of each node."""
+        return self.label if self.target is None else self.target
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,8 @@ class GraphSetData:
 
     owner: the client of each graph, int64 (graphs,), where the dataset comes with clients. spaces: for each of these
     (features, classes) of its own, where they are not everybody's; `num_classes` and d are then the largest.
-    scored_by: as of `NodeData`.
+    scored_by, target, goal: as of `NodeData`. group: int64 (graphs,), what a molecule has in common with others: its
+    scaffold.
     """
 
     name: str
@@ -75,8 +88,16 @@ class GraphSetData:
     owner: torch.Tensor | None = None
     spaces: tuple[tuple[int, int], ...] = ()
     scored_by: Measure = "accuracy"
+    target: torch.Tensor | None = None
+    goal: Goal = ""
+    group: torch.Tensor | None = None
 
     task: Literal["graph"] = "graph"
+
+    @property
+    def truth(self) -> torch.Tensor:
+        """What is predicted of each graph."""
+        return self.label if self.target is None else self.target
 
 
 Data = NodeData | GraphSetData
@@ -98,16 +119,18 @@ class NodeClient:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkClient(NodeClient):
-    """What one client holds where links are predicted. Its graph has the training edges alone; nodes have no label.
+class RowsClient(NodeClient):
+    """What one client holds where other rows than its nodes are predicted, as pairs of them. Its nodes have no label.
 
-    pairs: int64 (m, 2) rows of its graph, first below second. label: int64 (m,), 1 = an edge, 0 = none. masks: bool
-    (m,) "train", "val", "test".
+    label: (m,) of its rows. masks: bool (m,) "train", "val", "test".
     """
 
-    pairs: torch.Tensor
     label: torch.Tensor
     masks: dict[str, torch.Tensor]
+
+    def said(self) -> list[torch.Tensor]:
+        """What tells it from another client with the same nodes."""
+        return [self.label, *self.masks.values()]
 
 
 @dataclass(frozen=True)
@@ -130,23 +153,27 @@ class Federation:
     """A dataset cut into clients, with the whole dataset for the server's evaluation.
 
     whole: the uncut data. masks: global bool masks (N,) "train", "val", "test" of nodes, or of graphs where these are
-    classified; empty where they are clustered and where links are predicted. With overlapping clients the masks agree:
-    no node is a training node of one client and a test node of another.
+    classified; empty where they are clustered and where other rows are predicted. With overlapping clients the masks
+    agree: no node is a training node of one client and a test node of another.
     partition_hash: sha256 over which client holds which node or graph and in which split part.
     notes: what a reader of the results must know ("client 3 has no training node", ...).
+    goal: what is done with it; empty: classification, or clustering of graphs without masks. outputs: of a model; 0: as
+    many as there are classes.
     """
 
     whole: Data
-    clients: list[NodeClient] | list[GraphClient] | list[LinkClient]
+    clients: Sequence[NodeClient] | Sequence[GraphClient]
     masks: dict[str, torch.Tensor]
     partition_hash: str
     seed: int
     notes: tuple[str, ...] = ()
+    goal: Goal = ""
+    outputs: int = 0
 
     @property
     def task(self) -> Goal:
-        if self.clients and isinstance(self.clients[0], LinkClient):
-            return "link-prediction"
+        if goal := self.goal or self.whole.goal:
+            return goal
         return "graph-classification" if self.whole.task == "graph" and self.masks else self.whole.task
 
     @property
@@ -160,7 +187,9 @@ class Federation:
 
     @property
     def num_classes(self) -> int:
-        return 2 if self.task == "link-prediction" else self.whole.num_classes
+        if self.outputs or self.whole.target is None:
+            return self.outputs or self.whole.num_classes
+        return int(self.whole.target.shape[1])
 
     @property
     def num_features(self) -> int:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from pydantic import Field
 
 from ..registry import Registry, Spec, UserError
-from .federation import Data, NodeData, Task
+from .federation import Data, GraphSetData, NodeData, Task
 
 if TYPE_CHECKING:
     from .spec import DatasetSpec
@@ -81,6 +81,28 @@ class Uniform(PartitionSpec):
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         return np.array_split(rng.permutation(len(data.label)), clients)
+
+
+@PARTITIONS.register("scaffold")
+class ScaffoldClients(PartitionSpec):
+    """Molecules with one scaffold are at one client: scaffolds from the largest, to the client that holds least."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("graph",)
+
+    def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        if not isinstance(data, GraphSetData) or data.group is None:
+            raise UserError(f"partition 'scaffold' is for sets of molecules and {data.name!r} is none; choose uniform")
+        order, parts = rng.permutation(len(data.label)), [list[int]() for _ in range(clients)]
+        for own in by_size(data.group.numpy()[order]):
+            min(parts, key=len).extend(order[own].tolist())
+        return [np.array(part, dtype=np.int64) for part in parts]
+
+
+def by_size(group: np.ndarray) -> list[np.ndarray]:
+    """The places of each group, the largest group first, of equal ones the one that comes first."""
+    _, first, code = np.unique(group, return_index=True, return_inverse=True)
+    members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+    return [members[k] for k in np.lexsort((first, -np.bincount(code)))]
 
 
 @PARTITIONS.register("label-dirichlet")

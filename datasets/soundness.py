@@ -21,7 +21,11 @@ def check_data(data: Data) -> Data:
     """
     problem = _of_nodes(data) if isinstance(data, NodeData) else _of_graphs(data.graphs)
     count = data.graph.num_nodes() if isinstance(data, NodeData) else len(data.graphs)
-    problem = problem or _of_labels(data.label, count, data.num_classes, -1 if isinstance(data, NodeData) else 0)
+    problem = problem or _of_labels(
+        data.label, count, data.num_classes, -1 if isinstance(data, NodeData) else 0, 2 if data.target is None else 1
+    )
+    if data.target is not None and (data.target.dtype != torch.float32 or data.target.shape[:-1] != (count,)):
+        problem = problem or f"targets are {data.target.dtype} {tuple(data.target.shape)}; give float32 ({count}, T)"
     if problem:
         raise UserError(f"dataset {data.name!r}: {problem}")
     return data
@@ -66,11 +70,11 @@ def _of_features(feat: torch.Tensor, rows: int) -> str:
     return f"features of node {node} are not finite (nan or infinite), {int(wild.sum())} values in all; mend the data"
 
 
-def _of_labels(label: torch.Tensor, count: int, classes: int, lowest: int) -> str:
+def _of_labels(label: torch.Tensor, count: int, classes: int, lowest: int, fewest: int) -> str:
     if label.dtype != torch.int64 or tuple(label.shape) != (count,):
         return f"labels are {label.dtype} {tuple(label.shape)}; give int64 ({count},)"
     least, most = (int(label.min()), int(label.max())) if count else (0, -1)
-    if least < lowest or most >= classes or classes < 2:
+    if least < lowest or most >= classes or classes < fewest:
         return f"labels go from {least} to {most} for {classes} classes; number at least 2 classes from 0"
     return ""
 

@@ -15,7 +15,7 @@ from ..registry import Registry, Spec, UserError
 from . import content as contents
 from .content import Content
 from .features import Preprocessing, preprocess, to_tensor
-from .federation import PARTS, Data, GraphSetData, Measure, NodeData, Part, Task
+from .federation import PARTS, Data, Goal, GraphSetData, Measure, NodeData, Part, Task
 from .sources import Route, obtain
 
 
@@ -34,7 +34,8 @@ class DatasetSpec(Spec):
 
     routes: the sources after the cache, in order. fingerprint: the registered sha256 over the canonical content but the
     arrays in `unverified`; None where none can be registered. synthetic: results are no accuracies on real data.
-    scored_by: what its source scores it by. kind: of data, as citations or products.
+    scored_by: what its source scores it by. kind: of data, as citations or products. goal: the task of its
+    targets; empty: its labels are classified.
     """
 
     about: ClassVar[About]
@@ -43,12 +44,22 @@ class DatasetSpec(Spec):
     fingerprint: ClassVar[str | None] = None
     unverified: ClassVar[tuple[str, ...]] = ()
     synthetic: ClassVar[bool] = False
+    goal: ClassVar[Goal] = ""
     kind: ClassVar[str] = "other"
     scored_by: ClassVar[Measure] = "accuracy"
 
     def content(self) -> tuple[Content, str]:
         """The canonical content and its source. Raises UserError if unavailable or not the registered one."""
         return obtain(self.name, self.routes, self.fingerprint, self.unverified)
+
+    @property
+    def measure(self) -> Measure:
+        """What validation values and scores are under these options."""
+        return self.scored_by
+
+    def targets(self, content: Content) -> torch.Tensor | None:
+        """What a task that predicts numbers predicts, float32 (N, T), nan = none; None: labels are classified."""
+        return torch.from_numpy(content["target"]) if "target" in content else None
 
     @property
     def parts(self) -> tuple[DatasetSpec, ...]:
@@ -79,7 +90,9 @@ class AnyNodeSpec(DatasetSpec):
         digest = self.digest(content)
         published = self.published_splits(content)
         content = self.select(content)
-        label = torch.from_numpy(content["label"])
+        label, target = torch.from_numpy(content["label"]), self.targets(content)
+        if target is not None:
+            label = -target.isnan().all(1).long()
         split = {part: torch.from_numpy(content[f"split_{part}"]) for part in PARTS if f"split_{part}" in content}
         owner = content.get("client")
         return NodeData(
@@ -88,12 +101,14 @@ class AnyNodeSpec(DatasetSpec):
             feat=to_tensor(self.prepare(contents.features(content))),
             label=label,
             num_classes=int(label.max()) + 1,
+            target=target,
+            goal=self.goal,
             fingerprint=digest,
             source=source,
             fixed_split=split or None,
             synthetic=self.synthetic,
             options=self.params(),
-            scored_by=self.scored_by,
+            scored_by=self.measure,
             published_splits=published,
             owner=None if owner is None else torch.from_numpy(owner),
         )
@@ -157,7 +172,10 @@ class GraphSetSpec(DatasetSpec):
             source=source,
             synthetic=self.synthetic,
             options=self.params(),
-            scored_by=self.scored_by,
+            scored_by=self.measure,
+            target=self.targets(content),
+            goal=self.goal,
+            group=torch.from_numpy(content["scaffold"]) if "scaffold" in content else None,
         )
 
     def _features(self, content: Content) -> np.ndarray:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field, model_validator
 
 from ..registry import LATER, Registry, UserError
-from .federation import PARTS, Data, Goal, NodeData, Task
-from .partitioning import CuttingSpec, floor
+from .federation import PARTS, Data, Goal, GraphSetData, NodeData, RowsClient, Task
+from .partitioning import CuttingSpec, by_size, floor
+
+if TYPE_CHECKING:
+    from .spec import DatasetSpec
 
 NONE, TRAIN, VAL, TEST = -1, 0, 1, 2
 
@@ -36,11 +39,15 @@ class SplitResult:
 class SplitSpec(CuttingSpec):
     """A way to choose training, validation and test nodes, or graphs.
 
-    labelled: False where nothing is chosen, since no label is used in training: such graphs are clustered.
+    labelled: False where nothing is chosen, since no label is used in training: such graphs are clustered. A split that
+    sets another task has its name as `goal`, the number of `outputs` of a model, and a word for what is split, `unit`.
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
     labelled: ClassVar[bool] = True
+    goal: ClassVar[Goal] = ""
+    outputs: ClassVar[int] = 0
+    unit: ClassVar[str] = ""
 
     def __call__(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> SplitResult:
         """Roles and masks for the parts that a partition made (sorted ids); a function of the arguments alone.
@@ -48,6 +55,8 @@ class SplitSpec(CuttingSpec):
         Raises UserError when the split does not apply to the dataset or its counts do not fit.
         """
         self.check_task(data, "is for", SPLITS)
+        if not self.labelled and data.goal and not self.goal:
+            raise UserError(f"split {self.name!r} clusters graphs and {data.name!r} has targets; choose ratio")
         if not self.labelled:
             return SplitResult(np.full(len(data.label), NONE, dtype=np.int8), {}, [{} for _ in parts])
         role = self.roles(data, parts, np.random.default_rng(seed))
@@ -60,9 +69,13 @@ class SplitSpec(CuttingSpec):
         return SplitResult(role, masks(role), [masks(role[ids]) for ids in parts])
 
     @classmethod
-    def goal(cls, task: Task) -> Goal:
+    def task(cls, data: Data | type[DatasetSpec]) -> Goal:
         """What is done with a dataset under this split."""
-        return "graph-classification" if task == "graph" and cls.labelled else task
+        return cls.goal or data.goal or ("graph-classification" if data.task == "graph" and cls.labelled else data.task)
+
+    def clients(self, data: Data, parts: Sequence[np.ndarray], seed: int) -> Sequence[RowsClient] | None:
+        """What each client holds; None: its nodes (graphs), with their labels. For splits of other rows."""
+        return None
 
     def choose(self, data: Data, seed: int) -> Data:
         """The data with the published split that belongs to the seed of a run; as they are for other splits."""
@@ -163,6 +176,33 @@ class QuotaPerClass(SplitSpec):
             role[rng.permutation(np.flatnonzero(label == c))[:quota]] = TRAIN
         rest = rng.permutation(np.flatnonzero(role == TEST))
         role[rest[: round(self.val * len(label))]] = VAL
+        return role
+
+
+@SPLITS.register("scaffold")
+class Scaffold(SplitSpec):
+    """Molecules with one scaffold are in one part: the commonest scaffolds train, rarer ones validate, the rarest test.
+
+    As DeepChem's ScaffoldSplitter does: scaffolds from the largest, each into the first part that it still fits into.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("graph",)
+
+    train: float = Field(0.8, gt=0, lt=1, description="training share")
+    val: float = Field(0.1, ge=0, lt=1, description="validation share; the rest tests")
+    scope: Literal["client", "global"] = Field("client", description="shares of each client's molecules, or of all")
+
+    def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        if not isinstance(data, GraphSetData) or data.group is None:
+            raise UserError(f"split 'scaffold' is for sets of molecules and {data.name!r} is none; choose ratio")
+        role = np.full(len(data.label), NONE, dtype=np.int8)
+        for ids in parts if self.scope == "client" else [np.arange(len(data.label))]:
+            counts = np.zeros(3, dtype=int)
+            most = np.array([self.train, self.train + self.val]) * len(ids)
+            for own in by_size(data.group.numpy()[ids]):
+                fits = counts[TRAIN] + len(own) <= most[0], counts[TRAIN] + counts[VAL] + len(own) <= most[1]
+                part = TRAIN if fits[0] else VAL if fits[1] else TEST
+                role[ids[own]], counts[part] = part, counts[part] + len(own)
         return role
 
 

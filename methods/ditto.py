@@ -49,7 +49,7 @@ class Ditto(FedAvg):
     def own_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) the loss of the clients' own models."""
         own = self.own(cohort)
-        loss = cohort.cross_entropy(cohort.forward(own).logits)
+        loss = cohort.loss(cohort.forward(own).logits)
         return loss + self.lam / 2 * cohort.sq_distance(cohort.received["model"], own)
 
     def own(self, cohort: ClientBatch) -> Params:

@@ -28,8 +28,8 @@ class LocalTraining(Method):
     """Clients that minimise their own loss; what they exchange is up to the method."""
 
     def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        """(K,) mean cross-entropy over each client's training nodes."""
-        return cohort.cross_entropy(cohort.forward().logits)
+        """(K,) the task's loss over each client's training rows: mean cross-entropy where these are classified."""
+        return cohort.loss(cohort.forward().logits)
 
     def prepare(self, cohort: ClientBatch) -> None:
         cohort.params = cohort.network.init(cohort.streams.seed, cohort.features, cohort.classes)
@@ -48,7 +48,7 @@ class Local(LocalTraining):
     family = "alone"
     summary = "every client trains on its own data only: the baseline for federating"
     title = "Local training"
-    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "link-prediction")
+    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "rows")
     heterogeneous_features = True
 
     delivers = "personal"
@@ -76,7 +76,7 @@ class FedAvg(LocalTraining):
     title = "FedAvg"
     venue = "AISTATS 2017"
     paper_url = "https://arxiv.org/abs/1602.05629"
-    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "link-prediction")
+    tasks: ClassVar[tuple[Goal, ...]] = ("node", "graph-classification", "rows")
     heterogeneous_features = True
 
     def open(self, server: Server) -> Download:

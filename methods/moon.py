@@ -56,11 +56,11 @@ class MOON(FedAvg):
 
         def loss(cohort: ClientBatch) -> torch.Tensor:
             out = cohort.forward()
-            ce = cohort.cross_entropy(out.logits)
+            task = cohort.loss(out.logits)
             if not self.mu:
-                return ce
+                return task
             apart = contrast(out.embedding, cohort.at)
-            return ce + weight * cohort.mean_over(apart, torch.arange(len(apart)))
+            return task + weight * cohort.mean_over(apart, torch.arange(len(apart)))
 
         cohort.load(cohort.received["model"])
         cohort.fit(loss)

@@ -23,6 +23,7 @@ from ..benchmark.store.json_columns import conditions
 from ..benchmark.store.schema import RULES
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
+from ..metrics import SCORES, sign
 from .display_names import TASK_COLUMNS, entrant_labels, task_labels
 from .sweeps import Sweep, find_sweeps, harder
 
@@ -44,10 +45,10 @@ Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (run
 @dataclass(frozen=True, eq=False)
 class Board:
     """rows: one line per cell, sorted, with the columns of `frame`, `task_label`, `entrant`, `conditions` (JSON, those
-    of the task), `traffic` (bytes of all clients, both directions, to the best round). histories and embeddings read
-    the side files of a key. verdicts: on rows that the maintainers ran again. read: what side files hold besides
-    histories, of a board and of those made of a part of it. sites: names of the clients of own data, by fingerprint.
-    trials: rows of `fglbench tune` of a tuned board."""
+    of the task), `traffic` (bytes of all clients, both directions, to the best round); errors are negative, so that
+    higher is better everywhere. histories and embeddings read the side files of a key. verdicts: on rows that the
+    maintainers ran again. read: what side files hold besides histories, of a board and of those made of a part of it.
+    sites: names of the clients of own data, by fingerprint. trials: rows of `fglbench tune` of a tuned board."""
 
     suite: str
     rows: pd.DataFrame
@@ -75,6 +76,7 @@ class Board:
         rows["task_label"] = task_labels(rows)
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
         rows["computed_with"] = rows.get("computed_with", rows["method_version"])
+        rows[list(SCORES)] = rows[list(SCORES)].mul(rows["score_metric"].fillna("").map(sign), axis=0)
         place = ["task_label", "entrant", "seed"]
         rows = rows.sort_values([*place, "started", "key"], kind="stable").drop_duplicates(place, keep="last")
         return cls(suite, rows.reset_index(drop=True), histories, embeddings, verdicts)
@@ -238,8 +240,13 @@ class Board:
                     numbers = np.array(values, dtype=float)
                 except (TypeError, ValueError):  # a file that anyone may have written
                     numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
-                return numbers
+                return numbers * self._sign.get(key, 1)
         return np.empty(0)
+
+    @cached_property
+    def _sign(self) -> dict[str, int]:
+        """By key: -1 where the score is an error, of which lower is better."""
+        return {key: sign(text) for key, text in zip(self.scored["key"], self.scored["score_metric"], strict=True)}
 
     @cached_property
     def natural(self) -> bool:
@@ -384,16 +391,17 @@ class Board:
         place = ["task_label", "entrant", "seed"]
         owners, lengths, every = list[dict[str, Any]](), list[int](), dict[str, list[Any]](round=[], value=[])
         for row in self.scored[[*place, "key"]].to_dict("records"):
-            history = self.history(str(row.pop("key")))
+            history, key = self.history(str(row["key"])), str(row.pop("key"))
             rounds, values = (history.get(name) for name in ("round", column))
             if isinstance(rounds, list) and isinstance(values, list) and len(rounds) == len(values) > 0:
-                owners.append(row)
+                owners.append(row | {"sign": self._sign[key] if column in SCORES else 1})
                 lengths.append(len(rounds))
                 every["round"] += rounds
                 every["value"] += values
-        found = pd.DataFrame(owners, columns=place).loc[np.repeat(np.arange(len(owners)), lengths)]
+        found = pd.DataFrame(owners, columns=[*place, "sign"]).loc[np.repeat(np.arange(len(owners)), lengths)]
         for name, figures in every.items():  # of all rows at once: one frame per row takes seconds
             found[name] = pd.to_numeric(pd.Series(figures, dtype=object), errors="coerce").to_numpy()
+        found["value"] *= found.pop("sign")
         return found.dropna(subset="round").reset_index(drop=True)
 
     def grid(self, measure: str) -> pd.DataFrame:

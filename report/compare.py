@@ -17,7 +17,7 @@ from .inference import RULE, Inference
 from .loading import load_boards
 from .statistics import Posterior, paired_difference
 from .templating import document
-from .text import ABSENT, markdown_table, percent, plain
+from .text import ABSENT, markdown_table, plain, score_text
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def as_text(comparison: Comparison) -> str:
     points = partial(text.points, digits=2)
     rows = [
         [
-            plain(line["task"], 40), str(line["n"]), percent(line["first"]), percent(line["second"]),
+            plain(line["task"], 40), str(line["n"]), score_text(line["first"]), score_text(line["second"]),
             points(line["difference"]), f"{points(line['low'])} to {points(line['high'])}" if line["n"] > 1 else ABSENT,
         ]
         for line in comparison.tasks.to_dict("records")

@@ -8,12 +8,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from ..metrics import FALLING, sign
 from .groups import display
 from .ranking import Ranking
 from .statistics import Posterior, performance_profile, win_rates
 from .table import Cell, Column, Table
 from .tables import METHOD, Entrant, difference_cell, lines_of
-from .text import ABSENT, finite, number, percent, plain, points, slug
+from .text import ABSENT, finite, number, percent, plain, points, score_text, slug, unit
 
 WITHIN = (0.01, 0.02, 0.05)  # of the best: columns of the performance profile
 
@@ -30,21 +31,21 @@ LEGENDS = {
 
 def clients_table(ranking: Ranking) -> Table | None:
     """Macro-F1, its differences from the baselines, the worst client and the spread between clients; where clients come
-    with the data, also their gains over local training. None without macro-F1."""
+    with the data, also their gains over local training. Without macro-F1, as of regression, the rest; None without."""
     board, inference = ranking.board, ranking.macro_f1
-    if inference is None:
-        return None
     clients = board.client_summary.loc[lambda table: table.index.get_level_values("entrant").isin(board.ranked)]
     wide = {name: clients[name].unstack("entrant").reindex(board.tasks) for name in ("worst", "spread")}
     main = board.datasets_of(board.metric)
-    columns = [METHOD, Column("Macro-F1, %", _of(inference.scores.mean(), percent), falling=True, best=True)]
-    for base in inference.baselines if inference.unit != "none" else []:
-        title = f"Macro-F1 against {display(base)}, points"
-        columns.append(Column(title, partial(_against, inference.against[base]), falling=True))
+    columns = [METHOD]
+    if inference:
+        columns.append(Column("Macro-F1, %", _of(inference.scores.mean(), percent), falling=True, best=True))
+    for base, against in inference.against.items() if inference and inference.unit != "none" else ():
+        columns.append(Column(f"Macro-F1 against {display(base)}, points", partial(_against, against), falling=True))
     if not any(grid.isna().any(axis=None) for grid in wide.values()):
         means = {name: board.averaged(grid).loc[main].mean() for name, grid in wide.items()}
+        worst = unit("Worst client" if sign(board.metric) > 0 else f"Worst client {FALLING}")
         columns += [
-            Column("Worst client, %", _of(means["worst"], percent), falling=True, best=True),
+            Column(worst, _of(means["worst"], score_text), falling=True, best=True),
             Column("Spread between clients, points", _of(means["spread"], percent), best=True),
         ]
     gains = board.client_gains
@@ -55,7 +56,7 @@ def clients_table(ranking: Ranking) -> Table | None:
             Column("Clients above local training, %", _of(means["gaining"], percent), falling=True, best=True),
             Column("Least gain of a client, points", _of(means["least"], points), falling=True, best=True),
         ]
-    return _table(ranking, "clients", "Macro-F1 and clients", columns)
+    return _table(ranking, "clients", "Macro-F1 and clients", columns) if len(columns) > 1 else None
 
 
 def verdicts_table(ranking: Ranking) -> Table | None:

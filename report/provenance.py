@@ -22,19 +22,14 @@ MACHINE = {
 }  # fmt: skip
 
 
-KINDS = {
-    "node": "node classification",
-    "graph": "graph clustering",
-    "graph-classification": "graph classification",
-    "link-prediction": "link prediction",
-}
+KINDS = {"node": "node classification", "graph": "graph clustering"}  # others are called what rows call them
 
 
 def protocol(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
     rows = board.rows
     seeds = spans(seed for own in board.expected.values() for seed in own) or "none"
-    kinds = " and ".join(KINDS[task] for task in sorted(rows["task"].unique())).capitalize()
+    kinds = " and ".join(KINDS.get(task, task.replace("-", " ")) for task in sorted(rows["task"].unique())).capitalize()
     lines = [
         f"- Suite {md(board.suite)}. {kinds} tasks: "
         f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "

@@ -11,7 +11,7 @@ from .board import CLIENT_SCORES, LOCAL, Board
 from .ranking import Ranking
 from .table import Cell, Column, Line, Table
 from .tables import order
-from .text import ABSENT, finite, percent, plain, points, slug
+from .text import ABSENT, finite, plain, points, score_text, slug
 
 OWN = "own:"  # how datasets of users are called
 
@@ -72,7 +72,7 @@ def _column(scores: pd.Series, alone: pd.Series | None) -> Callable[[str], Cell]
         if not finite(value):
             return Cell(ABSENT)
         if alone is None or not finite(float(alone[site])):
-            return Cell(percent(value), value)
-        return Cell(f"{percent(value)} ({points(value - float(alone[site]))})", value)
+            return Cell(score_text(value), value)
+        return Cell(f"{score_text(value)} ({points(value - float(alone[site]))})", value)
 
     return cell

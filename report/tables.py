@@ -16,7 +16,21 @@ from .ranking import Ranking
 from .statistics import DECIMALS, MIN_SEEDS, Posterior, ranks
 from .sweeps import AXES
 from .table import Cell, Column, Interval, Line, Span, Table
-from .text import ABSENT, count, csv_text, data_size, finite, mean_std, number, percent, plain, points, slug
+from .text import (
+    ABSENT,
+    count,
+    csv_text,
+    data_size,
+    finite,
+    mean_std,
+    number,
+    percent,
+    plain,
+    points,
+    score_text,
+    slug,
+    unit,
+)
 
 EQUAL = "≈"
 ABOVE, BELOW = "↑", "↓"
@@ -163,7 +177,7 @@ def legend(board: Board) -> str:
 
 METHOD = Column("Method", _name, "method")
 TIME = Column("Train, s", partial(_figure, "seconds", partial(number, digits=1)))  # by the board's clock
-SCORE = Column("Mean score, %", partial(_figure, "score", percent), falling=True, best=True)  # named by its metric
+SCORE = Column("Mean score, %", partial(_figure, "score", score_text), falling=True, best=True)  # named by its metric
 RANKING = [
     Column("Group", _group, "word"),
     Column("Method", _marked, "method"),
@@ -221,10 +235,10 @@ def _score_columns(ranking: Ranking) -> list[Column]:
     """A column of means for each metric of the board: accuracy and ROC AUC are not averaged together."""
     board, other = ranking.board, ranking.other_metric
     if not other:
-        return [replace(SCORE, title=f"Mean {_short(board.metric)}, %")]
+        return [replace(SCORE, title=f"Mean {unit(_short(board.metric))}")]
     sizes = {metric: count(len(board.datasets_of(metric)), "dataset") for metric in (board.metric, other)}
-    main = replace(SCORE, title=f"Mean {_short(board.metric)}, %", note=sizes[board.metric])
-    return [main, Column(f"{_short(other)}, %", partial(_figure, "other", percent), falling=True, best=True,
+    main = replace(SCORE, title=f"Mean {unit(_short(board.metric))}", note=sizes[board.metric])
+    return [main, Column(unit(_short(other)), partial(_figure, "other", score_text), falling=True, best=True,
                          note=sizes[other])]  # fmt: skip
 
 

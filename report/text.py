@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
+from ..metrics import FALLING
+
 ABSENT = "\N{EN DASH}"
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~#!$])")
 
@@ -68,6 +70,16 @@ def percent(value: float | None, digits: int = 2) -> str:
     return number(None if value is None else 100 * value, digits)
 
 
+def score_text(value: float | None, digits: int = 2) -> str:
+    """A score in percent; an error, which is held negative so that higher is better, in its own unit."""
+    return number(-value, 3) if finite(value) and value < 0 else percent(value, digits)  # type: ignore[operator]
+
+
+def unit(metric: str) -> str:
+    """What a heading adds to a metric: nothing to an error, which is in its own unit."""
+    return metric if FALLING in metric else f"{metric}, %"
+
+
 def points(value: float | None, digits: int = 1) -> str:
     """A difference of fractions in percentage points, with its sign: '+1.2'."""
     if value is None or not math.isfinite(value):
@@ -75,9 +87,11 @@ def points(value: float | None, digits: int = 1) -> str:
     return f"{round(100 * value, digits) + 0.0:+.{digits}f}"  # + 0.0: no minus before a zero
 
 
-def mean_std(mean: float, std: float) -> str:
-    """'81.20 ± 0.53' in percent from fractions; without the ± where there is one seed only."""
-    return f"{percent(mean)} ± {percent(std)}" if finite(std) else percent(mean)
+def mean_std(mean: float, std: float, digits: int = 2) -> str:
+    """'81.20 ± 0.53' in percent from fractions; without the ± where there is one seed only. Errors as `score_text`."""
+    spread = number(std, 3) if mean < 0 else percent(std, digits)
+    told = score_text(mean, digits)
+    return f"{told} ± {spread}" if finite(std) else told
 
 
 def data_size(count: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -47,8 +48,9 @@ def show_ranking(ranking: Ranking) -> None:
 
     A board of one dataset, or without a ranking, is shown as `show_scores` shows rows.
     """
+    from ...metrics import sign
     from ...report.statistics import paired_difference, ranks
-    from ...report.text import data_size, points
+    from ...report.text import data_size, points, score_text, unit
 
     board = ranking.board
     console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
@@ -61,10 +63,11 @@ def show_ranking(ranking: Ranking) -> None:
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
     against = [] if base is None else [f"vs {base} (95% interval)"]
-    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", "score, %", *against, "traffic (median)",
+    metric = unit("score" if sign(board.metric) > 0 else board.metric)
+    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *against, "traffic (median)",
                         numeric=True)  # fmt: skip
     for name in places.sort_values(kind="stable").index:
-        cells = [f"{places[name]:.2f}", f"{100 * means[name]:.1f}"]
+        cells = [f"{places[name]:.2f}", score_text(float(means[name]), 1)]
         if base is not None and name == base:
             cells.append("baseline")
         elif base is not None:
@@ -77,19 +80,18 @@ def show_ranking(ranking: Ranking) -> None:
 
 def _tables(board: Board) -> Iterator[Table]:
     from ...report.statistics import paired_difference
-    from ...report.text import data_size, points
+    from ...report.text import data_size, mean_std, points, unit
 
     for task in board.tasks:
         seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
         base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
         metric = board.metrics[str(board.task_row(task)["dataset"])]
         against = [] if base is None else [f"vs {base} (95% interval)"]
-        table = plain_table(task, f"{metric}, % (mean ± sd)", "seeds", *against, "traffic", numeric=True)
-        for entrant, own in sorted(measures.items(), key=lambda each: -each[1].get("score", 0.0)):
+        table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)
+        for entrant, own in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):
             if not own:
                 continue
-            spread = "" if own["score_std"] != own["score_std"] else f" ± {100 * own['score_std']:.1f}"
-            cells = [f"{100 * own['score']:.1f}{spread}", f"{own['n']:.0f}"]
+            cells = [mean_std(own["score"], own["score_std"], 1), f"{own['n']:.0f}"]
             if base is not None and entrant == base:
                 cells.append("baseline")
             elif base is not None:

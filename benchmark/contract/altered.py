@@ -10,7 +10,7 @@ import dgl
 import numpy as np
 import torch
 
-from ...datasets.federation import Federation, GraphClient, GraphSetData, LinkClient, NodeClient
+from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, RowsClient
 
 
 def with_client(federation: Federation, client: int, **columns: torch.Tensor) -> Federation:
@@ -63,8 +63,8 @@ def swapped(federation: Federation) -> Federation:
 def drawn(federation: Federation) -> Federation:
     """Labels drawn at random, anew at each call, wherever a client has no business to know them."""
     whole, rng = federation.whole, np.random.default_rng()
-    if federation.task == "link-prediction":
-        return _with_links(federation, lambda label: torch.from_numpy(rng.integers(0, 2, len(label))))
+    if _in_rows(federation):
+        return _with_rows(federation, lambda label: torch.from_numpy(rng.integers(0, 2, len(label))))
     label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
     known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool))
     return _with_labels(federation, torch.where(known, whole.label, label))
@@ -73,17 +73,21 @@ def drawn(federation: Federation) -> Federation:
 def relabelled(federation: Federation) -> Federation:
     """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
     and on all graphs of a set that is clustered."""
-    if federation.task == "link-prediction":
-        return _with_links(federation, lambda label: 1 - label)
+    if _in_rows(federation):
+        return _with_rows(federation, lambda label: 1 - label)
     shifted = (federation.whole.label + 1) % federation.num_classes
     known = federation.masks.get("train", torch.zeros(len(shifted), dtype=torch.bool))
     return _with_labels(federation, torch.where(known, federation.whole.label, shifted), shifted)
 
 
-def _with_links(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
-    """The federation with other labels of the pairs that validate and test."""
-    links = [client for client in federation.clients if isinstance(client, LinkClient)]
-    others = [replace(own, label=torch.where(own.masks["train"], own.label, changed(own.label))) for own in links]
+def _in_rows(federation: Federation) -> list[RowsClient]:
+    return [client for client in federation.clients if isinstance(client, RowsClient)]
+
+
+def _with_rows(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
+    """The federation with other labels of the rows that validate and test."""
+    rows = _in_rows(federation)
+    others = [replace(own, label=torch.where(own.masks["train"], own.label, changed(own.label))) for own in rows]
     return replace(federation, clients=others)
 
 
@@ -114,7 +118,7 @@ def perturbed(federation: Federation, client: int) -> Federation:
     graph = dgl.graph(tuple(order[end] for end in own.graph.edges(order="eid")), num_nodes=n)
     label = (own.graph.ndata["label"] + 1) % federation.num_classes
     graph.ndata.update({**own.graph.ndata, "label": label})
-    if isinstance(own, LinkClient):
+    if isinstance(own, RowsClient):
         return _with(federation, client, replace(own, graph=graph, feat=feat, label=1 - own.label))
     return _with(federation, client, NodeClient(graph, feat))
 

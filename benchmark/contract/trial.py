@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from ...datasets.federation import Federation, GraphClient, GraphSetData, LinkClient, NodeClient, NodeData
+from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from ...datasets.sources import obtain
 from ..engine import TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
@@ -129,7 +129,7 @@ def rings_and_trees(count: int) -> GraphSetData:
 
 def scored_labels(client: NodeClient | GraphClient) -> torch.Tensor:
     """(n,) the labels of a client's test nodes, or graphs."""
-    if isinstance(client, GraphClient | LinkClient):
+    if isinstance(client, GraphClient | RowsClient):
         return client.label[client.masks["test"]]
     return client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]
 

@@ -251,6 +251,10 @@ class ClientBatch:
         """The optimiser steps of one epoch: for each, who takes it (None = everyone). Here one, on the full batch."""
         yield None
 
+    def loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """(K,) what the task has clients minimise: cross-entropy, unless its own batch says otherwise."""
+        return self.cross_entropy(logits)
+
     @section("loss")
     def cross_entropy(self, logits: torch.Tensor) -> torch.Tensor:
         """(K,) mean cross-entropy over each client's training nodes; 0 for a client that has none."""

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ...datasets.federation import Federation, Measure, NodeClient
+from ...metrics import FALLING
 from ...registry import UserError
 from .backbones import Params
 from .batch import Batch, collate
@@ -55,15 +56,17 @@ class Target:
     def _counts(self) -> dict[str, torch.Tensor]:
         return {part: torch.bincount(owner, minlength=self.clients) for part, owner in self.owner.items()}
 
+    def means(self, values: torch.Tensor, part: str) -> torch.Tensor:
+        """(clients,) means of a value of each row of a part (n,), nan for a client without rows."""
+        return segment_sum(values, self.owner[part], self.clients) / self.count(part)
+
     def accuracy(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) share of right predictions, nan for a client without rows. predicted: class of every row (N,)."""
-        hit = (predicted.index_select(0, self.rows[part]) == self.label[part]).float()
-        return segment_sum(hit, self.owner[part], self.clients) / self.count(part)
+        return self.means((predicted.index_select(0, self.rows[part]) == self.label[part]).float(), part)
 
     def loss(self, logits: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) mean cross-entropy, nan for a client without rows."""
-        values = F.cross_entropy(logits[self.rows[part]], self.label[part], reduction="none")
-        return segment_sum(values, self.owner[part], self.clients) / self.count(part)
+        return self.means(F.cross_entropy(logits[self.rows[part]], self.label[part], reduction="none"), part)
 
     def roc_auc(self, margin: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) area under the ROC curve, nan for a client whose rows are not of both classes.
@@ -207,6 +210,8 @@ MEASURES: dict[Measure, str] = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
     "mrr": "mean reciprocal rank",
+    "mae": f"MAE {FALLING}",
+    "rmse": f"RMSE {FALLING}",
 }
 
 
@@ -300,6 +305,10 @@ class Evaluator:
     def _scored(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
         if not torch.isfinite(logits.sum()):
             raise Diverged("the model's outputs are not finite")
+        return self.measured(logits, target, with_loss)
+
+    def measured(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
+        """The evaluation of what models predict, finite (N, outputs): of classes, unless a task says otherwise."""
         predicted = logits.argmax(1)
         loss = float(target.loss(logits, "val").nanmean()) if with_loss else None
         found = Scored.of(predicted, target, loss)

@@ -27,10 +27,15 @@ from .timing import section
 from .views import Facts
 
 METHODS: Registry[Method] = Registry("method")
-WHAT: dict[Goal, str] = {
+WHAT = {  # the words of `Method.tasks`
     "node": "node classification", "graph": "sets of graphs", "graph-classification": "graph classification",
-    "link-prediction": "link prediction",
+    "rows": "all other tasks that predict something of rows",
 }  # fmt: skip
+
+
+def in_words(task: Goal) -> str:
+    return WHAT.get(task, task.replace("-", " "))
+
 
 RENAMED = {  # class attributes that methods had before, and what to write now
     "task": 'tasks = ("node",)',
@@ -168,7 +173,8 @@ class Method(Spec):
     paper_url: ClassVar[str] = ""
     code_url: ClassVar[str] = ""
     # Which federations it is for. A method for nodes is for "graph-classification" too if it only uses rows, labels,
-    # models and losses, and no edge, feature or neighbour. So is one for "link-prediction" (rows are pairs of nodes).
+    # models and losses, and no edge, feature or neighbour. If it takes its loss from `ClientBatch.loss` and needs no
+    # classes, it is for "rows" too: link prediction, regression and every other task that is not in WHAT.
     # Inherited: a subclass that adds such a thing says ("node",).
     tasks: ClassVar[tuple[Goal, ...]] = ("node",)
     # Can each client have its own features and classes? Then only models may cross, whose first and last layers stay
@@ -197,9 +203,9 @@ class Method(Spec):
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         """Return why the method does not apply to this federated dataset or these backbones, or None."""
-        if facts.task not in self.tasks:
+        if not self.is_for(facts.task):
             defined = " and ".join(WHAT[task] for task in self.tasks)
-            return f"{self.name} is defined for {defined}, not for {WHAT[facts.task]}"
+            return f"{self.name} is defined for {defined}, not for {in_words(facts.task)}"
         if facts.domains and not self.heterogeneous_features:
             return f"{self.name} exchanges more than encoders, and the clients' features and classes are their own"
         if self.edges_between_clients and facts.overlap:
@@ -207,6 +213,11 @@ class Method(Spec):
         if len(backbones) > 1 and not self.heterogeneous:
             return f"{self.name} averages whole models and cannot mix architectures"
         return None
+
+    @classmethod
+    def is_for(cls, task: Goal) -> bool:
+        """Whether the method can be run on a task."""
+        return (task if task in WHAT else "rows") in cls.tasks
 
     @classmethod
     def takes_minibatches(cls) -> bool:

@@ -29,8 +29,9 @@ class BestRound:
 
     best: Round
 
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
+    def __init__(self, config: TrainConfig, sign: int = 1) -> None:
+        """sign: -1 where lower figures are better."""
+        self.config, self.sign = config, sign
         self.rounds = 0
         self.history: dict[str, list[float]] = {}
         self._highest = -math.inf
@@ -46,7 +47,7 @@ class BestRound:
 
     def _value(self, seen: Round) -> float:
         """Larger is better; without a single validation node, or by choice, the last round wins."""
-        value = -seen.figures["val_loss"] if self.config.select_by == "val_loss" else seen.figures["val"]
+        value = -seen.figures["val_loss"] if self.config.select_by == "val_loss" else self.sign * seen.figures["val"]
         return float(seen.number) if self.config.select_by == "last" or math.isnan(value) else value
 
     @property

@@ -26,7 +26,7 @@ from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes
 from .privacy import Privacy
 from .rng import Streams, stream
 from .robust_aggregation import RobustAggregation
-from .tasks import TASKS
+from .task import TASKS, sizes
 from .timing import section
 from .transforms import DroppedClients, HomeLayers, Stragglers
 from .views import with_edges_between
@@ -62,7 +62,7 @@ class Simulation:
         clients = len(federation.clients)
         self.server = Server(
             backbones, federation.num_features, federation.num_classes, clients, config, seed,
-            stream(seed, "server"), task.sizes(federation, config), list(range(clients)), domains=federation.domains,
+            stream(seed, "server"), sizes(federation, config), list(range(clients)), domains=federation.domains,
         )  # fmt: skip
         size = clients_per_batch or _fitting_batch(self.server, federation)
         streams = Streams(seed, range(clients), {})

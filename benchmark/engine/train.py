@@ -9,6 +9,7 @@ import torch
 
 from ...datasets.corruptions import reversed_labels, stressed
 from ...datasets.federation import Federation
+from ...metrics import sign
 from ...registry import UserError
 from . import step_counter
 from .attacks import hostile_clients
@@ -21,7 +22,7 @@ from .method import METHODS, Arrangement, Method, effective_training
 from .outcome import BestRound, Outcome, Round, matrix_of, mean, none_if_nan, scores
 from .sampled_batch import misfit
 from .simulation import Simulation
-from .tasks import TASKS
+from .task import TASKS, steps_of_an_epoch
 from .views import Facts, hide_labels
 
 OnRound = Callable[[int, dict[str, float]], None]
@@ -53,7 +54,8 @@ def train(
     start = time.perf_counter()
     with step_counter.counting() as steps, on(device):
         simulation, evaluator = set_up(federation, method, backbones, config, seed, clients_per_batch)
-        selection, model, diverged = BestRound(simulation.config), "", ""
+        direction = sign(evaluator.describe("global", simulation.config.score_on))
+        selection, model, diverged = BestRound(simulation.config, direction), "", ""
         for phase in method.phases(simulation.config):
             for number in range(1, phase.length(simulation.server) + 1):
                 simulation.round(phase, number)
@@ -94,7 +96,7 @@ def train(
             train_seconds=simulation.seconds,
             optimiser_steps=steps.most(),
             model_steps=steps.most(of_a_parameter=True),
-            budget_steps=config.rounds * config.local_epochs * TASKS[federation.task].epoch(federation, config),
+            budget_steps=config.rounds * config.local_epochs * steps_of_an_epoch(federation, config),
             dp_epsilon=simulation.privacy.epsilon,
             history=selection.history,
             per_client={"val": best.scored.val.tolist(), "score": best.scored.test.tolist(), **local},
@@ -131,13 +133,11 @@ def set_up(
     config = effective_training(method, config)
     if not method.travels and config.score_on != "local":
         raise Skip(f"{method.name}'s models are bound to their client's own graph and cannot be scored on another")
-    if federation.task == "link-prediction" and config.batch_size:
-        raise Skip("links are trained on all pairs of a client at once: leave out training.batch_size")
-    if federation.task == "link-prediction" and config.score_on != "local":
-        raise Skip("the whole graph and the union hold the edges to be predicted: models are scored on local links")
+    if reason := TASKS[federation.task].refused(config):
+        raise Skip(reason)
     if federation.domains and config.score_on != "local":
         raise Skip("clients have classes of their own: there is no whole and no union to score a model on")
-    if federation.task == "node" and (reason := misfit(method, backbones, config)):
+    if TASKS[federation.task].sampled and (reason := misfit(method, backbones, config)):
         raise Skip(reason)
     arrangement = _arranged(method, hide_labels(federation))
     simulation = Simulation(method, arrangement, backbones, config, seed, clients_per_batch)

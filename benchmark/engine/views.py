@@ -7,17 +7,20 @@ not secret, so views share them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import dgl
 import torch
 
-from ...datasets.federation import Federation, Goal, GraphClient, GraphSetData, LinkClient, NodeClient, NodeData
+from ...datasets.federation import Federation, Goal, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from .device import on_host
 from .payload import detached
 from .segment_ops import take_rows
 
-HIDDEN = -1  # in the place of a label that may not be seen
+D = TypeVar("D", NodeData, GraphSetData)
+HIDDEN = -1  # in the place of a label that may not be seen; of a target: nan
 NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
 
 
@@ -26,7 +29,7 @@ NODE_COLUMNS = ("label", "global_id", "train_mask", "val_mask", "test_mask")
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """Sizes of one client. size: nodes, graphs, or pairs of nodes where links are predicted; parts: how many of them
+    """Sizes of one client. size: nodes, graphs, or what other rows are predicted; parts: how many of them
     per split part (empty without a split); degrees: (n,) in-edges per node, empty where no node is classified."""
 
     size: int
@@ -64,7 +67,7 @@ class Facts:
 
 
 def _client_facts(client: NodeClient | GraphClient) -> ClientFacts:
-    if isinstance(client, GraphClient | LinkClient):
+    if isinstance(client, GraphClient | RowsClient):
         parts = {part: int(mask.sum()) for part, mask in client.masks.items()}
         return ClientFacts(len(client.label), parts, torch.empty(0, dtype=torch.long))
     masks = {part: client.graph.ndata[f"{part}_mask"] for part in ("train", "val", "test")}
@@ -84,25 +87,32 @@ def hide_labels(federation: Federation) -> Federation:
     whole, masks = federation.whole, {part: mask.clone() for part, mask in federation.masks.items()}
     if isinstance(whole, GraphSetData):
         sets = [_hide_in_set(client) for client in federation.clients if isinstance(client, GraphClient)]
-        bare = replace(whole, graphs=[graph.local_var() for graph in whole.graphs], label=_seen(whole.label, masks))
+        bare = replace(_bare(whole, masks), graphs=[graph.local_var() for graph in whole.graphs])
         return replace(federation, whole=bare, clients=sets, masks=masks)
-    if federation.task == "link-prediction":
-        links = [_hide_in_links(client) for client in federation.clients if isinstance(client, LinkClient)]
-        # No edge of the whole graph: those that validate and test are among them.
+    rows = [_hide_in_rows(client) for client in federation.clients if isinstance(client, RowsClient)]
+    if rows:
+        # No edge of the whole graph: those that are predicted may be among them.
         no_edges = dgl.graph(([], []), num_nodes=whole.graph.num_nodes())
-        bare_nodes = replace(whole, graph=no_edges, label=torch.full_like(whole.label, HIDDEN))
-        return replace(federation, whole=bare_nodes, clients=links)
+        bare_nodes = replace(_bare(whole, {}), graph=no_edges)
+        return replace(federation, whole=bare_nodes, clients=rows)
     graph = whole.graph.local_var()
     for name in list(graph.ndata):
         del graph.ndata[name]
     clients = [_hide_in_graph(client) for client in federation.clients if isinstance(client, NodeClient)]
-    bare_graph = replace(whole, graph=graph, label=_seen(whole.label, masks))
+    bare_graph = replace(_bare(whole, masks), graph=graph)
     return replace(federation, whole=bare_graph, clients=clients, masks=masks)
 
 
+def _bare(whole: D, masks: dict[str, torch.Tensor]) -> D:
+    """The whole without the labels and targets that may not be seen."""
+    target = None if whole.target is None else _seen(whole.target, masks)
+    return replace(whole, label=_seen(whole.label, masks), target=target)
+
+
 def _seen(label: torch.Tensor, masks: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Keep the labels of training nodes or graphs; none without a split."""
-    return torch.where(masks["train"].bool(), label, HIDDEN) if masks else torch.full_like(label, HIDDEN)
+    """Keep the labels (n,) or targets (n, T) of training nodes or graphs; none without a split."""
+    hidden = torch.full_like(label, math.nan if label.is_floating_point() else HIDDEN)
+    return torch.where(masks["train"].bool().view(-1, *[1] * (label.dim() - 1)), label, hidden) if masks else hidden
 
 
 def _hide_in_graph(client: NodeClient) -> NodeClient:
@@ -111,10 +121,12 @@ def _hide_in_graph(client: NodeClient) -> NodeClient:
     return NodeClient(graph, client.feat)
 
 
-def _hide_in_links(client: LinkClient) -> LinkClient:
+def _hide_in_rows(client: RowsClient) -> RowsClient:
     masks = {part: mask.clone() for part, mask in client.masks.items()}
-    label = _seen(client.label, masks)
-    return replace(client, graph=_copy(client.graph), pairs=client.pairs.clone(), label=label, masks=masks)
+    own = {one.name: getattr(client, one.name) for one in fields(client) if one.name != "feat"}
+    copies = {name: value.clone() for name, value in own.items() if isinstance(value, torch.Tensor)}
+    copies |= {"label": _seen(client.label, masks)}
+    return replace(client, **copies, graph=_copy(client.graph), masks=masks)
 
 
 def _hide_in_set(client: GraphClient) -> GraphClient:
@@ -150,7 +162,7 @@ def whole_client(federation: Federation) -> NodeClient:
     """The uncut graph as one client, with the global masks."""
     data = federation.whole
     assert isinstance(data, NodeData)
-    return _client(data.graph, data.feat, data.label, federation.masks, torch.arange(data.graph.num_nodes()))
+    return _client(data.graph, data.feat, data.truth, federation.masks, torch.arange(data.graph.num_nodes()))
 
 
 @on_host()
@@ -170,7 +182,7 @@ def union_client(federation: Federation) -> NodeClient:
     place[ids] = torch.arange(len(ids))
     graph = dgl.graph((place[source[kept]], place[target[kept]]), num_nodes=len(ids))
     masks = {part: mask[ids] for part, mask in federation.masks.items()}
-    return _client(graph, take_rows(data.feat, ids), data.label[ids], masks, ids)
+    return _client(graph, take_rows(data.feat, ids), data.truth[ids], masks, ids)
 
 
 @on_host()

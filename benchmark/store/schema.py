@@ -71,8 +71,8 @@ class Identity(BaseModel):
     suite: Annotated[str, Column(pattern=r"[A-Za-z0-9_+][\w.+-]*")] = Field(
         description="what it is filed under: a suite, or custom for changed settings"
     )
-    task: Literal["node", "graph", "graph-classification", "link-prediction"] = Field(
-        description="nodes of one graph, a set of graphs that is clustered, one whose graphs are classified, or links"
+    task: Annotated[str, Column(pattern="[a-z][a-z-]*")] = Field(
+        description="node (classification), graph (clustering), graph-classification, or the name of another task"
     )
     dataset: str = Field(description="its name")
     dataset_params: Json = Field(description="canonical JSON (sorted keys, no spaces)")

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from ...metrics import METRICS
+from ...metrics import METRICS, bound, sign
 from ...registry import UserError
 from ..store.schema import Row
 from .read import LARGE, Folder, Line
@@ -46,8 +46,9 @@ def malformed(found: Any, row: Row) -> str:
         return "holds something else than lists of numbers"
     if set(CURVES) - set(history) or any(len(values) != row.rounds for values in history.values()):
         return f"has not one value of {', '.join(CURVES)} for each of {row.rounds} rounds"
-    if not all(value is None or 0 <= value <= 1 for name in ("score", "val") for value in history[name]):
-        return "score or val leaves [0, 1]"
+    most = bound(row.score_metric)
+    if not all(value is None or 0 <= value <= most for name in ("score", "val") for value in history[name]):
+        return f"score or val leaves [0, {most:g}]"
     return ""
 
 
@@ -75,22 +76,22 @@ def _best_round(line: Line, history: dict[str, list[Any]]) -> Iterator[str]:
         training = line.settings.effective
     except UserError:  # a method that is not here
         training = line.settings.cell.training
-    best, chosen = line.row.best_round or 0, best_round(history, training.select_by)
+    best, chosen = line.row.best_round or 0, best_round(history, training.select_by, line.row.score_metric)
     if chosen is None:
         yield f"there is no curve of {training.select_by}, by which the best round is chosen"
     elif chosen != best:
         yield f"best round {best}, but by {training.select_by} it is {chosen}"
 
 
-def best_round(history: dict[str, list[Any]], select_by: str) -> int | None:
+def best_round(history: dict[str, list[Any]], select_by: str, score_metric: str = "") -> int | None:
     """The first of the best rounds, from 1; None without the curve. A round without a value counts by its number."""
     if select_by == "last":
         return len(history["round"])
     curve = history.get(select_by.removesuffix("_accuracy"))
     if curve is None:
         return None
-    sign = -1 if select_by == "val_loss" else 1
-    values = [number if value is None else sign * value for number, value in enumerate(curve, start=1)]
+    towards = -1 if select_by == "val_loss" else sign(score_metric)
+    values = [number if value is None else towards * value for number, value in enumerate(curve, start=1)]
     return values.index(max(values)) + 1
 
 
@@ -109,7 +110,7 @@ def _clients(line: Line, clients: dict[str, list[Any]]) -> Iterator[str]:
             yield f"{name} of {len(values)} clients; there are {row.clients}"
         some, told = [value for value in values if value is not None], getattr(row, name)
         mean = math.fsum(some) / len(some) if some else None
-        if any(not 0 <= value <= 1 for value in some):
-            yield f"{name} of a client leaves [0, 1]"
+        if any(not 0 <= value <= bound(row.score_metric) for value in some):
+            yield f"{name} of a client leaves [0, {bound(row.score_metric):g}]"
         elif (mean is None) != (told is None) or (mean is not None and abs(mean - told) > ROUNDING):
             yield f"{name} is {told} in the row; the mean of its clients is {mean}"

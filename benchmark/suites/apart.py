@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from ...datasets import DATASETS
 from ...datasets.content import Content
-from ...datasets.federation import Goal, Task
 from ...datasets.partitioning import PartitionSpec
 from ...datasets.spec import DatasetSpec
 from ...datasets.splits import SplitSpec
@@ -77,11 +76,7 @@ class PartitionStandIn(StandIn, PartitionSpec):
 
 
 class SplitStandIn(StandIn, SplitSpec):
-    goals: ClassVar[dict[Task, Goal]]
-
-    @classmethod
-    def goal(cls, task: Task) -> Goal:
-        return cls.goals[task]
+    pass
 
 
 class BackboneStandIn(StandIn, Backbone):
@@ -141,7 +136,7 @@ _state = _State()
 def use(names: Iterable[str]) -> tuple[str, ...]:
     """From now on plug-ins are imported in another process, these at once; their names, the same in any folder.
 
-    What an earlier call made known is forgotten. UserError (one line) as `load_plugins`.
+    All that an earlier call made known is forgotten. UserError (one line) as `load_plugins`.
     """
     end()
     _state.names = located(names)
@@ -203,7 +198,7 @@ def _stand_in(
     kind: str, name: str, called: str, module: str, text: str, fields: dict[str, Any], facts: dict[str, Any],
     source: tuple[str, str],
 ) -> type[StandIn]:  # fmt: skip
-    """The class in the place of one that a process has described (`_told`)."""
+    """The class that represents what a process has said (`_told`)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fields named as what a base has
         make: Any = create_model
@@ -261,8 +256,6 @@ def _told(kind: str, name: str) -> dict[str, Any]:
     base: Any = KINDS[kind].__mro__[2]
     facts = {fact: getattr(cls, fact) for fact in base.__class_vars__ if hasattr(cls, fact)}
     facts = {fact: value for fact, value in facts.items() if _plain(value)}
-    if kind == "split":
-        facts["goals"] = {task: cls.goal(task) for task in get_args(Task)}
     return {
         "kind": kind, "name": name, "called": cls.__qualname__.rpartition(".")[2], "module": cls.__module__,
         "text": inspect.getdoc(cls) or "", "fields": {own: _field(info) for own, info in cls.model_fields.items()},

@@ -188,7 +188,7 @@ class Cell(Part):
     @property
     def task(self) -> Goal:
         """What is done with its data. UserError for an unknown name."""
-        return SPLITS.cls(self.split.name).goal(DATASETS.cls(self.dataset.name).task)
+        return SPLITS.cls(self.split.name).task(DATASETS.cls(self.dataset.name))
 
     @property
     def training_json(self) -> str:

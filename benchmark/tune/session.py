@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from ...methods import METHODS
 from ...registry import UserError
-from ..engine.method import WHAT
+from ..engine.method import in_words
 from ..runner.job import Job, Options, Store
 from ..runner.supervisor import Observer
 from ..store.places import APART, LOCKS, safe_name
@@ -83,8 +83,8 @@ def _check_cell(cell: Cell) -> None:
         raise UserError(why)
     if cell.task == "graph":
         raise UserError(f"{cell.dataset.name} is clustered without validation: there is nothing to tune on")
-    if cell.task not in METHODS.cls(cell.method.name).tasks:
-        raise UserError(f"{cell.method.name} is not defined for {WHAT[cell.task]}: there is nothing to tune")
+    if not METHODS.cls(cell.method.name).is_for(cell.task):
+        raise UserError(f"{cell.method.name} is not defined for {in_words(cell.task)}: there is nothing to tune")
 
 
 def _check_seeds(suite: Suite, seeds: Iterable[int]) -> None:

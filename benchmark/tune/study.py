@@ -16,6 +16,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from ...metrics import sign
 from ...registry import UserError
 from ..store.provenance import canonical
 from ..store.schema import TRIAL, Row
@@ -120,7 +121,8 @@ class Study:
                 self.reasons += reasons
                 self.optuna.tell(trial, state=TrialState.FAIL)
             else:
-                trial.report(sum(row.val or 0 for row in own) / len(own), self.rungs[self.rung])
+                values = [sign(row.score_metric) * (row.val or 0) for row in own]
+                trial.report(sum(values) / len(own), self.rungs[self.rung])
                 standing.append(trial)
         last = self.rung == len(self.rungs) - 1
         pruned = [] if last else [trial for trial in standing if trial.should_prune()]
@@ -132,7 +134,7 @@ class Study:
         self.rung += 1
 
     def values(self, trial: optuna.Trial) -> list[float]:
-        """Its validation figures, rung by rung, as far as it came."""
+        """Its validation figures, rung by rung, as far as it came; of errors negative ones."""
         frozen = self.optuna.trials[trial.number]
         return list(frozen.intermediate_values.values())
 

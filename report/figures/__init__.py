@@ -28,7 +28,7 @@ class Plot:
     """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
 
     tests: it is about entrants that compete, which those of a sweep do not. panels: it has one for each task, and of
-    a board under stress shows the plain tasks only.
+    a board under stress shows the plain tasks only. percent: it draws percent, so boards of errors have none.
     """
 
     file: str
@@ -37,6 +37,7 @@ class Plot:
     draw: Callable[[dict[str, Any]], Figure]
     tests: bool = True
     panels: bool = False
+    percent: bool = False
 
     def png(self, found: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
@@ -64,8 +65,10 @@ PLOTS = [
     Plot("tiers.png", ranks.TIERS_CAPTION, ranks.tiers_data, ranks.draw_tiers),
     Plot("cost.png", ranks.COST_CAPTION, ranks.cost_data, ranks.draw_cost),
     Plot("rank_heatmap.png", ranks.RANKS_CAPTION, ranks.rank_data, ranks.draw_ranks),
-    Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw, panels=True),
-    Plot("per_client.png", clients.CLIENTS_CAPTION, clients.clients_data, clients.draw_clients, panels=True),
+    Plot("convergence.png", convergence.CAPTION, convergence.data, convergence.draw, panels=True, percent=True),
+    Plot(
+        "per_client.png", clients.CLIENTS_CAPTION, clients.clients_data, clients.draw_clients, panels=True, percent=True
+    ),
     Plot("robustness.png", curves.ROBUSTNESS_CAPTION, curves.robustness_data, curves.draw_robustness),
     Plot("privacy.png", curves.PRIVACY_CAPTION, curves.privacy_data, curves.draw_privacy, tests=False),
     Plot("sensitivity.png", curves.SENSITIVITY_CAPTION, curves.sensitivity_data, curves.draw_sensitivity, tests=False),
@@ -77,7 +80,8 @@ PLOTS = [
 
 def found_figures(ranking: Ranking) -> dict[Plot, dict[str, Any]]:
     """The figures that a board has, with their data."""
-    wanted = [plot for plot in PLOTS if not (plot.tests and ranking.board.is_sweep)]
+    errors = bool((ranking.board.scored["score"] < 0).any())
+    wanted = [plot for plot in PLOTS if not ((plot.tests and ranking.board.is_sweep) or (plot.percent and errors))]
     shown = {plot: plot.data(ranking.plain if plot.panels else ranking) for plot in wanted}
     return {plot: found for plot, found in shown.items() if found is not None}
 

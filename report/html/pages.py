@@ -175,7 +175,8 @@ def _method(ranking: Ranking, name: str) -> dict[str, Any]:
 
 
 def _percent(value: float) -> float | None:
-    return round(100 * value, 2) if finite(value) else None
+    """In percent; an error negative in its own unit, so that higher is better on the page too."""
+    return round(100 * value if value >= 0 else value, 2 if value >= 0 else 4) if finite(value) else None
 
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -23,7 +23,7 @@ from ..reproduction.page import digits, printed_text, signed
 from ..reproduction.view import VERDICTS, View
 from ..statistics import Posterior, signed_rank_posterior
 from ..table import Cell, Column, Line, Span, Table
-from ..text import ABSENT, finite, number, percent, plain, points, slug
+from ..text import ABSENT, finite, number, percent, plain, points, score_text, slug
 
 HASH = 12  # characters of a code version
 PAIR = (", tuned", ", published defaults")  # how the titles of two boards end that differ in their settings only
@@ -105,7 +105,7 @@ def _against(grid: pd.DataFrame, name: str) -> Cell:
 
 
 def _percent(value: float) -> Cell:
-    return Cell(percent(value), float(value) if finite(value) else None)
+    return Cell(score_text(value), float(value) if finite(value) else None)
 
 
 def _points(value: float) -> Cell:

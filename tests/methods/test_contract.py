@@ -32,7 +32,7 @@ from fglbench.benchmark.engine.kernels import using
 from fglbench.benchmark.engine.payload import Tree
 from fglbench.benchmark.engine.train import set_up
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.federation import Federation, Goal, GraphClient, LinkClient
+from fglbench.datasets.federation import Federation, Goal, GraphClient, RowsClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
@@ -387,7 +387,7 @@ def world_of(method: Method, task: Goal) -> World:
     trial = Trial("bytes", federation, (BACKBONES.build(kind, {"hidden": H}),), config)
     nodes, classes = [], []
     for client in federation.clients if task != "graph" else ():
-        if isinstance(client, GraphClient | LinkClient):
+        if isinstance(client, GraphClient | RowsClient):
             label, mask = client.label, client.masks["train"]
         else:
             label, mask = client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()

@@ -106,7 +106,7 @@ class GraphEvaluator(Evaluator):
         )
         ids = clients[0].global_id.new_tensor(list(held))
         masks = {part: mask[ids] for part, mask in federation.masks.items()}
-        return GraphClient([whole.graphs[i] for i in held], whole.label[ids], ids, masks)
+        return GraphClient([whole.graphs[i] for i in held], whole.truth[ids], ids, masks)
 
     @staticmethod
     def phrase(measure: Measure, model: str, data: str) -> str:

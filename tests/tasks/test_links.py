@@ -16,13 +16,12 @@ from fglbench.benchmark.contract.altered import relabelled
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Target
-from fglbench.benchmark.engine.links import LinkModel, LinkRows
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.engine.views import hide_labels
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.federation import LinkClient
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
+from fglbench.tasks.links import LinkClient, LinkModel, LinkRows
 
 
 def data(nodes: int = 120):

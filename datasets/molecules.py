@@ -1,0 +1,94 @@
+"""Molecules from SMILES: MoleculeNet's sets (Wu et al., Chemical Science 9, 2018), by RDKit and OGB's featuriser.
+
+A graph is a molecule without its hydrogens, a node an atom with OGB's nine features, each one-hot over the values that
+the set has. What RDKit cannot read is left out. RDKit is an extra: pip install "fglbench[molecules]".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from ..registry import UserError
+from .content import Content, undirected
+from .federation import Goal, Measure
+from .sources import Files
+from .spec import GraphSetSpec
+
+
+def read_molecules(
+    files: Files, columns: Sequence[str] | None = None, labels: bool = False, smiles: str = "smiles"
+) -> Content:
+    """Content from a table with a column of SMILES. columns: what is predicted; None: all that are numbers.
+
+    labels: the only column holds classes. Otherwise the columns are `target`, float32 (graphs, T), nan where a value is
+    missing. scaffold: the Bemis-Murcko scaffold of each molecule, numbered in the order of their first molecules.
+    """
+    chem, to_graph, scaffold_of = _rdkit()
+    table = pd.read_csv(next(iter(files.values())), skipinitialspace=True)
+    names = list(table.select_dtypes("number").columns) if columns is None else list(columns)
+    missing = [name for name in (smiles, *names) if name not in table.columns]
+    if missing:
+        raise ValueError(f"the table has no column {missing[0]!r}")
+    found, nodes, edges, scaffolds, total = [], [], [], [], 0
+    for place, text in enumerate(table[smiles].astype(str).str.strip()):
+        molecule = chem.MolFromSmiles(text)
+        if molecule is None or not molecule.GetNumAtoms():
+            continue
+        graph = to_graph(text)
+        edges.append(graph["edge_index"].T + total)
+        nodes.append(graph["node_feat"])
+        total += graph["num_nodes"]
+        scaffolds.append(scaffold_of(mol=molecule, includeChirality=False))
+        found.append(place)
+    sizes = [len(own) for own in nodes]
+    values = table[names].to_numpy(dtype=np.float64)[found]
+    content: Content = {
+        "graph": np.repeat(np.arange(len(sizes)), sizes),
+        "edges": undirected(np.concatenate(edges), total),
+        "node_label": np.concatenate(nodes).astype(np.int64),
+        "scaffold": pd.factorize(np.array(scaffolds, dtype=object))[0].astype(np.int64),
+        "label": values[:, 0].astype(np.int64) if labels else np.zeros(len(sizes), dtype=np.int64),
+    }
+    return content if labels else content | {"target": values.astype(np.float32)}
+
+
+def _rdkit() -> tuple[Any, Callable[[str], Any], Callable[..., str]]:
+    try:
+        from ogb.utils import smiles2graph
+        from rdkit import Chem, RDLogger
+        from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+    except ImportError:
+        raise UserError('molecules are read by RDKit: pip install "fglbench[molecules]"') from None
+    RDLogger.DisableLog("rdApp.*")  # type: ignore[attr-defined]  # a line for each molecule that is left out
+    return Chem, smiles2graph, MurckoScaffoldSmiles
+
+
+read_esol = partial(read_molecules, columns=["measured log solubility in mols per litre"])
+read_freesolv = partial(read_molecules, columns=["expt"])
+read_lipophilicity = partial(read_molecules, columns=["exp"])
+read_bbbp = partial(read_molecules, columns=["p_np"], labels=True)
+read_bace = partial(read_molecules, columns=["Class"], labels=True)
+read_hiv = partial(read_molecules, columns=["HIV_active"], labels=True)
+
+
+class MoleculeRegressionSpec(GraphSetSpec):
+    """Molecules with a measured number each."""
+
+    goal: ClassVar[Goal] = "graph-regression"
+    score: Literal["rmse", "mae"] = Field("rmse", description="the measure: root mean square error, or mean absolute")
+
+    @property
+    def measure(self) -> Measure:
+        return self.score
+
+
+class MoleculeLabelsSpec(GraphSetSpec):
+    """Molecules with several labels of two classes each, some of which are not known."""
+
+    goal: ClassVar[Goal] = "graph-labels"

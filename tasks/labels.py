@@ -1,0 +1,62 @@
+"""Several labels of two classes for each graph, some of which are not known: toxicity in many assays.
+
+Loss: the mean binary cross-entropy over the known labels of a client's training graphs. Score: area under the ROC curve
+of each label, mean over the labels of which a client's graphs have both classes (as OGB's evaluator for molecules has
+it), mean over clients.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from ..benchmark.engine.evaluate import Scored, Target
+from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch
+from ..benchmark.engine.graphs.graphmodel import graph_models
+from ..benchmark.engine.segment_ops import segment_sum
+from ..benchmark.engine.task import Task, add_task
+
+
+def _losses(logits: torch.Tensor, label: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(n,) the sum of the cross-entropies of a row's known labels, and their number. label: (n, T), nan = none."""
+    known = ~label.isnan()
+    losses = F.binary_cross_entropy_with_logits(logits, label.nan_to_num(), reduction="none")
+    return (losses * known).sum(1), known.sum(1).float()
+
+
+class LabelsBatch(LabelledClientBatch):
+    """A client batch whose labels are 0, 1 or nan, (N, T)."""
+
+    def loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """(K,) mean over the known labels of each client's training graphs; 0 for a client that has none."""
+        rows = self.batch.rows["train"]
+        owner = self.batch.owner.index_select(0, rows)
+        total, known = _losses(logits.index_select(0, rows), self.batch.label.index_select(0, rows))
+        return segment_sum(total, owner, len(self)) / segment_sum(known, owner, len(self)).clamp(min=1)
+
+
+class LabelsEvaluator(GraphEvaluator):
+    """ROC AUC of each label."""
+
+    def measured(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
+        val, test = (self._areas(logits, target, part) for part in ("val", "test"))
+        total, known = _losses(logits[target.rows["val"]], target.label["val"])
+        loss = float((target.means(total, "val") / target.means(known, "val")).nanmean()) if with_loss else None
+        return Scored(val, test, loss, None, target)
+
+    def _areas(self, logits: torch.Tensor, target: Target, part: str) -> torch.Tensor:
+        """(clients,) mean over labels; nan for a client without a label of which it has both classes."""
+        found = []
+        for column in range(logits.shape[1]):
+            known = ~target.label[part][:, column].isnan()
+            one = Target(
+                {part: target.rows[part][known]}, {part: target.owner[part][known]},
+                {part: target.label[part][known, column].long()}, target.clients,
+            )  # fmt: skip
+            found.append(one.roc_auc(logits[:, column], part))
+        return torch.stack(found).nanmean(0) if found else torch.full((target.clients,), math.nan)
+
+
+add_task(Task("graph-labels", LabelsBatch, LabelsEvaluator, graph_models))

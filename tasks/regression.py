@@ -1,0 +1,55 @@
+"""Regression: a number of each node, or of each graph, instead of a class.
+
+Loss: the mean squared error over a client's training rows. Scores: root mean square error or mean absolute error on a
+client's rows, mean over clients, as the dataset says (`scored_by`). Targets are predicted as they are, not scaled.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..benchmark.engine.client_batch import ClientBatch
+from ..benchmark.engine.evaluate import Evaluator, Scored, Target
+from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch
+from ..benchmark.engine.graphs.graphmodel import graph_models
+from ..benchmark.engine.sampled_batch import SampledClientBatch
+from ..benchmark.engine.task import Task, add_task
+
+
+class SquaredError(ClientBatch):
+    """A client batch whose labels are numbers, (N, T)."""
+
+    def loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """(K,) mean squared error over each client's training rows; 0 for a client that has none."""
+        rows = self.batch.rows["train"]
+        gap = logits.index_select(0, rows) - self.batch.label.index_select(0, rows)
+        return self.mean_over(gap.square().mean(1), rows)
+
+
+class SampledBatch(SquaredError, SampledClientBatch): ...
+
+
+class GraphBatch(SquaredError, LabelledClientBatch): ...
+
+
+class Errors(Evaluator):
+    """Scores of predicted numbers, of which lower is better."""
+
+    def measured(self, logits: torch.Tensor, target: Target, with_loss: bool) -> Scored:
+        val, test = (self._errors(logits, target, part) for part in ("val", "test"))
+        squares = target.means((logits[target.rows["val"]] - target.label["val"]).square().mean(1), "val")
+        return Scored(val, test, float(squares.nanmean()) if with_loss else None, None, target)
+
+    def _errors(self, predicted: torch.Tensor, target: Target, part: str) -> torch.Tensor:
+        """(clients,) "rmse" or "mae"; nan for a client without rows."""
+        gap = (predicted[target.rows[part]] - target.label[part]).double()
+        if self.original.scored_by == "rmse":
+            return target.means(gap.square().mean(1), part).sqrt()
+        return target.means(gap.abs().mean(1), part)
+
+
+class GraphErrors(Errors, GraphEvaluator): ...
+
+
+add_task(Task("node-regression", SquaredError, Errors, sampled=SampledBatch))
+add_task(Task("graph-regression", GraphBatch, GraphErrors, graph_models))
