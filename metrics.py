@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def columns(model: type[BaseModel]) -> dict[str, Column]:
 
 Fraction = Annotated[float | None, Field(ge=0, le=1)]  # empty where the metric does not exist for the run
 Figure = Annotated[float | None, Field(ge=0)]  # a fraction, or an error, which has no bound
+ABOVE = "above_one"  # the type of the error of a fraction that is none; its context has the column
 FALLING = "(lower is better)"  # what `score_metric` says of an error
 
 
@@ -119,7 +121,7 @@ class Metrics(BaseModel):
         most = bound(self.score_metric)
         beyond = [name for name in SCORES if (getattr(self, name) or 0) > most]
         if beyond:
-            raise ValueError(f"{beyond[0]} is above 1")
+            raise PydanticCustomError(ABOVE, "Input should be less than or equal to 1", {"column": beyond[0]})
         return self
 
 

@@ -79,7 +79,7 @@ FEW = 20  # training nodes per class and client; below, the leaderboard's method
 
 @dataclass(frozen=True)
 class Facts:
-    """properties: those of `datasets.properties`, and `labels` (mean training nodes per class and client). classes,
+    """properties: those of `datasets.describe`, and `labels` (mean training nodes per class and client). classes,
     sites: names. shares: of each class among the labelled nodes. training: training nodes (sites, classes)."""
 
     dataset: str

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ... import files
+from ...metrics import ABOVE
 from ...registry import UserError
 from .schema import COLUMNS, SCHEMA_VERSION, Row
 
@@ -131,8 +132,11 @@ def parse(path: Path, number: int, fields: list[str]) -> Row:
         return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=True) if v != ""})
     except ValidationError as error:
         problem = error.errors()[0]
-        column = ".".join(map(str, problem["loc"]))
-        what = "is empty" if problem["type"] == "missing" else f"{problem['msg']}, got {problem['input']!r}"
+        column, given = ".".join(map(str, problem["loc"])), problem["input"]
+        if problem["type"] == ABOVE:
+            column = problem["ctx"]["column"]
+            given = given[column]
+        what = "is empty" if problem["type"] == "missing" else f"{problem['msg']}, got {given!r}"
         raise UserError(f"{path}:{number}: column {column!r}: {what}") from None
 
 

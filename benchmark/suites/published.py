@@ -25,7 +25,7 @@ Task = tuple[str, ...]
 
 
 def read_properties(path: Path = PROPERTIES) -> dict[Task, dict[str, float]]:
-    """Task, as the texts of `TASK`, -> property -> value: means over the seeds, as `datasets.properties` has them."""
+    """Task, as the texts of `TASK`, -> property -> value: means over the seeds, as `datasets.describe` has them."""
     with path.open(newline="", encoding="utf-8") as stream:
         return {
             tuple(line.pop(name) for name in TASK): {name: float(value) for name, value in line.items()}

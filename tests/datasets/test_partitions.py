@@ -141,7 +141,7 @@ def test_a_partition_for_the_other_task(csbm: NodeData) -> None:
         UserError, match="cuts graph datasets and 'csbm' is a node dataset; choose one of label-dirichlet"
     ):
         PARTITIONS.build("fclg")(csbm, 6, 0)
-    with pytest.raises(UserError, match="choose one of fclg, label-dirichlet, own, uniform"):
+    with pytest.raises(UserError, match="choose one of fclg, label-dirichlet, own, scaffold, uniform"):
         PARTITIONS.build("louvain")(graph_set((4, 4)), 2, 0)
 
 
