@@ -187,10 +187,10 @@ S = TypeVar("S", bound=Spec)
 
 
 class Registry(Generic[S]):
-    """Specs by name. `kind` is the singular noun used in messages."""
+    """Specs by name. kind: the singular noun used in messages. needs: class attributes that each spec must have."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, needs: tuple[str, ...] = ()) -> None:
+        self.kind, self.needs = kind, needs
         self._classes: dict[str, type[S]] = {}
         self._stand_ins: dict[str, type[S]] = {}
         self._resolvers: list[Callable[[str], type[S] | None]] = []
@@ -208,6 +208,8 @@ class Registry(Generic[S]):
         def add(cls: type[S]) -> type[S]:
             if not isinstance(cls, type) or not issubclass(cls, Spec):
                 raise ValueError(f"{self.kind} {name!r}: register a class of a {self.kind}, got {cls!r:.60}")
+            if lacking := [each for each in self.needs if not hasattr(cls, each)]:
+                raise ValueError(f"{self.kind} {name!r}: its class has no {', '.join(lacking)}")
             known = self._classes.get(name)
             if known is not None and known.__qualname__ != cls.__qualname__:
                 raise ValueError(f"{self.kind} {name!r} is registered twice: {known} and {cls}")

@@ -65,7 +65,7 @@ def _rdkit() -> tuple[Any, Callable[[str], Any], Callable[..., str]]:
         from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
     except ImportError:
         raise UserError('molecules are read by RDKit: pip install "fglbench[molecules]"') from None
-    RDLogger.DisableLog("rdApp.*")  # type: ignore[attr-defined]  # a line for each molecule that is left out
+    RDLogger.DisableLog("rdApp.*")  # a line for each molecule that is left out
     return Chem, smiles2graph, MurckoScaffoldSmiles
 
 

@@ -71,7 +71,7 @@ class DatasetSpec(Spec):
         raise NotImplementedError
 
 
-DATASETS: Registry[DatasetSpec] = Registry("dataset")
+DATASETS: Registry[DatasetSpec] = Registry("dataset", needs=("task",))
 
 
 class AnyNodeSpec(DatasetSpec):

@@ -25,6 +25,8 @@ from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.benchmark.suites.tuned import FOLDER
+from fglbench.datasets import DATASETS
+from fglbench.datasets.spec import DatasetSpec
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
@@ -203,6 +205,11 @@ def test_a_quoted_home_folder_is_one_in_every_argument(tmp_path, monkeypatch, in
     assert main(["new", "method", "my-own", *into]) == 0
     assert len(list((tmp_path / "made").iterdir())) == 1
     assert not list((tmp_path / "here").iterdir())
+
+
+def test_a_dataset_without_a_task_is_named_where_it_is_registered():
+    with pytest.raises(ValueError, match="dataset 'no-task': its class has no task"):
+        DATASETS.register("no-task")(type("NoTask", (DatasetSpec,), {"__module__": __name__}))
 
 
 def test_what_several_fields_have_wrong_together_is_said_without_all_of_them(capsys):
