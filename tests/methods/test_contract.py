@@ -94,7 +94,7 @@ TRAINING = {
     "node": TrainConfig(rounds=40, local_epochs=3),
     "graph": TrainConfig(rounds=10, local_epochs=2, batch_size=16),
     "graph-classification": TrainConfig(rounds=40, local_epochs=3, batch_size=16),
-    "link-prediction": TrainConfig(rounds=40, local_epochs=3),
+    "rows": TrainConfig(rounds=40, local_epochs=3),
 }
 
 
@@ -109,7 +109,7 @@ EASY = {
     "node": node_federation,
     "graph": graph_federation,
     "graph-classification": labelled_graphs,
-    "link-prediction": easy_links,
+    "rows": easy_links,
 }
 
 
@@ -137,7 +137,8 @@ def test_a_method_learns(name: str) -> None:
     """On one of its tasks, drawn by its name."""
     method, first = METHODS.build(name, LEARNING.get(name)), dict[str, Trial]()
     for trial in fitting(method):
-        first.setdefault(trial.federation.task, trial)
+        task = trial.federation.task
+        first.setdefault(task if task in EASY else "rows", trial)
     task = random.Random(name).choice(sorted(first))
     if method.trains:
         assert not shortfall(method, task, first[task])
@@ -375,7 +376,7 @@ LINKS: dict[str, Formula] = {  # the inner product has no parameters
     "fedper": scalars(D * H + H),
     **dict.fromkeys(("scaffold", "feddc"), scalars(2 * ENCODER)),
 }
-TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS, "link-prediction": LINKS}
+TABLES = {"node": TABLE, "graph": TABLE, "graph-classification": GRAPHS, "rows": LINKS}
 
 
 def world_of(method: Method, task: Goal) -> World:
