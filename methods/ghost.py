@@ -81,9 +81,7 @@ class GHOST(FedAvg):
         json_schema_extra=tunable(30, 100, 300),
     )
     graphs: int = Field(3, ge=1, description="generated graphs a client (code: 3)")
-    steps: int = Field(
-        5, ge=1, description="steps of the global model on each (code: 5)", json_schema_extra=tunable(5, 20)
-    )
+    steps: int = Field(5, ge=1, description="steps of the global model on each (code: 5)")
     neighbours: int = Field(5, ge=1, description="nearest nodes that a generated node is joined to (code: 5)")
     lam_divergence: float = Field(0.05, ge=0, description="weight of the divergence (code: 0.05)")
     lam_topology: float = Field(0.1, ge=0, description="weight of FGW (code: 0.1)")

@@ -32,7 +32,8 @@ KINDS = {  # what the names of uploads stand for
     "sums": "feature sums",
     "missing": "neighbour counts",
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
-    "id": "node ids",
+    **dict.fromkeys(("id", "wanted", "reached", "last"), "node ids"),
+    "rows": "rows of the propagation matrix",
     **dict.fromkeys(("classes", "votes"), "classes held"),
     **dict.fromkeys(
         ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability", "degree"), "statistics"

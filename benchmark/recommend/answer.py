@@ -36,6 +36,8 @@ WORDS = {  # what clients send, in words for a data-protection officer
     "generators": "a model that was trained to generate records' features, or its gradients: it may repeat records",
     "neighbour counts": "how many neighbours each record has at other sites",
     "neighbour lists": "which records are neighbours: personal data",
+    "rows of the propagation matrix": "with which weight each record reaches others over several hops. It tells "
+    "which records are neighbours: personal data",
     "features": "features of records: personal data",
 }
 

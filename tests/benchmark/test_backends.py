@@ -322,8 +322,8 @@ def test_a_study_and_a_verification_run_on_a_cluster(suite, finished, cluster, m
 
 def test_a_recorded_verdict_names_the_machine_that_computed(finished, backend, tmp_path, monkeypatch, capfd):
     """Which is not the one that asks: this process takes itself for another."""
-    for module in ("store.provenance", "runner.stamp"):
-        monkeypatch.setattr(f"fglbench.benchmark.{module}.environment", lambda *_: ("0" * 12, {"cpu": "elsewhere"}))
+    elsewhere = ("0" * 12, {"cpu": "elsewhere"})
+    monkeypatch.setattr("fglbench.benchmark.store.provenance.environment", lambda *_: elsewhere)
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda: ("b" * 40, False))
     results = shutil.copytree(finished, tmp_path / "results")
     computed = {row.environment for row in Store(results).rows()}

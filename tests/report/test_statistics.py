@@ -164,7 +164,9 @@ def test_the_signed_rank_posterior_agrees_with_baycomp(seed: int) -> None:
     d = rng.normal([0.0, 0.02, -0.01, 0.005][seed], 0.02, size=12)
     left, middle, right = baycomp.SignedRankTest(d, np.zeros(12), rope=0.01, nsamples=50_000).probs()
     found = st.signed_rank_posterior(d)
-    assert [found.better, found.equivalent, found.worse] == pytest.approx([left, middle, right], abs=0.015)
+    assert [found.better, found.equivalent, found.worse] == pytest.approx(
+        [left, middle, right], abs=0.025
+    )  # 5 sd of 10,000 draws
 
 
 def test_verdicts_agree_with_their_intervals() -> None:
