@@ -61,11 +61,11 @@ def read_molecules(
 def _rdkit() -> tuple[Any, Callable[[str], Any], Callable[..., str]]:
     try:
         from ogb.utils import smiles2graph
-        from rdkit import Chem, RDLogger
+        from rdkit import Chem, rdBase
         from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
     except ImportError:
         raise UserError('molecules are read by RDKit: pip install "fglbench[molecules]"') from None
-    RDLogger.DisableLog("rdApp.*")  # a line for each molecule that is left out
+    rdBase.DisableLog("rdApp.*")  # a line for each molecule that is left out
     return Chem, smiles2graph, MurckoScaffoldSmiles
 
 
