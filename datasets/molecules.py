@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from ..registry import UserError
 from .content import Content, undirected
-from .federation import Goal, Measure
+from .federation import Goal
 from .sources import Files
-from .spec import GraphSetSpec
+from .spec import GraphSetSpec, NumbersSpec
 
 
 def read_molecules(
@@ -77,15 +76,10 @@ read_bace = partial(read_molecules, columns=["Class"], labels=True)
 read_hiv = partial(read_molecules, columns=["HIV_active"], labels=True)
 
 
-class MoleculeRegressionSpec(GraphSetSpec):
+class MoleculeRegressionSpec(NumbersSpec, GraphSetSpec):
     """Molecules with a measured number each."""
 
     goal: ClassVar[Goal] = "graph-regression"
-    score: Literal["rmse", "mae"] = Field("rmse", description="the measure: root mean square error, or mean absolute")
-
-    @property
-    def measure(self) -> Measure:
-        return self.score
 
 
 class MoleculeLabelsSpec(GraphSetSpec):

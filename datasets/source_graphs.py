@@ -6,34 +6,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import scipy.io
 import scipy.sparse as sp
 import torch
-from pydantic import Field
 
 from . import content as contents
 from .content import Content, node_content
-from .federation import Goal, Measure
+from .federation import Goal
 from .sources import Files
-from .spec import NodeSpec
+from .spec import NodeSpec, NumbersSpec
 
 TWITCH_FEATURES, PAGE_FEATURES = 3170, 4714  # over all countries; of the pages
 PAGE_TYPES = ("company", "government", "politician", "tvshow")
 
 
-class ViewsSpec(NodeSpec):
+class ViewsSpec(NumbersSpec, NodeSpec):
     """Twitch, with log(1 + views) of each user to be predicted."""
 
     goal: ClassVar[Goal] = "node-regression"
-    score: Literal["rmse", "mae"] = Field("rmse", description="the measure: root mean square error, or mean absolute")
-
-    @property
-    def measure(self) -> Measure:
-        return self.score
 
     def targets(self, content: Content) -> torch.Tensor:
         return torch.from_numpy(np.log1p(content["views"]).astype(np.float32)).unsqueeze(1)

@@ -146,6 +146,16 @@ class NodeSpec(AnyNodeSpec):
         return preprocess(feat, self.features)
 
 
+class NumbersSpec(DatasetSpec):
+    """A dataset of numbers to be predicted, beside `NodeSpec` or `GraphSetSpec`."""
+
+    score: Literal["rmse", "mae"] = Field("rmse", description="the measure: root mean square error, or mean absolute")
+
+    @property
+    def measure(self) -> Measure:
+        return self.score
+
+
 GraphFeatures = Literal["auto", "labels", "attributes", "degree", "first"]
 MAX_DEGREE = 64  # degrees above share the last column of the one-hot code
 

@@ -28,17 +28,15 @@ from ..benchmark.engine import (
     Streams,
     TrainConfig,
     Tree,
-    dropout,
     linear_map,
     on_host,
     placed,
-    segment_add,
-    segment_product,
 )
 from ..datasets.federation import NodeClient
 from ..registry import tunable
 from .fedavg import FedAvg
 from .fedgcnhops import degrees, listed, packed, split, unpacked
+from .parts.encoders import linear
 
 VECTORS = "vectors"  # the name of S beside the parameters of the model
 
@@ -64,10 +62,8 @@ class StructBackbone(Backbone):
         self, params: Params, rows: torch.Tensor, sizes: tuple[int, ...], streams: Streams | None = None
     ) -> torch.Tensor:
         """(M, C) class scores of M vectors, `sizes` of each client."""
-        z = segment_product(F.layer_norm(rows, rows.shape[1:]), params["structure.0.weight"], sizes)
-        z = segment_add(z, params["structure.0.bias"], sizes)
-        h = torch.relu(z) if streams is None else dropout(z, self.dropout, streams, sizes, relu=True)
-        return segment_add(segment_product(h, params["structure.1.weight"], sizes), params["structure.1.bias"], sizes)
+        z = linear(params, "structure.0", F.layer_norm(rows, rows.shape[1:]), sizes)
+        return linear(params, "structure.1", self.active(z, sizes, streams), sizes)
 
 
 @METHODS.register("fedstruct")

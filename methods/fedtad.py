@@ -131,7 +131,8 @@ class FedTAD(FedAvg):
         model = server.state["model"] = server.initial_model()
         width = server.features if self.on == "features" else server.backbones[0].hidden
         draws = torch.Generator().manual_seed(int(server.generator.integers(2**63)))
-        server.state["generator"] = fresh_generator(draws, server.classes, width)
+        generator = fresh_generator(draws, server.classes, NOISE, width)
+        server.state["generator"] = {name: placed(value).requires_grad_(True) for name, value in generator.items()}
         server.state["student"] = {name: value.clone().requires_grad_(True) for name, value in model.items()}
         decay = server.config.weight_decay
         server.state["optimisers"] = [
@@ -210,12 +211,12 @@ def returns(graph: sp.csr_matrix, walks: int) -> np.ndarray:
     return found
 
 
-def fresh_generator(source: torch.Generator, classes: int, width: int) -> Params:
-    """A vector of C numbers a class, and a perceptron of 32 + C -> 64 -> 128 -> 256 -> width with PyTorch's start."""
+def fresh_generator(source: torch.Generator, classes: int, noise: int, width: int) -> Params:
+    """A vector of C numbers a class, and a perceptron noise + C -> 64 -> 128 -> 256 -> width with PyTorch's start."""
     params = {"class": torch.randn(classes, classes, generator=source)}
-    for i, (n_in, n_out) in enumerate(pairwise((NOISE + classes, *WIDTHS, width))):
+    for i, (n_in, n_out) in enumerate(pairwise((noise + classes, *WIDTHS, width))):
         params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-    return {name: placed(value).requires_grad_(True) for name, value in params.items()}
+    return params
 
 
 def generated(params: Params, noise: torch.Tensor, label: torch.Tensor) -> torch.Tensor:

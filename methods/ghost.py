@@ -23,18 +23,15 @@ from ..benchmark.engine import (
     TrainConfig,
     Tree,
     dropout,
-    linear_map,
-    on_host,
     placed,
-    segment_add,
-    segment_product,
 )
 from ..registry import tunable
 from .fedavg import FedAvg
 from .fedpub import tiled
-from .fedtad import nearest
+from .fedtad import WIDTHS, fresh_generator, nearest
+from .parts.encoders import linear
 
-NOISE, WIDTHS, DROPOUT = 64, (64, 128, 256), 0.2  # the generator of the released code
+NOISE, DROPOUT = 64, 0.2  # the generator of the released code
 TRANSPORTS = 5  # steps of Frank and Wolfe
 
 
@@ -106,7 +103,9 @@ class GHOST(FedAvg):
     # -- client -----------------------------------------------------------------------------------------------------
 
     def prepare(self, cohort: ClientBatch) -> None:
-        drawn = [fresh(draws, cohort.classes, cohort.features) for draws in cohort.streams("generator")]
+        seeds = [int(draws.integers(2**63)) for draws in cohort.streams("generator")]
+        sources = [torch.Generator().manual_seed(seed) for seed in seeds]
+        drawn = [fresh_generator(source, cohort.classes, NOISE, cohort.features) for source in sources]
         cohort.params = {name: placed(torch.stack([own[name] for own in drawn])) for name in drawn[0]}
 
     def client(self, cohort: ClientBatch) -> Tree:
@@ -170,16 +169,6 @@ class GHOST(FedAvg):
         return tiled(x, nearest(x, self.neighbours), 1), label
 
 
-def fresh(draws: np.random.Generator, classes: int, features: int) -> Params:
-    """A vector of C numbers a class, and a perceptron of 64 + C -> 64 -> 128 -> 256 -> d with PyTorch's start."""
-    source = torch.Generator().manual_seed(int(draws.integers(2**63)))
-    with on_host():
-        params = {"class": torch.randn(classes, classes, generator=source)}
-        for i, (n_in, n_out) in enumerate(pairwise((NOISE + classes, *WIDTHS, features))):
-            params[f"{i}.weight"], params[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-    return params
-
-
 def generated(
     params: Params, noise: torch.Tensor, label: torch.Tensor, sizes: tuple[int, ...], cohort: ClientBatch | None = None
 ) -> torch.Tensor:
@@ -187,10 +176,9 @@ def generated(
     owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     h = torch.cat([params["class"][owner, label], noise], 1)
     for i in range(len(WIDTHS)):
-        h = torch.tanh(segment_add(segment_product(h, params[f"{i}.weight"], sizes), params[f"{i}.bias"], sizes))
+        h = torch.tanh(linear(params, str(i), h, sizes))
         h = h if cohort is None else dropout(h, DROPOUT, cohort.streams, sizes)
-    last = len(WIDTHS)
-    return segment_add(segment_product(h, params[f"{last}.weight"], sizes), params[f"{last}.bias"], sizes)
+    return linear(params, str(len(WIDTHS)), h, sizes)
 
 
 def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbours: int) -> torch.Tensor:

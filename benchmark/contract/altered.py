@@ -63,7 +63,7 @@ def swapped(federation: Federation) -> Federation:
 def drawn(federation: Federation) -> Federation:
     """Labels drawn at random, anew at each call, wherever a client has no business to know them."""
     whole, rng = federation.whole, np.random.default_rng()
-    if in_rows(federation):
+    if _in_rows(federation):
         return _with_rows(federation, lambda label: torch.from_numpy(rng.integers(0, 2, len(label))))
     label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
     known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool))
@@ -73,21 +73,20 @@ def drawn(federation: Federation) -> Federation:
 def relabelled(federation: Federation) -> Federation:
     """Other labels wherever a client has no business to know them: on all nodes that are not training nodes of its own,
     and on all graphs of a set that is clustered."""
-    if in_rows(federation):
+    if _in_rows(federation):
         return _with_rows(federation, lambda label: 1 - label)
     shifted = (federation.whole.label + 1) % federation.num_classes
     known = federation.masks.get("train", torch.zeros(len(shifted), dtype=torch.bool))
     return _with_labels(federation, torch.where(known, federation.whole.label, shifted), shifted)
 
 
-def in_rows(federation: Federation) -> list[RowsClient]:
-    """Return the clients whose task has rows of its own, as links to predict."""
+def _in_rows(federation: Federation) -> list[RowsClient]:
     return [client for client in federation.clients if isinstance(client, RowsClient)]
 
 
 def _with_rows(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
     """The federation with other labels of the rows that validate and test."""
-    rows = in_rows(federation)
+    rows = _in_rows(federation)
     others = [replace(own, label=torch.where(own.masks["train"], own.label, changed(own.label))) for own in rows]
     return replace(federation, clients=others)
 

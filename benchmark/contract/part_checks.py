@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ...datasets import DatasetSpec, PartitionSpec, SplitSpec
-from ...datasets.federation import PARTS, Data, NodeClient, NodeData
+from ...datasets.federation import PARTS, Data, GraphSetData, NodeClient, NodeData
 from ...datasets.soundness import check_data, cover_problem, ids_problem, roles_problem
 from ...datasets.splits import SplitResult
 from ...registry import UserError
@@ -55,7 +55,7 @@ def loads(spec: DatasetSpec) -> None:
 @cache
 def samples() -> tuple[Data, ...]:
     """Data of either kind: a graph with clients, a split and nodes without a label; the same without the edges that
-    join two clients; a set of graphs."""
+    join two clients; a set of graphs, in groups of three."""
     data = node_federation().whole
     assert isinstance(data, NodeData)
     label = torch.where(torch.arange(len(data.label)) % 9 == 0, -1, data.label)
@@ -65,7 +65,9 @@ def samples() -> tuple[Data, ...]:
     whole = replace(data, label=label, fixed_split=split, owner=owner)
     source, target = data.graph.edges()
     apart = dgl.edge_subgraph(data.graph, owner[source] == owner[target], relabel_nodes=False, store_ids=False)
-    return whole, replace(whole, graph=apart), graph_federation().whole
+    graphs = graph_federation().whole
+    assert isinstance(graphs, GraphSetData)
+    return whole, replace(whole, graph=apart), replace(graphs, group=torch.arange(len(graphs.label)) // 3)
 
 
 def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, Any, Any]]:

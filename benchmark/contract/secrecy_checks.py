@@ -13,7 +13,7 @@ from ..engine import METHODS, Method, Step, Tree, train
 from ..engine.client_batch import ClientBatch
 from ..engine.simulation import Simulation
 from ..engine.step_counter import counting
-from .altered import drawn, in_rows, perturbed, relabelled
+from .altered import drawn, perturbed, relabelled
 from .trial import Trial, scored_labels
 from .verdicts import ContractError, Inapplicable, compare, demand, difference, fitting, guarded_run, plain_run
 
@@ -100,7 +100,7 @@ def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) 
 
 def _scored(federation: Federation) -> int:
     """Nodes or graphs that are scored: those of the client that has fewest count for as much as all others'."""
-    if not federation.masks and not in_rows(federation):
+    if federation.task == "graph":
         return len(federation.whole.label)
     held = [len(scored_labels(own)) for own in federation.clients]
     return len(held) * max(1, min(held))

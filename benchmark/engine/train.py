@@ -63,12 +63,14 @@ def train(
                     continue
                 models = simulation.models()
                 model = model or _scored_model(method, simulation.config, models)
+                now = selection.rounds + 1
                 try:
-                    seen = _evaluate(evaluator, simulation, models, model, selection.rounds + 1)
+                    seen = _evaluate(evaluator, simulation, models, model, now)
                 except Diverged as error:
+                    diverged = f"{error} after round {now}"
                     if not selection.rounds or config.select_by == "last":
-                        raise Diverged(f"{error}: lower the learning rate or the method's loss weights") from None
-                    diverged = f"{error}: round {selection.best.number} is scored, the best before"
+                        raise Diverged(f"{diverged}: lower the learning rate or the method's loss weights") from None
+                    diverged += f": round {selection.best.number} is scored, the best before"
                     break
                 selection.add(seen)
                 if on_round is not None:
@@ -166,10 +168,7 @@ def _scored_model(method: Method, config: TrainConfig, models: Models) -> str:
 def _evaluate(evaluator: Evaluator, simulation: Simulation, models: Models, model: str, number: int) -> Round:
     """Score the models of a round that has just ended."""
     config = simulation.config
-    try:
-        scored = evaluator.score(models, model, config.score_on, with_loss=config.select_by == "val_loss")
-    except Diverged as error:
-        raise Diverged(f"{error} after round {number}") from None
+    scored = evaluator.score(models, model, config.score_on, with_loss=config.select_by == "val_loss")
     assert scored is not None, f"{evaluator.method.name} delivers no {model} model"
     figures = {
         "val": mean(scored.val),

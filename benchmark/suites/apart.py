@@ -15,6 +15,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -178,7 +179,7 @@ def _ask(*question: Any) -> Any:
     text = json.dumps(question)
     if text not in _state.answers:
         _state.answers[text] = _process().ask(text)
-    return json.loads(json.dumps(_state.answers[text]))
+    return deepcopy(_state.answers[text])
 
 
 def _resolved(registry: Registry[Any], name: str) -> type[Any]:
