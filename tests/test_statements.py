@@ -133,7 +133,7 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"over {scored} datasets scored by accuracy",
         f"{datasets} node datasets, {tasks} tasks, {seeds[0]} to {seeds[-1]} seeds",
         f"accuracy {signed(gain.mean)} {span(gain)}, better; macro-F1 {signed(macro.mean)} {span(macro)}, better.",
-        f"significantly higher on {higher} of {tasks} tasks and lower on {lower}",
+        f"ignificantly higher on {higher} of {tasks} tasks and lower on {lower}",
         f"the prediction interval is {signed(low)} to {signed(high)}",
         f"{ranked} of {ranked + UNTUNED} methods are tuned so far",
         f"rho is {correlation(boards, homophilous(boards))} on the nine homophilous graphs, but "
@@ -223,7 +223,7 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), untuned, 12 to 137 test graphs per client",
         f"GCFL and GCFL+ have equal scores in {same} of {len(rows)} runs",
-        f"GCFL and GCFL+ are {gains[0]:.1f} and {gains[1]:.1f} points above FedAvg on average",
+        f"they are {gains[0]:.1f} and {gains[1]:.1f} points above FedAvg",
     ]
 
 
