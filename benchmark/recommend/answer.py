@@ -31,8 +31,7 @@ WORDS = {  # what clients send, in words for a data-protection officer
     "describe single records",
     "feature sums": "sums of the features of a record and its neighbours, of each record: treat them as personal data",
     "statistics": "a few counts and norms of the site: aggregates",
-    "prototypes": "a mean vector of each class or cluster: aggregates. Of one with few records at a site it nearly is a "
-    "record",
+    "prototypes": "a mean vector of each class or cluster: aggregates. Of one with few records it nearly is a record",
     "classes held": "which classes the site has, as whether it has the rare one",
     "generators": "a model that was trained to generate records' features, or its gradients: it may repeat records",
     "neighbour counts": "how many neighbours each record has at other sites",
