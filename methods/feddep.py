@@ -35,8 +35,7 @@ from ..benchmark.engine import (
 from ..datasets.federation import NodeClient
 from ..registry import tunable
 from .fedavg import FedAvg
-from .fedsage.neighgen import Impaired, NeighGen, first_hidden, hide, impair, match
-from .fedsage.turn import Generation, Turn
+from .fedsage import Generation, Impaired, NeighGen, Turn, first_hidden, hide, impair, match
 from .parts.encoders import linear
 
 
