@@ -38,9 +38,9 @@ ABOVE, BELOW = "↑", "↓"
 LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
 USELESS = "▽"
 SETTING_LOSS = (
-    "Loss of a median setting: validation score of the best trial less that of the median trial, mean over datasets. "
-    "Of all trials after the first stage of the search, which have the same rounds; a failed trial counts 0. A small "
-    "loss: the method works with most settings."
+    "Loss of a median setting: validation score of the best tuning trial minus that of the median trial, mean over "
+    "datasets. Every trial counts with its score after the first stage of the search, a failed one with 0. If the loss "
+    "is small, the method works with most settings."
 )
 
 
