@@ -130,5 +130,8 @@ METRICS = columns(Metrics)
 SCORES = (
     "score", "val", "score_weighted", "global_on_global", "global_on_local", "personal_on_global", "personal_on_local",
 )  # fmt: skip
+# Figures of clients that were held out of training, which stand beside those of the others in the side file of a row:
+# the global model on their test rows, and the same after local epochs of their own.
+UNSEEN, ADAPTED = "unseen", "unseen_adapted"
 # The columns of a run's history that `validate` asks for.
 CURVES = [*dict.fromkeys(column.curve for column in METRICS.values() if column.curve)]

@@ -23,13 +23,13 @@ from ..benchmark.store.json_columns import conditions
 from ..benchmark.store.schema import RULES
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
-from ..metrics import SCORES, sign
+from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .display_names import TASK_COLUMNS, entrant_labels, task_labels
 from .sweeps import Sweep, find_sweeps, harder
 
 FEDAVG, LOCAL = "fedavg", "local"  # the baselines
 NATURAL = ("own", "source")  # partitions whose clients come with the data
-CLIENT_SCORES = ("score", "global_on_local", "personal_on_local")  # the first that has more than one client
+CLIENT_SCORES = ("score", "global_on_local", "personal_on_local")
 KEY = re.compile(r"[0-9a-f]{8,64}")  # nothing else becomes part of a path
 PARTS: dict[str, list[str]] = {}  # measure -> the columns of a row that it is the sum of
 for _name, _rule in RULES.items():
@@ -173,13 +173,14 @@ class Board:
         return "train_seconds" if self.scored["cpu_seconds"].isna().any() else "cpu_seconds"
 
     def measures(self, task: str, entrant: str) -> dict[str, float]:
-        """The line of `summary` for a task and an entry; empty without a score."""
+        """The line of `summary` for a task and an entry, with that of `unseen`; empty without a score."""
         return self._measures.get((task, entrant), {})
 
     @cached_property
     def _measures(self) -> dict[tuple[str, str], dict[str, float]]:
-        names = [str(name) for name in self.summary.columns]
-        lines = zip(self.summary.index, self.summary.to_numpy(dtype=float).tolist(), strict=True)
+        every = self.summary.join(self.unseen) if len(self.unseen) else self.summary
+        names = [str(name) for name in every.columns]
+        lines = zip(every.index, every.to_numpy(dtype=float).tolist(), strict=True)
         return {place: dict(zip(names, line, strict=True)) for place, line in lines}
 
     @cached_property
@@ -230,10 +231,10 @@ class Board:
         numbers = self._per_client(key)
         return numbers[np.isfinite(numbers)]
 
-    def _per_client(self, key: str) -> NDArray[np.float64]:
-        """As `client_scores`, nan for a client that has none."""
+    def _per_client(self, key: str, columns: Sequence[str] = CLIENT_SCORES) -> NDArray[np.float64]:
+        """As `client_scores`, nan for a client that has none. columns: the first that has more than one client."""
         stored = self.stored(key).get("per_client")
-        for column in CLIENT_SCORES:
+        for column in columns:
             values = stored.get(column) if isinstance(stored, dict) else None
             if isinstance(values, list) and len(values) > 1:
                 try:
@@ -270,6 +271,19 @@ class Board:
             least.append(float(gain.min()) if len(gain) else np.nan)
         table = rows[["task_label", "entrant"]].assign(gaining=gaining, least=least)
         return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
+
+    @cached_property
+    def unseen(self) -> pd.DataFrame:
+        """Indexed `(task, entrant)`: `UNSEEN` and `ADAPTED`, the score of the clients held out of training, mean over
+        them and over seeds; NaN where a seed has none. Empty where no client was held out."""
+        rows = self.scored.loc[self.scored["training"].str.contains('"unseen":'), ["task_label", "entrant", "key"]]
+        figures = {name: [self._mean_of_clients(str(key), name) for key in rows["key"]] for name in (UNSEEN, ADAPTED)}
+        table = rows[["task_label", "entrant"]].assign(**figures)
+        return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
+
+    def _mean_of_clients(self, key: str, name: str) -> float:
+        found = self._per_client(key, (name,))
+        return float(found[np.isfinite(found)].mean()) if np.isfinite(found).any() else np.nan
 
     @cached_property
     def client_summary(self) -> pd.DataFrame:

@@ -39,8 +39,9 @@ BASELINES = (FEDAVG, LOCAL)  # every method is compared with these, if they are 
 MIN_DATASETS = 6  # with fewer, the signed-rank test could never reach 5%
 UNKNOWN = Posterior(*[float("nan")] * 6)
 RULE = (
-    f"Methods are compared over datasets where a board has at least {MIN_DATASETS} datasets of one metric, so that a "
-    f"result applies to similar datasets, and else over the seeds of each task, so that it applies to these tasks only"
+    f"With {MIN_DATASETS} or more datasets of one metric, methods are compared over datasets, and a result applies to "
+    "similar datasets. Otherwise they are compared over the seeds of each task, and a result applies to these tasks "
+    "only"
 )
 
 
@@ -190,8 +191,8 @@ class Inference:
         tested = len({self.dataset_of[task] for task in self._strata})
         here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
         return (
-            f"{RULE}. Here: {here}. {len(self.leaders)} of {len(self.order)} methods share a letter with the first "
-            f"by mean rank: for none of them has a difference of more than one point from it a probability of 95%."
+            f"{RULE}. Here: {here}. Two methods share a letter if no difference of more than one point between them "
+            f"has a probability of 95%. {len(self.leaders)} of {len(self.order)} share one with the first by mean rank."
         )
 
     @cached_property

@@ -19,10 +19,11 @@ from .text import ABSENT, finite, number, percent, plain, points, score_text, sl
 WITHIN = (0.01, 0.02, 0.05)  # of the best: columns of the performance profile
 
 LEGENDS = {
-    "Macro-F1 and clients": "Macro-F1: mean over all datasets. Worst client: the lowest score of a client; spread: the "
-    "standard deviation over clients; means over seeds and the datasets of the main metric.",
+    "Macro-F1 and clients": "Macro-F1: mean over the datasets of all metrics. Worst client: the lowest score of a "
+    "client; spread: the standard deviation over clients; means over seeds and the datasets of the main metric.",
     "Verdicts": "Probabilities that the method is worse than the baseline by more than one point, within one point of "
-    "it, and better by more than one point. How the columns are made is said at the end, under *How ranks are made*.",
+    "it, and better by more than one point. A verdict also needs an interval that agrees. How "
+    "the columns are made is said at the end, under *How ranks are made*.",
     "Performance profile": "Points below the best method of each task.",
     "Win rates": "Share of the datasets on which the method of the line has a higher score than that of the column; a "
     "tie counts half.",

@@ -96,6 +96,17 @@ class Ranking:
         return table
 
     @cached_property
+    def unseen(self) -> pd.DataFrame:
+        """Entries x `UNSEEN`, `ADAPTED`: the columns of `Board.unseen`, mean over the datasets of the main metric; NaN
+        where a task has none."""
+        board = self.board
+        if board.unseen.empty:
+            return pd.DataFrame()
+        grids = {str(name): board.unseen[name].unstack("entrant").reindex(board.tasks) for name in board.unseen}
+        main = board.datasets_of(board.metric)
+        return pd.DataFrame({name: board.averaged(own).reindex(main).mean(skipna=False) for name, own in grids.items()})
+
+    @cached_property
     def setting_loss(self) -> dict[str, float]:
         """What a median setting loses, by method; empty without trials."""
         return setting_loss(self.board.trials, list(self.board.by_dataset.index))

@@ -8,6 +8,7 @@ from functools import partial
 
 import pandas as pd
 
+from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
 from .characteristics import groups_of
 from .groups import display, kind_of_data, published, uploads
@@ -37,9 +38,9 @@ ABOVE, BELOW = "↑", "↓"
 LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that no method should be below
 USELESS = "▽"
 SETTING_LOSS = (
-    "Loss of a median setting: validation score of the best trial less that of the median trial, mean over datasets. "
-    "Of all trials after the first stage of the search, which have the same rounds; a failed trial counts 0. A small "
-    "loss: the method works with most settings."
+    "Loss of a median setting: validation score of the best tuning trial minus that of the median trial, mean over "
+    "datasets. Every trial counts with its score after the first stage of the search, a failed one with 0. If the loss "
+    "is small, the method works with most settings."
 )
 
 
@@ -196,6 +197,7 @@ UNRANKED = [
     Column("Runs", _runs, falling=True),
     Column("What is missing", _missing, "text"),
 ]
+HELD_OUT = {UNSEEN: "Unseen clients", ADAPTED: "Unseen clients, adapted"}
 # Beside the score, for one task.
 MEASURED = [
     Column("n", partial(_figure, "n", _whole), falling=True),
@@ -217,13 +219,23 @@ def ranking_table(ranking: Ranking) -> Table:
         Column(f"Against {display(baseline)}, points", partial(against_cell, baseline), falling=True)
         for baseline in (ranking.inference.baselines if ranking.inference.unit != "none" else [])
     ]
-    columns = [*RANKING[:FIRST], *baselines, *RANKING[FIRST:]]
+    held_out = [
+        Column(f"{title}, {unit(_short(ranking.board.metric))}", partial(_unseen, name), falling=True, best=True)
+        for name, title in HELD_OUT.items()
+        if name in ranking.unseen and not ranking.unseen[name].isna().all()
+    ]
+    columns = [*RANKING[:FIRST], *held_out, *baselines, *RANKING[FIRST:]]
     columns = [part for column in columns for part in (_score_columns(ranking) if column is SCORE else [column])]
     if ranking.setting_loss:
         columns.append(Column("Loss of a median setting, points", _loss))
     if ranking.board.clock == "cpu_seconds":
         columns = [replace(column, title="CPU, s") if column is TIME else column for column in columns]
     return _table(f"overall:{slug(suite)}", f"Ranking of board {suite}", columns, lines)
+
+
+def _unseen(name: str, entrant: Entrant) -> Cell:
+    value = float(entrant.ranking.unseen[name].get(entrant.name, float("nan")))
+    return Cell(score_text(value), value) if finite(value) else Cell(ABSENT, None, "absent")
 
 
 def _loss(entrant: Entrant) -> Cell:
@@ -272,9 +284,14 @@ def per_dataset_table(ranking: Ranking) -> Table:
 def task_table(ranking: Ranking, task: str) -> Table:
     """Every entry with a score on a task: its mean ± std over seeds, and what it cost."""
     board = ranking.board
-    columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *MEASURED]
-    lines = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
-    return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, lines)
+    entrants = [Entrant(ranking, name, board.measures(task, name)) for name in order(board, task)]
+    held_out = [
+        Column(unit(title) if sign(board.metric) > 0 else title, partial(_figure, name, score_text), falling=True)
+        for name, title in HELD_OUT.items()
+        if any(finite(own[name]) for own in entrants)
+    ]
+    columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
+    return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)
 
 
 def _table(id: str, caption: str, columns: Sequence[Column], entrants: Iterable[Entrant]) -> Table:
@@ -309,8 +326,10 @@ def order(board: Board, task: str) -> list[str]:
 
 
 def task_csv(ranking: Ranking, task: str) -> str:
-    """The same as `task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits."""
+    """The same as `task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits.
+    Errors are in their own unit, as rows have them."""
     lines = ranking.board.summary.xs(task, level="task_label").loc[order(ranking.board, task)]
+    lines[list(SCORES)] *= sign(ranking.board.metrics[ranking.board.task_row(task)["dataset"]])
     best, equal = ranking.leaders[task]
     frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
     frame[["n", "score", "score_std"]] = lines[["n", "score", "score_std"]]

@@ -25,6 +25,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - mus
         return _complain(f"Python {version} cannot work: DGL has no build for it; use {PYTHONS} (`make run` finds one)")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"torch|dgl|outdated|ogb")
+        warnings.filterwarnings("ignore", category=SyntaxWarning)  # of packages that Python compiles at their first use
         warnings.showwarning = lambda message, *_: print(f"fglbench: warning: {message}", file=sys.stderr)
         try:
             return _command(arguments)

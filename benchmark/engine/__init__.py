@@ -8,7 +8,7 @@ All that an author of a method needs is here; no other module of the engine has 
 - the client's side: `ClientBatch`, `GraphClientBatch`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
 - what crosses: `Tree`, `Download`, `Each`, `transform`, `in_parts`, `Parts`; models: `Params`, `Tensors`, `Forward`
 - architectures: `BACKBONES`, `Backbone`, those of the benchmark, `affine`, `glorot`, `linear_map`,
-  `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification)
+  `Encoder` (sets of graphs); `GraphModel` and `GraphRows` (graph classification); clusters: `k_means`
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - per edge, under DGL's names: `active_kernels()`; graphs and the clients' data are on the host for every device of
   the run: `as_graph`, `on_host`, `placed`
@@ -25,7 +25,7 @@ from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed
 from .evaluate import Diverged
-from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of
+from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
 from .graphs.graphmodel import GraphModel
 from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
 from .graphs.rows import GraphRows
@@ -62,7 +62,7 @@ __all__ = [
     "GraphSAGE", "Leaf", "Method", "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts",
     "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors", "TorchMethod", "TrainConfig", "Tree",
     "active_kernels", "affine", "as_graph", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts",
-    "is_statistic", "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section",
-    "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
+    "is_statistic", "k_means", "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate",
+    "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
     "to_torch_csr", "train", "transform", "union_client", "whole_client",
 ]  # fmt: skip

@@ -118,6 +118,19 @@ class TrainConfig(Stress):
         description="share of hostile clients that a robust aggregator is set for",
         json_schema_extra=LATER,
     )
+    unseen: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of clients, at least one, that never take part and are scored afterwards (unseen.py)",
+        json_schema_extra=LATER,
+    )
+    unseen_epochs: int = Field(
+        0,
+        ge=0,
+        description="local epochs from the global model after which unseen clients are scored once more; 0 = none",
+        json_schema_extra=LATER,
+    )
     dp_clip: float | None = Field(
         None, gt=0, description="clip each client's update to this 2-norm (privacy.py)", json_schema_extra=LATER
     )
@@ -139,10 +152,20 @@ class TrainConfig(Stress):
             raise ValueError("fanout needs batch_size, and a positive number or -1 for each layer, as in [10, 5]")
         if self.dp_clip is not None and self.aggregator != "mean":
             raise ValueError("dp_clip protects the mean of the updates: leave aggregator at mean")
+        self._check_unseen()
         attacks = [name for name in ATTACKS if getattr(self, name)]
         if len(attacks) > 1:
             raise ValueError(f"{' and '.join(attacks)} are given: a run has one attack")
         return self
+
+    def _check_unseen(self) -> None:
+        if self.unseen_epochs and not self.unseen:
+            raise ValueError("unseen_epochs is of clients held out of training: give unseen, the share of these")
+        if self.unseen and self.score_on != "local":
+            raise ValueError(f"unseen clients are scored on their own graphs: make data 'local', not {self.score_on!r}")
+        changed = [name for name in Stress.model_fields if getattr(self, name)]
+        if self.unseen and changed:
+            raise ValueError(f"unseen clients hold the data as they are: leave out unseen or {', '.join(changed)}")
 
     @model_validator(mode="before")
     @classmethod

@@ -39,6 +39,11 @@ def placed(value: torch.Tensor) -> torch.Tensor:
     return value.to(_here)
 
 
+def _sent(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of the host on the device of the run, without waiting for what the device still has to do."""
+    return value.pin_memory().to(_here, non_blocking=True) if _here.type == "cuda" else value.to(_here)
+
+
 class on_host(ContextDecorator):
     """What is done within, or by a decorated function, is done on the host: graphs are built, initial weights drawn."""
 
@@ -93,7 +98,7 @@ def _from_numpy_placed() -> Iterator[None]:
     plain = torch.from_numpy
 
     def from_numpy(ndarray: Any) -> torch.Tensor:
-        return plain(ndarray).to(_here)
+        return _sent(plain(ndarray))
 
     torch.from_numpy = from_numpy
     try:
@@ -129,7 +134,7 @@ def _made(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs.get("device") is not None:
         return func(*args, **kwargs)
     if generator is not None and generator.device.type == "cpu":
-        return func(*args, **kwargs, device=HOST).to(_here)
+        return _sent(func(*args, **kwargs, device=HOST))
     return func(*args, **{**kwargs, "device": _here})
 
 

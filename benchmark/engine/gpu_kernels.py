@@ -1,8 +1,9 @@
 """The kernels of every device except the CPU: torch's own operations, since DGL is installed for CPUs.
 
 All sums over neighbours, clients or edges are sums of bags of rows (`torch.embedding_bag`), in the order in which the
-entries are stored: no atomic additions, so the same run is bitwise identical. They run on a CPU too, where the tests
-compare them with DGL.
+entries are stored: no atomic additions, so the same run is bitwise identical. One thread adds a bag's entries one after
+the other, so long bags are summed in parts first (`layers_of`). They run on a CPU too, where the tests compare them
+with DGL.
 """
 
 from __future__ import annotations
@@ -20,31 +21,65 @@ from torch.autograd import Function
 
 from .kernels import Bags, Kernels, sum_bags
 
+LONGEST = 64  # entries that a thread adds one after the other
+Layers = tuple[Bags, ...]  # a sparse matrix as the product of its layers, the last one outermost
+
+
+def layers_of(bags: Bags) -> Layers:
+    """The same sums in parts of at most `LONGEST` entries, then sums of the parts. The parts of a bag depend on its own
+    length alone: it has the same sum among any others."""
+    counts = bags.ends.diff()
+    if not len(counts) or int(counts.max()) <= LONGEST:
+        return (bags,)
+    parts = (counts + (LONGEST - 1)) // LONGEST
+    ends = torch.zeros_like(bags.ends)
+    ends[1:] = parts.cumsum(0)
+    total = int(ends[-1])
+    each = torch.arange(total, dtype=ends.dtype, device=ends.device)
+    begin = each * LONGEST - (ends[:-1] * LONGEST - bags.ends[:-1]).repeat_interleave(parts)
+    first = Bags(torch.cat([begin, bags.ends[-1:]]), bags.indices, bags.values, (total, bags.shape[1]))
+    return (first, *layers_of(Bags(ends, each, None, (bags.shape[0], total))))
+
+
+def sum_layers(layers: Layers, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
+    """(n, m) @ (m, c), no gradient. ones: all stored values of the first layer are one."""
+    found = sum_bags(layers[0], dense, ones=ones)
+    for layer in layers[1:]:
+        found = sum_bags(layer, found)
+    return found
+
 
 class GpuKernels(Kernels):
     """The same methods as `Kernels`, by bags of rows and padded batches of clients."""
 
-    def csr(self, ends: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> Bags:
-        return Bags(ends, indices, values, shape)
+    def csr(self, ends: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> Layers:
+        return layers_of(Bags(ends, indices, values, shape))
 
     def csr_product(self, matrix: Any, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
-        return sum_bags(matrix, dense, ones=ones)
+        return sum_layers(matrix, dense, ones=ones)
 
     def csr_product_onto(self, total: torch.Tensor, matrix: Any, dense: torch.Tensor) -> torch.Tensor:
         return total.add_(self.csr_product(matrix, dense))
 
     def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        found = rows.new_zeros(rows.shape[0], weight.shape[2])
-        for group in groups_of(tuple(sizes), rows.device):
-            made = group.padded(rows) @ weight.index_select(0, group.clients)
-            found.index_copy_(0, group.rows, made.flatten(0, 1).index_select(0, group.place))
-        return found
+        padded = padding_of(tuple(sizes), rows.device)
+        made = [group.padded(rows) @ weight.index_select(0, group.clients) for group in padded.groups]
+        return _joined([one.flatten(0, 1) for one in made], padded.place, rows.new_empty(0, weight.shape[2]))
 
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        found = rows.new_zeros(len(sizes), rows.shape[1], grad.shape[1])
-        for group in groups_of(tuple(sizes), rows.device):
-            found.index_copy_(0, group.clients, group.padded(rows).mT @ group.padded(grad))
-        return found
+        padded, none = padding_of(tuple(sizes), rows.device), rows.new_zeros(1, rows.shape[1], grad.shape[1])
+        made = [group.padded(rows).mT @ group.padded(grad).mul_(group.filled) for group in padded.groups]
+        return _joined([*made, none], padded.client, none)
+
+    def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        # Rows that differ can be written in any order, but torch's deterministic kernel sorts them: 20 kernels for one.
+        asked = torch.are_deterministic_algorithms_enabled()
+        only_warn = torch.is_deterministic_algorithms_warn_only_enabled()
+        torch.use_deterministic_algorithms(False)
+        try:
+            return target.index_copy_(0, at, rows)
+        finally:
+            torch.use_deterministic_algorithms(asked, warn_only=only_warn)
 
     def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         owner, held = clients_of(tuple(sizes), rows.device)
@@ -82,59 +117,79 @@ class GpuKernels(Kernels):
         return weight / _from_target(edges_of(graph, e.device), self.copy_e_sum(graph, weight))
 
 
-class Padded(NamedTuple):
-    """Clients whose rows are padded with zeros to the same length: with each other they are one batched product.
+class Group(NamedTuple):
+    """Clients whose rows are padded to the same length: with each other they are one batched product.
 
     The length depends only on the client's own number of rows: its product is the same in any client batch. clients:
-    (g,) their positions. rows: (n,) their rows. place: (n,) where these lie when padded, of g * length.
+    (g,) their positions. rows: (g * length,) the row at each place; a client with fewer rows repeats its first one.
+    filled: (g, length, 1) 1 if the row is the client's own, 0 if it is the first row repeated.
     """
 
     clients: torch.Tensor
     rows: torch.Tensor
-    place: torch.Tensor
-    length: int
+    filled: torch.Tensor
 
     def padded(self, values: torch.Tensor) -> torch.Tensor:
         """(N, c) -> (g, length, c)."""
-        flat = values.new_zeros(len(self.clients) * self.length, values.shape[1])
-        return flat.index_copy_(0, self.place, values.index_select(0, self.rows)).view(-1, self.length, values.shape[1])
+        return values.index_select(0, self.rows).view(*self.filled.shape[:2], values.shape[1])
+
+
+class Padding(NamedTuple):
+    """All clients with rows, in groups. place: (N,) the position of each row in the joined results of all groups.
+    client: (K,) the same for each client; a client without rows has the position after all others."""
+
+    groups: list[Group]
+    place: torch.Tensor
+    client: torch.Tensor
 
 
 @lru_cache(maxsize=64)
-def groups_of(sizes: tuple[int, ...], device: torch.device) -> list[Padded]:
-    """The clients that have rows, by the power of two that their number of rows is padded to."""
-    starts, found = [0, *accumulate(sizes)], []
-    lengths = [1 << (n - 1).bit_length() if n else 0 for n in sizes]
+def padding_of(sizes: tuple[int, ...], device: torch.device) -> Padding:
+    """The clients by the power of two that their number of rows is padded to. Computed on the host, then moved."""
+    starts, lengths = [0, *accumulate(sizes)], [1 << (n - 1).bit_length() if n else 0 for n in sizes]
+    groups, place, client = list[Group](), torch.zeros(starts[-1], dtype=torch.long, device="cpu"), dict[int, int]()
+    at = 0
     for length in sorted(set(lengths) - {0}):
         clients = [k for k, own in enumerate(lengths) if own == length]
-        rows = [row for k in clients for row in range(starts[k], starts[k + 1])]
-        place = [i * length + row for i, k in enumerate(clients) for row in range(sizes[k])]
-        at = [torch.tensor(part, dtype=torch.long, device=device) for part in (clients, rows, place)]
-        found.append(Padded(at[0], at[1], at[2], length))
-    return found
+        order = torch.arange(length, device="cpu")
+        filled = torch.stack([order < sizes[k] for k in clients])
+        first = torch.tensor([starts[k] for k in clients], device="cpu").unsqueeze(1)
+        rows = first + order * filled
+        place[rows[filled]] = at + filled.flatten().nonzero().flatten()
+        client |= {k: len(client) + i for i, k in enumerate(clients)}
+        at += len(clients) * length
+        of_clients = torch.tensor(clients, device="cpu")
+        groups.append(Group(of_clients.to(device), rows.flatten().to(device), filled.unsqueeze(2).float().to(device)))
+    of_client = torch.tensor([client.get(k, len(client)) for k in range(len(sizes))], device="cpu")
+    return Padding(groups, place.to(device), of_client.to(device))
+
+
+def _joined(parts: list[torch.Tensor], place: torch.Tensor, none: torch.Tensor) -> torch.Tensor:
+    """The rows `place` of the parts, one after the other; of no parts, `none`."""
+    return torch.cat(parts).index_select(0, place) if parts else none
 
 
 @lru_cache(maxsize=64)
-def clients_of(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, Bags]:
+def clients_of(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, Layers]:
     """(N,) the client of each row, and the bags (K, N) of each client's rows."""
     lengths = torch.tensor(sizes, device="cpu")
     owner = torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), lengths)
     return owner.to(device), _bags(owner, len(sizes), device)
 
 
-def _bags(bag: torch.Tensor, bags: int, device: torch.device) -> Bags:
+def _bags(bag: torch.Tensor, bags: int, device: torch.device) -> Layers:
     """(bags, n) ones where entry n is in a bag, which `bag` (n,) says; entries of a bag in order."""
     ends = torch.zeros(bags + 1, dtype=torch.long, device="cpu")
     ends[1:] = torch.bincount(bag, minlength=bags).cumsum(0)
     order = bag.argsort(stable=True)
-    return Bags(ends.int().to(device), order.int().to(device), None, (bags, len(bag)))
+    return layers_of(Bags(ends.int().to(device), order.int().to(device), None, (bags, len(bag))))
 
 
 class _Handed(Function):
     """Each entry gets the row of its bag; gradients are summed up by bags."""
 
     @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, bag: torch.Tensor, bags: Bags) -> torch.Tensor:
+    def forward(ctx: Any, rows: torch.Tensor, bag: torch.Tensor, bags: Layers) -> torch.Tensor:
         ctx.bags = bags
         return rows.index_select(0, bag)
 
@@ -147,7 +202,7 @@ class _Collected(Function):
     """Each bag gets the sum of its entries; an entry gets its bag's gradient."""
 
     @staticmethod
-    def forward(ctx: Any, entries: torch.Tensor, bag: torch.Tensor, bags: Bags) -> torch.Tensor:
+    def forward(ctx: Any, entries: torch.Tensor, bag: torch.Tensor, bags: Layers) -> torch.Tensor:
         ctx.bag = bag
         return _summed(bags, entries)
 
@@ -156,11 +211,11 @@ class _Collected(Function):
         return grad.index_select(0, ctx.bag), None, None
 
 
-def _summed(bags: Bags, entries: torch.Tensor) -> torch.Tensor:
+def _summed(bags: Layers, entries: torch.Tensor) -> torch.Tensor:
     """(n, ...) -> (bags, ...)."""
     width = entries[:1].numel() if len(entries) else entries.new_empty(1, *entries.shape[1:]).numel()
     flat = entries.reshape(len(entries), width)
-    return sum_bags(bags, flat).view(bags.shape[0], *entries.shape[1:])
+    return sum_layers(bags, flat).view(bags[-1].shape[0], *entries.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -170,8 +225,8 @@ class Edges:
 
     source: torch.Tensor
     target: torch.Tensor
-    leaving: Bags
-    entering: Bags
+    leaving: Layers
+    entering: Layers
 
 
 _known: WeakKeyDictionary[dgl.DGLGraph, dict[torch.device, Edges]] = WeakKeyDictionary()

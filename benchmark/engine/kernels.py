@@ -74,6 +74,10 @@ class Kernels:
             torch.mm(x, g, out=out)
         return found
 
+    def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Target with the rows `at`, all different, replaced in place."""
+        return target.index_copy_(0, at, rows)
+
     def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """(N, heads, c) . (K, heads, c) -> (N, heads)."""
         found: torch.Tensor = _SegmentDot.apply(rows, vector, sizes)  # type: ignore[no-untyped-call]

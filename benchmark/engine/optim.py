@@ -14,6 +14,7 @@ from torch.optim.sgd import sgd
 from . import step_counter
 from .config import TrainConfig
 from .device import HOST
+from .kernels import active_kernels
 from .lazy import in_parts, whole
 from .row_sparse import rows_of, stored
 from .segment_ops import segment_sum
@@ -42,7 +43,7 @@ class _CrossEntropy(Function):
         of_each = grad.index_select(0, owner).mul_(share)
         found = aten.nll_loss_backward(of_each, log, label, None, _NONE, _IGNORED, total)
         found = aten._log_softmax_backward_data(found, log, 1, log.dtype)
-        return log.new_zeros(ctx.shape).index_copy_(0, rows, found), None, None, None, None, None
+        return active_kernels().put(log.new_zeros(ctx.shape), rows, found), None, None, None, None, None
 
 
 def cross_entropy(
@@ -151,7 +152,7 @@ class StackedOptimiser:
 
     def _adam(self, weights: Stack, gradients: Stack, means: Stack, squares: Stack, counts: list[float]) -> None:
         """What torch.optim.adam.adam(fused=True) does, without its Python, which takes longer than a small model."""
-        numbers = {count: torch.tensor(count) for count in set(counts)}
+        numbers = {count: torch.full((), count) for count in set(counts)}
         torch._fused_adam_(
             weights, gradients, means, squares, [], [numbers[count] for count in counts], amsgrad=False, maximize=False,
             beta1=0.9, beta2=0.999, eps=1e-8, lr=self.config.lr, weight_decay=self.config.weight_decay,

@@ -109,7 +109,7 @@ class ByRows(Parts):
     def assemble(self) -> torch.Tensor:
         k, d, h = self.shape
         start = self.rows.new_zeros(self.shape) if self.shared is None else self.shared.expand(k, d, h).clone()
-        start.view(k * d, h).index_copy_(0, self.touched.pairs, self.rows)
+        active_kernels().put(start.view(k * d, h), self.touched.pairs, self.rows)
         return start
 
     def copy(self) -> ByRows:

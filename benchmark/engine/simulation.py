@@ -64,16 +64,7 @@ class Simulation:
             backbones, federation.num_features, federation.num_classes, clients, config, seed,
             stream(seed, "server"), sizes(federation, config), list(range(clients)), domains=federation.domains,
         )  # fmt: skip
-        size = clients_per_batch or _fitting_batch(self.server, federation)
-        streams = Streams(seed, range(clients), {})
-        chunks = [range(clients)[start : start + size] for start in range(0, clients, size)]
-        self.client_batches = [
-            task.client_batch(config)(
-                [federation.clients[client] for client in chunk], Network(backbones, chunk), config,
-                streams.select(chunk), federation.num_classes, federation.num_features,
-            )
-            for chunk in chunks
-        ]  # fmt: skip
+        self.client_batches = client_batches(federation, self.server, config, clients_per_batch)
         self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
         self.seconds = 0.0
         self._draws = stream(seed, "participation")
@@ -170,6 +161,22 @@ class Simulation:
             if model is not None:
                 personal.append(model)
         return personal or None
+
+
+def client_batches(
+    federation: Federation, server: Server, config: TrainConfig, size: int | None = None
+) -> list[ClientBatch]:
+    """The clients of a federation in client batches, without models yet. size: `clients_per_batch` of `Simulation`."""
+    clients, size = range(len(federation.clients)), size or _fitting_batch(server, federation)
+    streams = Streams(server.seed, clients, {})
+    chunks = [clients[start : start + size] for start in range(0, len(clients), size)]
+    return [
+        TASKS[federation.task].client_batch(config)(
+            [federation.clients[client] for client in chunk], Network(server.backbones, chunk), config,
+            streams.select(chunk), federation.num_classes, federation.num_features,
+        )
+        for chunk in chunks
+    ]  # fmt: skip
 
 
 def _narrowed(chosen: list[int], only: Iterable[int]) -> list[int]:

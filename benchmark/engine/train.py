@@ -23,6 +23,7 @@ from .outcome import BestRound, Outcome, Round, matrix_of, mean, none_if_nan, sc
 from .sampled_batch import misfit
 from .simulation import Simulation
 from .task import TASKS, steps_of_an_epoch
+from .unseen import UnseenClients
 from .views import Facts, hide_labels
 
 OnRound = Callable[[int, dict[str, float]], None]
@@ -46,39 +47,17 @@ def train(
     backbones: client k has entry k mod len. clients_per_batch: clients trained together (None: chosen for speed);
     the result does not depend on it except for float32 rounding. on_round: called after each scored round with its
     figures. on_best: called once, at the end, with the evaluator and the models of the best round. device: where it
-    computes.
+    computes. With `config.unseen` it trains on a part of the clients, and `per_client` tells of all (unseen.py).
     A run whose outputs are no longer finite ends there: it keeps the best round before, and `notes` says so.
     Raises Skip if the method does not apply, Diverged if its outputs are not finite and no earlier round counts,
     UserError if it breaks a rule (see `set_up`) or if its predictions have a wrong type or shape.
     """
     start = time.perf_counter()
     with step_counter.counting() as steps, on(device):
+        unseen = UnseenClients(federation, method, config, seed) if config.unseen else None
+        federation = unseen.seen if unseen else federation
         simulation, evaluator = set_up(federation, method, backbones, config, seed, clients_per_batch)
-        direction = sign(evaluator.describe("global", simulation.config.score_on))
-        selection, model, diverged = BestRound(simulation.config, direction), "", ""
-        for phase in method.phases(simulation.config):
-            for number in range(1, phase.length(simulation.server) + 1):
-                simulation.round(phase, number)
-                if not phase.scored:
-                    continue
-                models = simulation.models()
-                model = model or _scored_model(method, simulation.config, models)
-                now = selection.rounds + 1
-                try:
-                    seen = _evaluate(evaluator, simulation, models, model, now)
-                except Diverged as error:
-                    diverged = f"{error} after round {now}"
-                    if not selection.rounds or config.select_by == "last":
-                        raise Diverged(f"{diverged}: lower the learning rate or the method's loss weights") from None
-                    diverged += f": round {selection.best.number} is scored, the best before"
-                    break
-                selection.add(seen)
-                if on_round is not None:
-                    on_round(seen.number, seen.figures)
-                if selection.stops:
-                    break
-            if diverged:
-                break
+        selection, model, diverged = _rounds(simulation, evaluator, on_round)
         if not selection.rounds:
             raise UserError(f"{method.name}: `phases` has no round that is scored; give one phase scored=True")
         best = selection.best
@@ -105,10 +84,39 @@ def train(
             notes=(*evaluator.original.notes, *filter(None, [diverged])),
             training=simulation.config,
         )
+        if unseen:
+            unseen.add_to(outcome, simulation, best.models)
         outcome.total_seconds = time.perf_counter() - start
         if on_best is not None:
             on_best(evaluator, best.models)
     return outcome
+
+
+def _rounds(simulation: Simulation, evaluator: Evaluator, on_round: OnRound | None) -> tuple[BestRound, str, str]:
+    """Train and score round by round: the selection, the model that is scored, and how the run diverged, if it did."""
+    method, config = simulation.method, simulation.config
+    selection, model = BestRound(config, sign(evaluator.describe("global", config.score_on))), ""
+    for phase in method.phases(config):
+        for number in range(1, phase.length(simulation.server) + 1):
+            simulation.round(phase, number)
+            if not phase.scored:
+                continue
+            models = simulation.models()
+            model = model or _scored_model(method, config, models)
+            now = selection.rounds + 1
+            try:
+                seen = _evaluate(evaluator, simulation, models, model, now)
+            except Diverged as error:
+                told = f"{error} after round {now}"
+                if not selection.rounds or config.select_by == "last":
+                    raise Diverged(f"{told}: lower the learning rate or the method's loss weights") from None
+                return selection, model, f"{told}: round {selection.best.number} is scored, the best before"
+            selection.add(seen)
+            if on_round is not None:
+                on_round(seen.number, seen.figures)
+            if selection.stops:
+                break
+    return selection, model, ""
 
 
 def set_up(
@@ -160,7 +168,12 @@ def _arranged(method: Method, visible: Federation) -> Arrangement:
 
 
 def _scored_model(method: Method, config: TrainConfig, models: Models) -> str:
-    """Return which model is scored, "global" or "personal": the clients' own if there is no global one."""
+    """Return which model is scored, "global" or "personal": the clients' own if there is no global one.
+
+    Raises Skip where clients that took no part need a global one.
+    """
+    if config.unseen and models.server is None:
+        raise Skip(f"{method.name} has no global model: nothing serves a client that took no part")
     model = method.delivers if config.score_model == "auto" else config.score_model
     return "personal" if model == "global" and models.server is None else model
 

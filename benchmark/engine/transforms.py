@@ -34,6 +34,7 @@ KINDS = {  # what the names of uploads stand for
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     **dict.fromkeys(("id", "wanted", "reached", "last"), "node ids"),
     "rows": "rows of the propagation matrix",
+    "clusters": "clusters of nodes and of their neighbours",
     **dict.fromkeys(("classes", "votes"), "classes held"),
     **dict.fromkeys(
         ("count", "counts", "nodes", "norm", "strength", "confidence", "links", "reliability", "degree"), "statistics"

@@ -31,13 +31,15 @@ WORDS = {  # what clients send, in words for a data-protection officer
     "describe single records",
     "feature sums": "sums of the features of a record and its neighbours, of each record: treat them as personal data",
     "statistics": "a few counts and norms of the site: aggregates",
-    "prototypes": "one mean vector per class: aggregates. Of a class with few records at a site it nearly is a record",
+    "prototypes": "a mean vector of each class or cluster: aggregates. Of one with few records it nearly is a record",
     "classes held": "which classes the site has, as whether it has the rare one",
     "generators": "a model that was trained to generate records' features, or its gradients: it may repeat records",
     "neighbour counts": "how many neighbours each record has at other sites",
     "neighbour lists": "which records are neighbours: personal data",
     "rows of the propagation matrix": "with which weight each record reaches others over several hops. It tells "
     "which records are neighbours: personal data",
+    "clusters of nodes and of their neighbours": "to which group of records each record and some of its neighbours "
+    "belong: personal data",
     "features": "features of records: personal data",
 }
 

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from ...metrics import METRICS, bound, sign
+from ...metrics import ADAPTED, METRICS, UNSEEN, bound, sign
 from ...registry import UserError
 from ..store.schema import Row
 from .listing import Folder
@@ -103,16 +103,19 @@ def _clients(line: Line, clients: dict[str, list[Any]]) -> Iterator[str]:
     if not {"score", "val"} <= set(clients):
         yield "has no figures of the clients (per_client)"
         return
+    training, most = line.settings.cell.training, bound(row.score_metric)
+    beside = (UNSEEN, ADAPTED) if training.unseen else ()
     for name, values in clients.items():
-        if name not in METRICS or name == "score_metric":
+        if name not in (*METRICS, *beside) or name == "score_metric":
             yield f"has figures of the clients that are none of the row's: {name!r:.40}"
             continue
-        local = line.settings.cell.training.score_on == "local"
-        if len(values) != row.clients and (local or name.endswith("_on_local") or len(values) != 1):
+        if len(values) != row.clients and (
+            training.score_on == "local" or name.endswith("_on_local") or len(values) != 1
+        ):
             yield f"{name} of {len(values)} clients; there are {row.clients}"
-        some, told = [value for value in values if value is not None], getattr(row, name)
+        some, told = [value for value in values if value is not None], getattr(row, name, None)
         mean = math.fsum(some) / len(some) if some else None
-        if any(not 0 <= value <= bound(row.score_metric) for value in some):
-            yield f"{name} of a client leaves [0, {bound(row.score_metric):g}]"
-        elif (mean is None) != (told is None) or (mean is not None and abs(mean - told) > ROUNDING):
+        if any(not 0 <= value <= most for value in some):
+            yield f"{name} of a client leaves [0, {most:g}]"
+        elif name in METRICS and ((mean is None) != (told is None) or abs((mean or 0) - (told or 0)) > ROUNDING):
             yield f"{name} is {told} in the row; the mean of its clients is {mean}"

@@ -1,6 +1,19 @@
-"""FedSage and FedSage+."""
+"""FedSage and FedSage+, and the parts of its neighbour generator that FedDEP uses."""
 
 from .fedsage import FedSage
 from .fedsageplus import FedSagePlus
+from .neighgen import Impaired, NeighGen, first_hidden, hide, impair, match
+from .turn import Generation, Turn
 
-__all__ = ["FedSage", "FedSagePlus"]
+__all__ = [
+    "FedSage",
+    "FedSagePlus",
+    "Generation",
+    "Impaired",
+    "NeighGen",
+    "Turn",
+    "first_hidden",
+    "hide",
+    "impair",
+    "match",
+]

@@ -23,12 +23,14 @@ class NeighGen:
 
     Encoder H^e: GraphSAGE, d -> hidden -> latent. dGen: linear -> ReLU, the number of missing neighbours. fGen: two
     ReLU layers, dropout, then for each of `slots` neighbours a linear map of its own (d, 2048), and tanh.
+    width: what it makes of a neighbour, if that is not its d features.
     """
 
     encoder: GraphSAGE
     latent: int
     slots: int
     dropout: float
+    width: int | None = None
 
     def init(self, generator: np.random.Generator, features: int) -> Params:
         """Fresh parameters: Glorot in the encoder, PyTorch's default for linear maps elsewhere.
@@ -39,7 +41,7 @@ class NeighGen:
         source = torch.Generator().manual_seed(int(generator.integers(2**63)))
         params = {f"encoder.{n}": v for n, v in self.encoder.init(generator, features, self.latent).items()}
         shapes = {"degree": (1, self.latent), "grow.0": (WIDTHS[0], self.latent), "grow.1": (WIDTHS[1], WIDTHS[0])}
-        shapes |= {f"slot.{p}": (features, WIDTHS[1]) for p in range(self.slots)}
+        shapes |= {f"slot.{p}": (self.width or features, WIDTHS[1]) for p in range(self.slots)}
         for name, (n_out, n_in) in shapes.items():
             bound = n_in**-0.5
             weight = torch.empty(n_out, n_in).uniform_(-bound, bound, generator=source)
@@ -118,7 +120,7 @@ class Impaired:
     """A client's graph without some of its validation nodes, and what its training nodes then lack.
 
     client: the remaining nodes, m of them. missing: (m,) hidden neighbours of each. targets: (n_train, P, d) features
-    of the first P hidden neighbours of each training node, in node order, zero-padded.
+    (or given values) of the first P hidden neighbours of each training node, in node order, zero-padded.
     """
 
     client: NodeClient
@@ -130,13 +132,35 @@ class Impaired:
         return Impaired(self.client, placed(self.missing), placed(self.targets))
 
 
-@on_host()
-def impair(member: NodeClient, share: float, slots: int, generator: np.random.Generator) -> Impaired:
-    """Hide a random `share` of the validation nodes. All of it is on the host."""
-    graph = member.graph
-    could = graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
-    hidden = torch.zeros(graph.num_nodes(), dtype=torch.bool)
+def hide(member: NodeClient, share: float, generator: np.random.Generator) -> torch.Tensor:
+    """(n,) bool, True for a random `share` of the validation nodes."""
+    could = member.graph.ndata["val_mask"].nonzero().squeeze(1).numpy()
+    hidden = torch.zeros(member.graph.num_nodes(), dtype=torch.bool)
     hidden[generator.choice(could, int(share * len(could)), replace=False)] = True
+    return hidden
+
+
+def first_hidden(
+    graph: dgl.DGLGraph, hidden: torch.Tensor, place: torch.Tensor, slots: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The first `slots` hidden neighbours of some nodes, in node order: (the node's place, the slot, the neighbour).
+
+    place: (n,) rank of each node among those that are asked for, in node order; -1 for the others.
+    """
+    source, target = graph.edges(order="eid")
+    lost = hidden[source] & (place[target] >= 0)
+    source, target = source[lost], place[target[lost]]
+    order = (target * graph.num_nodes() + source).argsort()
+    source, target = source[order], target[order]
+    count = torch.bincount(target, minlength=int(place.max()) + 1)
+    rank = torch.arange(len(target)) - (torch.cumsum(count, 0) - count)[target]
+    return target[rank < slots], rank[rank < slots], source[rank < slots]
+
+
+@on_host()
+def impair(member: NodeClient, hidden: torch.Tensor, slots: int, values: torch.Tensor | None = None) -> Impaired:
+    """Take the hidden nodes (bool, (n,)) away, on the host. values: (n, e) of each node, instead of features."""
+    graph, values = member.graph, member.feat if values is None else values
     kept = (~hidden).nonzero().squeeze(1)
     rest = dgl.node_subgraph(graph, kept, store_ids=False)
     missing = graph.in_degrees()[kept] - rest.in_degrees()
@@ -144,14 +168,7 @@ def impair(member: NodeClient, share: float, slots: int, generator: np.random.Ge
     train = (graph.ndata["train_mask"].bool() & ~hidden).nonzero().squeeze(1)
     place = torch.full((graph.num_nodes(),), -1)
     place[train] = torch.arange(len(train))
-    source, target = graph.edges(order="eid")
-    lost = hidden[source] & (place[target] >= 0)
-    source, target = source[lost], place[target[lost]]
-    order = (target * graph.num_nodes() + source).argsort()
-    source, target = source[order], target[order]
-    first = torch.cumsum(torch.bincount(target, minlength=len(train)), 0) - torch.bincount(target, minlength=len(train))
-    rank = torch.arange(len(target)) - first[target]
-    source, target, rank = source[rank < slots], target[rank < slots], rank[rank < slots]
-    targets = torch.zeros(len(train), slots, member.feat.shape[1])
-    targets[target, rank] = take_rows(member.feat, source).to_dense()
+    target, rank, source = first_hidden(graph, hidden, place, slots)
+    targets = torch.zeros(len(train), slots, values.shape[1])
+    targets[target, rank] = take_rows(values, source).to_dense()
     return Impaired(NodeClient(rest, take_rows(member.feat, kept)), missing, targets)

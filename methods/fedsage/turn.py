@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field
 
-from ...benchmark.engine import Batch, ClientBatch, GraphSAGE, Streams, Tensors, Tree, collate
+from ...benchmark.engine import Batch, ClientBatch, GraphSAGE, Streams, Tensors, Tree, collate, on_host
 from ...datasets.federation import NodeClient
 from ...registry import Spec
 from .mending import Mending
-from .neighgen import NeighGen, impair, match
+from .neighgen import Impaired, NeighGen, hide, impair, match
 
 
 class Generation(Spec):
@@ -68,9 +68,7 @@ class Turn:
     def __init__(self, settings: Generation, cohort: ClientBatch) -> None:
         """`cohort`: the client batch of this client alone, its `params` the initial classifier."""
         self.settings, self.generator, streams = settings, settings.generator, cohort.streams
-        self.impaired = impair(
-            cohort.members[0], settings.hidden_share, settings.neighbours, streams("hidden nodes")[0]
-        ).placed()
+        self.impaired = self.without(cohort).placed()
         config = cohort.config.model_copy(
             update={"optimiser": "adam", "lr": settings.generator_lr, "weight_decay": settings.generator_decay}
             | {"keep_optimiser": True, "grad_clip": None}
@@ -84,8 +82,15 @@ class Turn:
         self.place = torch.full((len(batch.label),), -1).index_copy(0, self.rows, torch.arange(len(self.rows)))
         self.held = self.impaired.missing[self.rows].clamp(max=settings.neighbours)
         self.reach = reach(batch, self.rows, network.backbones[0].layers - 1)
-        self._mending = Mending(batch, torch.zeros_like(batch.label))
+        self._mending: Mending | None = None
         self._learn()
+
+    def without(self, cohort: ClientBatch) -> Impaired:
+        """The client's graph without the nodes that it hides, and what is to be generated."""
+        (member,), settings = cohort.members, self.settings
+        with on_host():
+            hidden = hide(member, settings.hidden_share, cohort.streams("hidden nodes")[0])
+        return impair(member, hidden, settings.neighbours)
 
     def _learn(self) -> None:
         trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
@@ -116,13 +121,21 @@ class Turn:
         number = F.smooth_l1_loss(missing[rows], true, reduction="sum") / max(len(rows), 1)
         parent = torch.repeat_interleave(self.place, counts)
         ours = parent >= 0
-        distances = match(made[ours], parent[ours], self.impaired.targets, self.held)
-        feature = s.feature_scale(made.shape[1], len(rows)) * distances.sum()
-        if not torch.equal(counts, self._mending.counts):
+        feature = self.feature_loss(made[ours], parent[ours])
+        label = self.cohort.cross_entropy(self.scores(made, counts, streams))
+        return s.degree_weight * number + s.feature_weight * feature + s.label_weight * label
+
+    def feature_loss(self, made: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
+        """() of what is made for training nodes, (G, d); parent: (G,) for which of them."""
+        scale = self.settings.feature_scale(made.shape[1], len(self.rows))
+        return scale * match(made, parent, self.impaired.targets, self.held).sum()
+
+    def scores(self, made: torch.Tensor, counts: torch.Tensor, streams: Streams | None) -> torch.Tensor:
+        """(m, C) class scores with new neighbours made (G, d), counts (m,) of them for each node."""
+        if self._mending is None or not torch.equal(counts, self._mending.counts):
             self._mending = Mending(self.cohort.batch, counts)
         logits = self.cohort.network.forward(self.classifier, (self._mending.fill(made),), streams).logits
-        label = self.cohort.cross_entropy(logits[self._mending.own])
-        return s.degree_weight * number + s.feature_weight * feature + s.label_weight * label
+        return logits[self._mending.own]
 
     def show(self, epoch: int) -> Tree:
         """What the others see in an exchange epoch, with its own noise and dropout: fGen, and the training nodes'

@@ -264,6 +264,12 @@ def fedstruct(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return (FLOAT * (model + c), FLOAT * (model + nodes * c)), FLOAT * (model + nodes * c)
 
 
+def feddep(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """GraphSAGE and, for each layer, a map of the embeddings of missing neighbours."""
+    model = SAGE + (world.params["embedding"] * H + H) + (H * C + C)
+    return FLOAT * model, FLOAT * model
+
+
 def fedspray(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     """Encoder and two classifiers; a proxy, the number and the share of each class present."""
     p = world.params["width"]
@@ -305,6 +311,7 @@ TABLE: dict[str, Formula] = {
     "scaffold-mlp": scalars(2 * MLP),
     "feddc": scalars(2 * gcn()),
     **dict.fromkeys(("fedsage", "fedsage+"), scalars(SAGE)),
+    "feddep": feddep,
     "fedgl": fedgl(True, True),
     "fedgl-no-gpg": fedgl(True, False),
     "fedgl-no-gpl": fedgl(False, True),

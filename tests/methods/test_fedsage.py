@@ -26,7 +26,7 @@ from fglbench.methods.fedsage import fedsageplus
 from fglbench.methods.fedsage.answer import Answer, random_neighbours
 from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
 from fglbench.methods.fedsage.mending import MendedFeatures, Mending
-from fglbench.methods.fedsage.neighgen import NeighGen, impair, match
+from fglbench.methods.fedsage.neighgen import NeighGen, hide, impair, match
 from fglbench.methods.fedsage.turn import Turn, reach
 
 Make = Callable[..., Federation]
@@ -105,7 +105,7 @@ def test_matching_and_its_gradient() -> None:
 def test_impaired_graph(federation: Make) -> None:
     member = federation((40,)).clients[0]
     assert isinstance(member, NodeClient)
-    found = impair(member, 0.6, P, np.random.default_rng(1))
+    found = impair(member, hide(member, 0.6, np.random.default_rng(1)), P)
     graph, left = member.graph, found.client.graph.ndata["global_id"].tolist()
     val = graph.ndata["val_mask"]
     hidden = [v for v in range(40) if v not in left]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import Outcome, Params, Skip, network, train
+from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.device import HOST, on
 from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import CPU
@@ -103,10 +105,13 @@ def test_two_runs_on_a_gpu_are_equal_to_the_bit() -> None:
 
 
 def test_too_little_memory_is_an_error_of_torch() -> None:
+    """A wide model: a small one fits into the free memory of blocks that earlier tests hold."""
+    wide = dataclasses.replace(trials()[0], backbones=[BACKBONES.build("gcn", {"hidden": 100_000})])
+    torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1e-6)
     try:
         with pytest.raises(torch.cuda.OutOfMemoryError):
-            run(trials()[0], "fedavg", gpu())
+            run(wide, "fedavg", gpu())
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert run(trials()[0], "fedavg", gpu()).score is not None

@@ -104,6 +104,18 @@ def test_sparse_products(seed: int, ones: bool, width: int) -> None:
     torch.testing.assert_close(product(GPU)[: shape[0]], torch.from_numpy(plain) @ dense)
 
 
+def test_a_long_row_is_summed_in_parts_that_depend_on_its_length_alone() -> None:
+    lengths = (0, 1, 64, 65, 4097, 0, 9000)  # one layer, two, three
+    shape, ends = (len(lengths), 9000), np.cumsum((0, *lengths))
+    columns = np.concatenate([np.arange(n) for n in lengths])
+    values = np.random.default_rng(0).random(len(columns), np.float32)
+    plain, dense = sp.csr_matrix((values, columns, ends), shape), torch.randn(shape[1], 3)
+    with using(GPU):
+        found, alone = (segment_ops.SparseMatrix(one).times(dense) for one in (plain, plain[4:5]))
+    np.testing.assert_allclose(found, plain.astype(float) @ dense.numpy(), rtol=1e-4, atol=1e-4)
+    assert torch.equal(found[4:5], alone)
+
+
 def test_products_by_the_kernels_of_devices_have_gradients() -> None:
     torch.manual_seed(0)
     rows, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((8, 5), (3, 5, 2)))

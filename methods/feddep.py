@@ -1,0 +1,319 @@
+"""FedDEP: embeddings of missing neighbours, generated from prototypes that clients exchange once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from ..benchmark.engine import (
+    METHODS,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Download,
+    Features,
+    Forward,
+    GraphSAGE,
+    Params,
+    Phase,
+    Server,
+    Step,
+    Streams,
+    TrainConfig,
+    Tree,
+    affine,
+    glorot,
+    k_means,
+    linear_map,
+    on_host,
+    placed,
+)
+from ..datasets.federation import NodeClient
+from ..registry import tunable
+from .fedavg import FedAvg
+from .fedsage import Generation, Impaired, NeighGen, Turn, first_hidden, hide, impair, match
+from .parts.encoders import linear
+
+
+class FusedSAGE(GraphSAGE):
+    """GraphSAGE that adds to the output of layer i, before the activation, M_i(... M_1(m_v)): m_v (width) is the sum of
+    a node's generated embeddings divided by P, 0 where there are none; M_i are linear maps "mend.i"."""
+
+    width: int
+
+    def whole_only(self) -> str | None:
+        return "the embeddings of missing neighbours belong to whole graphs"
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        params = super().init(generator, features, classes)
+        source, n_in = torch.Generator().manual_seed(int(generator.integers(2**63))), self.width
+        for i, (_, n_out) in enumerate(self.widths(features, classes)):
+            params[f"mend.{i}.weight"], params[f"mend.{i}.bias"] = linear_map(n_in, n_out, source, "torch")
+            n_in = n_out
+        return params
+
+    def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
+        return self.fused(params, batch, torch.zeros(len(batch.label), self.width), streams)
+
+    def fused(self, params: Params, batch: Batch, mended: torch.Tensor, streams: Streams | None = None) -> Forward:
+        """One pass with m_v, mended (N, width). With streams a training pass."""
+        pre: list[torch.Tensor] = []
+        h: torch.Tensor | Features = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
+        for i in range(self.layers):
+            mended = linear(params, f"mend.{i}", mended, batch.sizes)
+            z = self.whole_layer(params, i, h, batch) + mended
+            if i == self.layers - 1 and not self.linear_head:
+                return Forward(z, pre)
+            pre.append(z)
+            h = self.active(z, batch.sizes, streams)
+        return Forward(affine(params, "head", h, batch), pre)
+
+
+@METHODS.register("feddep")
+class FedDEP(FedAvg, Generation):
+    """Zhang, Sun, Ding, Yiu, Yang, SDM 2024 (arXiv 2401.04336): deep, efficient and private neighbour generation.
+
+    As FedSage+ (see there: H^e, dGen, fGen, hidden nodes), with three differences. What is generated is an embedding of
+    a missing neighbour's surroundings, not its features. Clients exchange prototypes once, not gradients in each epoch.
+    The classifier is `FusedSAGE`: no node is added.
+
+    1. Client k trains an encoder on the mean cross-entropy: GraphSAGE d -> e -> e, then tanh, dropout and a linear map.
+       k-means makes K clusters of the nodes' embeddings; omega_kc is the mean of cluster c.
+    2. It hides a share of its validation nodes, and uploads its prototypes and, of each node, P cluster numbers: those
+       of its first P hidden neighbours, its own in the rest. The server hands all of it to everyone.
+    3. Each client trains its generator alone: `generator_epochs` on
+       L = a SmoothL1(n~, n) + b/(P e |T|) sum_i sum_{p <= n~_i} min_{q <= n_i} ||x~_ip - omega_iq||^2 + c CE,
+       then `exchange_epochs` in which fGen alone learns L + b sum_{j != k} L_kj. In L_kj each training node i has as
+       targets the prototypes of P slots, drawn with replacement, of a random node of client j.
+    4. m_v = 1/P times the sum of round(n~_v) <= P generated embeddings. Then FedAvg of the classifier.
+    Messages: once K e values and N_k P numbers up, those of all clients down; in the rounds theta up and down. The
+    numbers tell which nodes of a client are alike, and like which hidden neighbours.
+
+    Departures and readings. The released code clusters by DEC, whose autoencoder starts k-means and is then trained for
+    ten epochs; here k-means is in the embeddings. It takes the softmax twice in the encoder's loss, and drops class
+    scores. It draws 5 neighbours a layer and minibatches of nodes, which is the paper's noise-free edge-level privacy;
+    here neighbourhoods are whole, so that guarantee does not hold. It still sends gradients in each exchange, as
+    FedSage+ does; the prototypes are exchanged once in the paper and in FedGB's code. Nodes that were hidden get m = 0
+    there; here the generator reads the whole graph when it mends. It scores with m = 0 (`score_on`). Width and depth of
+    the classifier, rate and epochs are the cell's (released: 128, 2, FederatedScope's defaults).
+    """
+
+    family = "generation"
+    summary = "GraphSAGE with generated embeddings of missing neighbours, from prototypes that are exchanged once"
+    title = "FedDEP"
+    venue = "SDM 2024"
+    paper_url = "https://arxiv.org/abs/2401.04336"
+    code_url = "https://github.com/zkzhangke/FedDEP"
+    tasks = ("node",)
+    heterogeneous_features = False
+    fixed_backbone = "sage"
+
+    embedding: int = Field(128, ge=1, description="width e of embeddings (released code: 128)")
+    prototypes: int = Field(
+        5, ge=1, description="K, clusters of a client (released code: 5)", json_schema_extra=tunable(5, 10, 20)
+    )
+    encoder_epochs: int = Field(50, ge=0, description="epochs of the encoder (released code: 50)")
+    encoder_lr: float = Field(0.01, gt=0, description="Adam's rate for the encoder (released code: 0.01)")
+    encoder_decay: float = Field(5e-4, ge=0, description="L2 penalty for the encoder (released code: 5e-4)")
+    generator_hidden: int = Field(128, ge=1, description="width of H^e (released code: 128)")
+    generator_epochs: int = Field(
+        20, ge=0, description="local epochs of the generator (FedSage+'s: 20; released code: 1, FedGB: 2)"
+    )
+    exchange_epochs: int = Field(
+        20,
+        ge=0,
+        description="epochs with the others' prototypes (FedSage+'s: 20; released code: 3)",
+        json_schema_extra=tunable(3, 20),
+    )
+    feature_loss: Literal["sum", "mean"] = Field(
+        "mean", description="squared norm, or its mean over the P e entries (released code)"
+    )
+    score_on: Literal["mended", "own"] = Field(
+        "mended", description="clients' nodes with their m_v (FedGB's code), or with m = 0 (released code)"
+    )
+
+    def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
+        shared = set(Backbone.model_fields)
+        return [
+            FusedSAGE(width=self.embedding, **{name: getattr(own, name) for name in shared})
+            for own in super().architecture(backbones)
+        ]
+
+    @property
+    def generator(self) -> NeighGen:
+        encoder = GraphSAGE(hidden=self.generator_hidden, layers=2, dropout=self.generator_dropout)
+        return NeighGen(encoder, self.latent, self.neighbours, self.generator_dropout, self.embedding)
+
+    def phases(self, config: TrainConfig) -> list[Phase]:
+        steps = Step(self.describe, self.share), Step(self.generate, lambda server, uploads: {})
+        start = Phase(steps, 1, scored=False, name="generator", everyone=True)
+        return [start] * (self.neighbours > 0) + super().phases(config)
+
+    # -- prototypes -------------------------------------------------------------------------------------------------
+
+    def describe(self, cohort: ClientBatch) -> Tree:
+        """The prototypes (K, e) of each client and, of each of its nodes, clusters (n, P)."""
+        cohort.load(cohort.received["model"])
+        embeddings = self.embed(cohort)
+        cohort.state["impaired"], told = [], []
+        with on_host():
+            seeds = [int(source.integers(2**31)) for source in cohort.streams("clusters")]
+            hiding = cohort.streams("hidden nodes")
+            for member, own, seed, source in zip(cohort.members, embeddings, seeds, hiding, strict=True):
+                hidden = hide(member, self.hidden_share, source)
+                prototypes, of_node = clustered(own, self.prototypes, seed)
+                told.append((prototypes, slots_of(member, hidden, of_node, self.neighbours)))
+                cohort.state["impaired"].append(impair(member, hidden, self.neighbours, prototypes[of_node]))
+        return {"prototypes": [own for own, _ in told], "clusters": [near for _, near in told]}
+
+    def embed(self, cohort: ClientBatch) -> list[torch.Tensor]:
+        """(n, e) of each client's nodes, on the host."""
+        encoder = GraphSAGE(hidden=self.embedding, layers=2, dropout=self.generator_dropout)
+        starts = []
+        with on_host():
+            for source in cohort.streams("encoder"):
+                own = encoder.init(source, cohort.features, self.embedding)
+                head = torch.Generator().manual_seed(int(source.integers(2**63)))
+                own |= {"class.weight": glorot(self.embedding, cohort.classes, head)}
+                starts.append(own | {"class.bias": torch.zeros(cohort.classes)})
+        params = {name: placed(torch.stack([own[name] for own in starts])) for name in starts[0]}
+        config = cohort.config.model_copy(
+            update={"optimiser": "adam", "lr": self.encoder_lr, "weight_decay": self.encoder_decay}
+            | {"keep_optimiser": True, "grad_clip": None}
+        )
+        learner = type(cohort)(cohort.members, cohort.network, config, cohort.streams, cohort.classes, cohort.features)
+
+        def loss(batch: ClientBatch) -> torch.Tensor:
+            coded = torch.tanh(encoder.forward(params, batch.batch, batch.streams).logits)
+            kept = batch.streams.keep(
+                "encoder dropout", [n * self.embedding for n in batch.batch.sizes], self.generator_dropout
+            )
+            coded = coded * kept.view(coded.shape) / (1 - self.generator_dropout)
+            return batch.cross_entropy(affine(params, "class", coded, batch.batch))
+
+        trained = {f"encoder.{name}": value for name, value in params.items()}
+        learner.fit(loss, self.encoder_epochs, params=trained, name="encoder")
+        with torch.no_grad():
+            found = torch.tanh(encoder.forward(params, learner.batch).logits)
+        return [own.cpu().clone() for own in found.split(learner.batch.sizes)]
+
+    def share(self, server: Server, uploads: Tree) -> Download:
+        """All prototypes (M, e); of each client's nodes the rows of these, (N, P); and how many nodes each has."""
+        own = uploads["prototypes"]
+        first = np.cumsum([0, *[len(one) for one in own]])
+        clusters = [near + int(start) for near, start in zip(uploads["clusters"], first[:-1], strict=True)]
+        nodes = torch.tensor([len(near) for near in clusters])
+        return {"prototypes": torch.cat(own), "clusters": torch.cat(clusters), "nodes": nodes}
+
+    # -- generators -------------------------------------------------------------------------------------------------
+
+    def generate(self, cohort: ClientBatch) -> Tree:
+        """Each client trains its generator, alone, and keeps what it makes for its nodes."""
+        found = []
+        for at in range(len(cohort)):
+            turn = DeepTurn(self, cohort.select([at]), cohort.received)
+            for _ in range(self.exchange_epochs):
+                turn.learn_from_others()
+            counts, made = turn.mend(cohort.members[at])
+            found.append(turn.mean(made, counts))
+        cohort.state = {"mended": found}
+        return {}
+
+    # -- the rounds -------------------------------------------------------------------------------------------------
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        if cohort.received:  # nothing before the first round: the initial model came before the generators
+            cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        return {"model": cohort.params}
+
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        return cohort.cross_entropy(self.scores(cohort, cohort.params, cohort.streams))
+
+    def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
+        """(N, C) class scores of the clients' nodes with their m_v."""
+        if "mended" not in cohort.state:
+            return cohort.network.forward(params, cohort.data, streams).logits
+        return fused(cohort, params, torch.cat(cohort.state["mended"]), streams)
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+        if self.score_on == "own":
+            return super().predict_own(params, cohort)
+        return self.scores(cohort, params, None)
+
+
+class DeepTurn(Turn):
+    """A client's generator of embeddings while it trains."""
+
+    settings: FedDEP
+
+    def __init__(self, settings: FedDEP, cohort: ClientBatch, told: Tree) -> None:
+        """told: what all clients have told, as it was received."""
+        (owner,) = cohort.clients
+        self.prototypes = told["prototypes"][0]
+        tables = told["clusters"][0].split(told["nodes"][0].tolist())
+        self.others = [table for client, table in enumerate(tables) if client != owner]
+        self.targets: list[torch.Tensor] = []
+        super().__init__(settings, cohort)
+
+    def without(self, cohort: ClientBatch) -> Impaired:
+        (found,) = cohort.state["impaired"]
+        assert isinstance(found, Impaired)
+        return found
+
+    def mean(self, made: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        """(n, e) m_v of rows with counts (n,) generated embeddings, made (G, e)."""
+        parent = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        return made.new_zeros(len(counts), made.shape[1]).index_add(0, parent, made) / self.settings.neighbours
+
+    def scores(self, made: torch.Tensor, counts: torch.Tensor, streams: Streams | None) -> torch.Tensor:
+        return fused(self.cohort, self.classifier, self.mean(made, counts), streams)
+
+    def feature_loss(self, made: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
+        """L's term on the client's own prototypes and, while there are any, the others' targets."""
+        full = torch.full_like(self.held, self.settings.neighbours)
+        others = [match(made, parent, targets, full).sum() for targets in self.targets]
+        scale = self.settings.feature_scale(made.shape[1], len(self.rows))
+        return super().feature_loss(made, parent) + scale * sum(others)
+
+    def learn_from_others(self) -> None:
+        """An epoch of fGen on L + b sum_j L_kj."""
+        self.noisy = self._noisy(self.encoding)
+        self.keep = self.generator.keep(self.cohort.streams, "generator dropout", len(self.encoding))
+        self.targets = [self.prototypes[self.drawn(table)] for table in self.others]
+        self.refine({})
+
+    def drawn(self, table: torch.Tensor) -> torch.Tensor:
+        """(|T|, P) rows of the prototypes: slots of a random node of another client for each training node."""
+        (source,) = self.cohort.streams("targets")
+        shape = len(self.rows), self.settings.neighbours
+        node, slot = source.integers(len(table), size=shape[0]), source.integers(shape[1], size=shape)
+        return table[placed(torch.from_numpy(node)).unsqueeze(1), placed(torch.from_numpy(slot))]
+
+
+def fused(cohort: ClientBatch, params: Params, mended: torch.Tensor, streams: Streams | None) -> torch.Tensor:
+    """(N, C) class scores of the clients' nodes with m_v, mended (N, e)."""
+    (backbone,) = cohort.network.backbones
+    assert isinstance(backbone, FusedSAGE)
+    return backbone.fused(params, cohort.batch, mended, streams).logits
+
+
+def clustered(rows: torch.Tensor, clusters: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The means (K, e) of clusters of rows (n, e), and the cluster of each row. K: `clusters`, or n where n is less."""
+    label = torch.from_numpy(k_means(rows.numpy(), min(clusters, len(rows)), seed))
+    found, of_row = torch.unique(label, return_inverse=True)
+    means = rows.new_zeros(len(found), rows.shape[1]).index_add_(0, of_row, rows)
+    return means / torch.bincount(of_row).unsqueeze(1), of_row
+
+
+def slots_of(member: NodeClient, hidden: torch.Tensor, of_node: torch.Tensor, slots: int) -> torch.Tensor:
+    """(n, slots) the clusters of each node's first hidden neighbours; its own in the other slots."""
+    found = of_node.unsqueeze(1).repeat(1, slots)
+    target, rank, source = first_hidden(member.graph, hidden, torch.arange(len(of_node)), slots)
+    found[target, rank] = of_node[source]
+    return found
