@@ -49,7 +49,7 @@ def test_names_are_spread_as_little_as_need_be() -> None:
 
 
 def test_comments_and_docstrings_are_no_part_of_a_figure_s_digest() -> None:
-    plain = 'SIGN = "# no comment"\n\nclass A:\n    def f(self):\n        return "text"\n\ndef g():\n    return f"{SIGN}#"\n'
+    plain = 'SIGN = "#"\n\nclass A:\n    def f(self):\n        return "text"\n\ndef g():\n    return SIGN + "#"\n'
     told = '"""A\n\nmodule."""\n' + plain.replace("self):\n", 'self):\n        """What."""  # why\n\n')
     told = told.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace('"text"\n', '"text"   # more\n')
     assert code(told) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
