@@ -252,11 +252,11 @@ class DeepTurn(Turn):
 
     settings: FedDEP
 
-    def __init__(self, settings: FedDEP, cohort: ClientBatch, told: Tree) -> None:
-        """told: what all clients have told, as it was received."""
+    def __init__(self, settings: FedDEP, cohort: ClientBatch, sent: Tree) -> None:
+        """sent: what all clients have sent, as it was received."""
         (owner,) = cohort.clients
-        self.prototypes = told["prototypes"][0]
-        tables = told["clusters"][0].split(told["nodes"][0].tolist())
+        self.prototypes = sent["prototypes"][0]
+        tables = sent["clusters"][0].split(sent["nodes"][0].tolist())
         self.others = [table for client, table in enumerate(tables) if client != owner]
         self.targets: list[torch.Tensor] = []
         super().__init__(settings, cohort)
