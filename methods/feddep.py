@@ -168,7 +168,7 @@ class FedDEP(FedAvg, Generation):
                 prototypes, of_node = clustered(own, self.prototypes, seed)
                 told.append((prototypes, slots_of(member, hidden, of_node, self.neighbours)))
                 cohort.state["impaired"].append(impair(member, hidden, self.neighbours, prototypes[of_node]))
-        return {"prototypes": [own for own, _ in told], "clusters": [near for _, near in told]}
+        return {"prototypes": [placed(own) for own, _ in told], "clusters": [placed(near) for _, near in told]}
 
     def embed(self, cohort: ClientBatch) -> list[torch.Tensor]:
         """(n, e) of each client's nodes, on the host."""

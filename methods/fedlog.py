@@ -237,8 +237,8 @@ class FedLoG(FedAvg):
         )
         learner = type(cohort)(cohort.members, cohort.network, config, cohort.streams, cohort.classes, cohort.features)
         sizes = batch.counts["train"]
-        nodes = [own.clone() for own in batch.x.rows(batch.rows["train"], sizes).dense().split(sizes)]
-        around = [own.clone() for own in self._around(batch).split(sizes)]
+        nodes = [own.clone() for own in batch.x.rows(batch.rows["train"].cpu(), sizes).dense().split(sizes)]
+        around = [own.clone() for own in placed(self._around(batch)).split(sizes)]
         graphs = [collate([member]) for member in cohort.members]
 
         def loss(learner: ClientBatch) -> torch.Tensor:
@@ -265,9 +265,9 @@ class FedLoG(FedAvg):
     @on_host()
     def _around(self, batch: Batch) -> torch.Tensor:
         """(n, d) the mean features of each training node's neighbours."""
-        rows, x = batch.rows["train"].numpy(), batch.x.value
+        rows, x = batch.rows["train"].cpu().numpy(), batch.x.value
         found = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
-        return placed(torch.from_numpy(found if isinstance(found, np.ndarray) else found.toarray()).float())
+        return torch.from_numpy(found if isinstance(found, np.ndarray) else found.toarray()).float()
 
     def _kept(self, streams: Streams, nodes: int) -> torch.Tensor:
         kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
