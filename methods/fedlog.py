@@ -173,7 +173,7 @@ class FedLoG(FedAvg):
     (released: 64, 2, 0.001, 1, minibatches of 64).
     """
 
-    family = "personal model"
+    family = "personal"
     summary = "nodes are compared with condensed nodes of each class, which are also exchanged"
     title = "FedLoG"
     venue = "ICLR 2025"

@@ -8,7 +8,7 @@ from functools import partial
 
 import pandas as pd
 
-from ..metrics import ADAPTED, UNSEEN, sign
+from ..metrics import ADAPTED, SCORES, UNSEEN, sign
 from .board import MEASURES, Board
 from .characteristics import groups_of
 from .groups import display, kind_of_data, published, uploads
@@ -326,8 +326,10 @@ def order(board: Board, task: str) -> list[str]:
 
 
 def task_csv(ranking: Ranking, task: str) -> str:
-    """The same as `task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits."""
+    """The same as `task_table` as CSV: means over seeds as fractions, bytes, seconds; six significant digits.
+    Errors are in their own unit, as rows have them."""
     lines = ranking.board.summary.xs(task, level="task_label").loc[order(ranking.board, task)]
+    lines[list(SCORES)] *= sign(ranking.board.metrics[ranking.board.task_row(task)["dataset"]])
     best, equal = ranking.leaders[task]
     frame = pd.DataFrame({"method": [csv_text(name) for name in lines.index]}, index=lines.index)
     frame[["n", "score", "score_std"]] = lines[["n", "score", "score_std"]]

@@ -1,4 +1,7 @@
-"""What the documents say: every command parses, cheap ones run, links lead somewhere, no page is old."""
+"""What the documents say: every command parses, cheap ones run, links lead somewhere, no page is old.
+
+test_documented_runs.py plans or runs the other commands.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 import pytest
 import typer
 
-import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.app import app
 from fglbench.benchmark.store.schema import Row, glossary
@@ -35,14 +37,14 @@ def blocks() -> Iterator[tuple[str, str]]:
             fenced ^= line.startswith("```")
             found = re.match(r"( {4,})?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
             if found and (fenced or found[1]):
-                yield f"{page.name}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", found[2])[0].strip()
+                yield f"{page.relative_to(ROOT)}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", found[2])[0].strip()
 
 
 def inline() -> Iterator[tuple[str, str]]:
     """(page and line, command) of every command in a line of text, which may leave words out."""
     for page in PAGES:
         for found in re.finditer(r"`fglbench ([a-z][^`]*)`", text := page.read_text(encoding="utf-8")):
-            yield f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}", " ".join(found[1].split())
+            yield f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}", " ".join(found[1].split())
 
 
 def descend(words: list[str]):
@@ -86,20 +88,6 @@ def test_cheap_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)
         assert main(shlex.split(line)[1:]) == 0
-
-
-@pytest.mark.usefixtures("registries", "in_process")
-def test_the_parts_of_the_extending_page_run_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    (tmp_path / "parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.S)))
-    (line,) = [own for place, own in blocks() if place.startswith("extending") and own.startswith("fglbench run")]
-    assert main([*shlex.split(line)[1:], "--set", "training.rounds=2", "-j", "1"]) == 0
-    (row,) = fglbench.load_results("runs").to_dict("records")
-    assert (row["dataset"], row["partition"], row["split"], row["backbone"]) == (
-        "ladder", "by-degree", "few", "smooth-mlp",
-    )  # fmt: skip
-    assert row["score"] > 0.5
 
 
 def test_the_page_of_columns_is_fresh_and_says_something_of_each() -> None:

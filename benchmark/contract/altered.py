@@ -65,9 +65,11 @@ def drawn(federation: Federation) -> Federation:
     whole, rng = federation.whole, np.random.default_rng()
     if _in_rows(federation):
         return _with_rows(federation, lambda label: torch.from_numpy(rng.integers(0, 2, len(label))))
-    label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
-    known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool))
-    return _with_labels(federation, torch.where(known, whole.label, label))
+    if whole.target is None:
+        label = torch.from_numpy(rng.integers(0, federation.num_classes, len(whole.label)))
+    else:  # 1 or -1
+        label = torch.from_numpy(rng.choice(np.array([-1, 1], np.float32), whole.target.shape))
+    return _with_labels(federation, torch.where(_known(federation, label), whole.truth, label))
 
 
 def relabelled(federation: Federation) -> Federation:
@@ -75,9 +77,15 @@ def relabelled(federation: Federation) -> Federation:
     and on all graphs of a set that is clustered."""
     if _in_rows(federation):
         return _with_rows(federation, lambda label: 1 - label)
-    shifted = (federation.whole.label + 1) % federation.num_classes
-    known = federation.masks.get("train", torch.zeros(len(shifted), dtype=torch.bool))
-    return _with_labels(federation, torch.where(known, federation.whole.label, shifted), shifted)
+    truth = federation.whole.truth
+    shifted = truth + 1 if truth.is_floating_point() else (truth + 1) % federation.num_classes
+    return _with_labels(federation, torch.where(_known(federation, shifted), truth, shifted), shifted)
+
+
+def _known(federation: Federation, label: torch.Tensor) -> torch.Tensor:
+    """Bool of the shape (N, 1, ...) that fits labels: whose label some client may know."""
+    known = federation.masks.get("train", torch.zeros(len(label), dtype=torch.bool)).bool()
+    return known.view(-1, *[1] * (label.dim() - 1))
 
 
 def _in_rows(federation: Federation) -> list[RowsClient]:
@@ -92,14 +100,18 @@ def _with_rows(federation: Federation, changed: Callable[[torch.Tensor], torch.T
 
 
 def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tensor | None = None) -> Federation:
-    """The federation with other labels. others: of nodes that are no training nodes of their client; None: label."""
-    out = replace(federation, whole=replace(federation.whole, label=label))
+    """The federation with other labels, or targets. others: of nodes that are no training nodes of their client; None:
+    label."""
+    whole = federation.whole
+    changed = replace(whole, label=label) if whole.target is None else replace(whole, target=label)
+    out = replace(federation, whole=changed)
     if isinstance(federation.whole, GraphSetData):
         sets = [replace(c, label=label[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
         return replace(out, clients=sets)
     for k, own in enumerate(federation.clients):
         assert isinstance(own, NodeClient)
         ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
+        train = train.view(-1, *[1] * (label.dim() - 1))
         out = with_client(out, k, label=torch.where(train, label[ids], (label if others is None else others)[ids]))
     return out
 
@@ -110,13 +122,16 @@ def perturbed(federation: Federation, client: int) -> Federation:
     own = federation.clients[client]
     if isinstance(own, GraphClient):
         others = [_path(graph, rng) for graph in own.graphs]
-        return _with(federation, client, replace(own, graphs=others, label=1 - own.label.clamp(max=1)))
+        label = own.label + 1 if own.label.is_floating_point() else 1 - own.label.clamp(max=1)
+        return _with(federation, client, replace(own, graphs=others, label=label))
     n = own.graph.num_nodes()
     order = torch.from_numpy(rng.permutation(n))
     dense = own.feat.to_dense()[order] + 0.5
     feat = dense.to_sparse_csr() if own.feat.layout == torch.sparse_csr else dense
     graph = dgl.graph(tuple(order[end] for end in own.graph.edges(order="eid")), num_nodes=n)
-    label = (own.graph.ndata["label"] + 1) % federation.num_classes
+    label = own.graph.ndata["label"] + 1
+    if not label.is_floating_point():
+        label %= federation.num_classes
     graph.ndata.update({**own.graph.ndata, "label": label})
     if isinstance(own, RowsClient):
         return _with(federation, client, replace(own, graph=graph, feat=feat, label=1 - own.label))

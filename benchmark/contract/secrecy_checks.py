@@ -9,8 +9,10 @@ from dataclasses import replace
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...datasets.federation import Federation
+from ...metrics import sign
 from ..engine import METHODS, Method, Step, Tree, train
 from ..engine.client_batch import ClientBatch
+from ..engine.evaluate import MEASURES
 from ..engine.simulation import Simulation
 from ..engine.step_counter import counting
 from .altered import drawn, perturbed, relabelled
@@ -87,15 +89,17 @@ def sees_no_hidden_label(method: Method, among: Sequence[Trial] | None = None) -
 
 def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) -> None:
     """Where the labels to be predicted are drawn at random no method is right more often than chance has it: who is has
-    seen them, or counts for itself."""
+    seen them, or counts for itself. Numbers are drawn from 1 and -1, whose error is 1 where 0 is predicted."""
     for trial in [replace(trial, federation=drawn(trial.federation)) for trial in fitting(method, among)]:
-        outcome, classes = (
-            train(trial.federation, method, trial.backbones, trial.config, 0),
-            trial.federation.num_classes,
-        )
-        scored = _scored(trial.federation)
+        score = train(trial.federation, method, trial.backbones, trial.config, 0).score or 0.0
+        scored, classes = _scored(trial.federation), trial.federation.num_classes
+        if sign(MEASURES[trial.federation.scored_by]) < 0:
+            # Predicting p, of size s, has the mean squared error 1 - 2 mean(p y) + s^2, and mean(p y) the deviation
+            # s / sqrt(n): with six of these it is at least 1 - 36 / n.
+            demand(score > max(0.0, 1 - 36 / scored) ** 0.5, f"on {trial.name}: an error of {score} in random numbers")
+            continue
         bound = 1 / classes + 6 * (1 / classes * (1 - 1 / classes) / scored) ** 0.5
-        demand((outcome.score or 0) < bound, f"on {trial.name}: {outcome.score} of labels drawn at random are right")
+        demand(score < bound, f"on {trial.name}: {score} of labels drawn at random are right")
 
 
 def _scored(federation: Federation) -> int:

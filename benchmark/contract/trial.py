@@ -35,6 +35,7 @@ def trials() -> tuple[Trial, ...]:
     """Every kind of federation that the benchmark knows, few nodes each; a method must pass on all it does not skip."""
     gcn = (BACKBONES.build("gcn", {"hidden": 8}),)
     gin = (BACKBONES.build("gin", {"hidden": 8, "readout": "mean"}),)
+    mean = (BACKBONES.build("gcn", {"hidden": 8, "readout": "mean"}),)  # rates for nodes let GIN diverge
     mixed = tuple(BACKBONES.build(name, {"hidden": 8}) for name in ("gcn", "gat", "sage"))
     # Momentum instead of Adam, whose first steps turn the rounding of a gradient near 0 into whole steps; papers' rate.
     sets = TrainConfig(rounds=2, local_epochs=2, batch_size=8, optimiser="sgd", momentum=0.9, lr=1e-3)
@@ -46,6 +47,8 @@ def trials() -> tuple[Trial, ...]:
         Trial("graphs to classify", without_training(labelled_graphs(), 2), gin, sets),
         Trial("clients of their own domains", domains_federation(), gin, sets),
         Trial("links to predict", link_federation(), gcn),
+        Trial("numbers of nodes", node_numbers(), gcn),
+        Trial("numbers of graphs", graph_numbers(), mean, sets),
     )
 
 
@@ -65,6 +68,34 @@ def link_federation() -> Federation:
     sparse = replace(data, feat=torch.relu(data.feat).to_sparse_csr())
     partition = PARTITIONS.build("label-dirichlet", {"alpha": 2, "minimum": 15})
     return build_federation(sparse, partition, SPLITS.build("links"), 3, 2)
+
+
+@cache
+def node_numbers() -> Federation:
+    """Three clients of the model; predicted is a number that follows from a node's features, a tenth is not known."""
+    data = DATASETS.build("csbm", {"nodes": 120, "classes": 3, "features": 20, "signal": 2, "homophily": 0.9}).load()
+    assert isinstance(data, NodeData)
+    target = 3 * data.feat[:, :1] - 2
+    target[::10] = torch.nan
+    numbers = replace(
+        data, label=-target.isnan().all(1).long(), num_classes=1, target=target, goal="node-regression",
+        scored_by="rmse",
+    )  # fmt: skip
+    split = SPLITS.build("ratio", {"train": 0.3, "val": 0.3, "test": 0.4})
+    return build_federation(numbers, PARTITIONS.build("uniform"), split, 3, 2)
+
+
+@cache
+def graph_numbers() -> Federation:
+    """Rings and trees in three clients; predicted is the number of nodes, in hundreds."""
+    data = rings_and_trees(90)
+    target = torch.tensor([[graph.num_nodes() / 100] for graph in data.graphs])
+    numbers = replace(
+        data, label=torch.zeros(90, dtype=torch.long), num_classes=1, target=target, goal="graph-regression",
+        scored_by="mae",
+    )  # fmt: skip
+    split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
+    return build_federation(numbers, PARTITIONS.build("uniform"), split, 3, 0)
 
 
 @cache
@@ -128,7 +159,7 @@ def rings_and_trees(count: int) -> GraphSetData:
 
 
 def scored_labels(client: NodeClient | GraphClient) -> torch.Tensor:
-    """(n,) the labels of a client's test nodes, or graphs."""
+    """(n,) the labels of a client's test nodes, graphs or pairs; (n, T) where these are numbers."""
     if isinstance(client, GraphClient | RowsClient):
         return client.label[client.masks["test"]]
     return client.graph.ndata["label"][client.graph.ndata["test_mask"].bool()]

@@ -137,5 +137,6 @@ def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys)
     assert main(["report", "--results", "runs"]) == 0
     scores = {row["method"]: float(row["score"]) for row in rows if row["status"] == "ok"}
     with (tmp_path / "runs/toy/tables/csbm.csv").open() as file:
-        told = [line["method"] for line in csv.DictReader(file)]
-    assert told == sorted(scores, key=scores.get)  # the lowest error is first
+        told = {line["method"]: float(line["score"]) for line in csv.DictReader(file)}
+    assert list(told) == sorted(scores, key=scores.get)  # the lowest error is first
+    assert told == pytest.approx(scores, rel=1e-5)  # as in the rows, not negative

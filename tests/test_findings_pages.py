@@ -1,0 +1,142 @@
+"""docs/findings says what the stored runs say: each number of its prose and tables is recomputed, or is a setting.
+
+The claim tables between the marks are written by the report. `SETTINGS` has the numbers that are no results.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fglbench.report.ranking import Ranking
+
+from .test_statements import (
+    ROOT,
+    boards as boards,  # a fixture
+    same_graphs,
+    squeezed,
+)
+
+PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
+SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
+    "README.md": ("(95%)",),
+    "conditions.md": ("up to 40 rounds with settings chosen for 400", "The clip of 1 "),
+    "node-boards.md": ("at rate 0.1 it does", "12 trials"),
+    "graph-boards.md": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
+    "fgssl.md": (
+        "(IJCAI 2023)", "width 128, 200 rounds of 4 SGD steps", "60/20/20 of each class", "(Algorithm 1)", "weight 3 ",
+        "Cora with 5 clients (five)",
+    ),
+    "fedgl.md": (
+        "(2021)", "width 16, at most 300 rounds of 10 epochs", "beta = 1", "(0.1 in", "1 (paper)",
+        "0.1, 0.25 and 1 in Table 2, 0.1 and 1 elsewhere", "Eq. 9", "Algorithm 1", "round 11", "beta = 0.5",
+        "from 0.5 to 0.9", "Table 6 at 10%",
+    ),
+    "fclg.md": ("(BigData 2024)", "50 rounds of 5 epochs", "10 instead of 50"),
+    "fedomd.md": (
+        "(ICPP-W 2024)", "in 3 to 9 Louvain parties", "in 20 and 50, 1% training nodes, at most 1000 rounds", "Eq. 11",
+        "beta = 10)", "beta = 0.001", "at most 16 nodes", "after 100 of 1000 rounds",
+    ),
+    "fedgkc.md": ("(2025)", "in 5, 10 and 20 clients"),
+}  # fmt: skip
+LABELS = r"\bNCI1\b|\bTables? \d(?:(?:,| and| to| or) \d)*|\[(?:Table )?\d\]"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def line(title: str, values: list[float]) -> str:
+    return f"| {title} | {' | '.join(map(percent, values))} |"
+
+
+def conditions(boards: dict[str, Ranking]) -> list[str]:
+    scores, homophily = boards["stress-cut"].board.scores, boards["stress-homophily"].board.scores
+    both = ["fedavg", "local"]
+    tasks = {
+        "5 clients": "louvain, 5 clients", "100 clients": "louvain, 100 clients",
+        "label skew alpha 0.1": "label-dirichlet, alpha=0.1, 10 clients",
+        "label skew alpha 10": "label-dirichlet, alpha=10.0, 10 clients",
+    }  # fmt: skip
+    generated = homophily.loc[[name for name in homophily.index if name.startswith("csbm")]]
+    assert len(generated) == 5
+    real = homophily.idxmax(axis=1)
+    assert [real[name] for name in ("actor", "squirrel-filtered", "chameleon-filtered")] == [
+        "fedmlp", "fedmlp", "fedprox",
+    ]  # fmt: skip
+    few, many = (f"cora (louvain, {clients} clients)" for clients in (10, 100))
+    area = boards["stress"].board.by_dataset
+    assert {"cora", "citeseer", "amazon-photo"} == set(area.index)
+    return [
+        *(line(f"Cora, {title}", list(scores.loc[f"cora ({place})", both])) for title, place in tasks.items()),
+        line("generated graph, mean over homophily 0.1 to 0.9", list(generated[both].mean())),
+        f"do not carry over to 100: SCAFFOLD falls from {percent(scores.loc[few, 'scaffold'])} to "
+        f"{percent(scores.loc[many, 'scaffold'])} on Cora",
+    ]
+
+
+def node_boards(boards: dict[str, Ranking]) -> list[str]:
+    board = boards["leaderboard"].board
+    methods = ["feddc", "fedprox", "fedavg", "moon", "scaffold", "fedgta", "local", "fedproto"]
+    lines = []
+    for title, tuned in (("published defaults, nine graphs", False), ("tuned, the same nine", True)):
+        average = same_graphs(boards, "fedavg", tuned)[1]
+        lines.append(line(title, [average + same_graphs(boards, name, tuned)[0].mean for name in methods]))
+    places = board.by_dataset[board.ranked].rank(axis=1, ascending=False)["fedsage+"]
+    assert ((places == 1).sum(), (places >= 18).sum()) == (4, 3)
+    return [*lines, "FedSage+ is first on four graphs at defaults and 18th or lower on three"]
+
+
+def graph_boards(boards: dict[str, Ranking]) -> list[str]:
+    board, single = boards["graph"].board, boards["gcfl-one-dataset"].board.scores.loc["proteins"]
+    scores = board.scores.loc[["mutag", "enzymes", "proteins", "dhfr", "nci1"]]
+    best = scores[board.ranked].max(axis=1)
+    above = best - scores[["count-classifier", "majority"]].max(axis=1)
+    assert sorted(above[above > 0].index) == ["dhfr", "nci1"]
+    spread = board.scored.groupby(["task_label", "entrant"])["score"].agg(lambda own: own.max() - own.min())
+    names = {
+        "logistic regression on label counts (`count-classifier`)": scores["count-classifier"],
+        "majority class of each client": scores["majority"], "best method": best, "local training": scores["local"],
+        "FedAvg": scores["fedavg"],
+    }  # fmt: skip
+    return [
+        *(line(title, list(own)) for title, own in names.items()),
+        f"on NCI1 only, except for {percent(above['dhfr'])} points on DHFR",
+        ", ".join(
+            f"{title} {percent(single[name])}"
+            for title, name in {"FedAvg": "fedavg", "GCFL": "gcfl", "GCFL+": "gcfl+", "local training": "local"}.items()
+        ),
+        f"by up to {percent(spread.loc['mutag'].max())} points between seeds on MUTAG",
+    ]
+
+
+def verified() -> list[str]:
+    found = pd.read_csv(ROOT / "results" / "verified.csv")
+    assert set(found["verdict"]) == {"passed"} and (found["score"] - found["ours"]).abs().max() < 0.0105
+    assert not found["suite"].isin(["graph", "graph-tuned", "clustering"]).any()
+    return ["No score differs by more than 1.0 point."]
+
+
+@pytest.fixture(scope="module")
+def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
+    found = {"conditions.md": conditions(boards), "node-boards.md": node_boards(boards)}
+    return found | {"graph-boards.md": graph_boards(boards), "rows.md": verified()}
+
+
+def prose(page: Path) -> str:
+    """A page without the block of the report, commands, and targets of links."""
+    text = re.sub(r"<!-- claims:begin -->.*<!-- claims:end -->", "", page.read_text(encoding="utf-8"), flags=re.S)
+    return squeezed(re.sub(r"\]\([^)]*\)", "]", re.sub(r"(?m)^ {4,}fglbench .*(?:\n {8,}--.*)*$", "", text)))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_number_is_as_the_rows_have_it_or_a_setting(name: str, phrases: dict[str, list[str]]) -> None:
+    text = prose(PAGES[name])
+    results, settings = (list(map(squeezed, own)) for own in (phrases.get(name, []), SETTINGS.get(name, ())))
+    assert [own for own in [*results, *settings] if own not in text] == []
+    for own in sorted([*results, *settings], key=len, reverse=True):
+        text = text.replace(own, " ")
+    assert re.findall(r".{0,30}\d[\d.,]*.{0,15}", re.sub(LABELS, "", text)) == []
