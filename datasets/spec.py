@@ -156,6 +156,7 @@ class NumbersSpec(DatasetSpec):
         return self.score
 
 
+BONDS = (5, 6, 2)  # values of each column of `edge_label`: OGB's features of a bond (get_bond_feature_dims)
 GraphFeatures = Literal["auto", "labels", "attributes", "degree", "first"]
 MAX_DEGREE = 64  # degrees above share the last column of the one-hot code
 
@@ -215,7 +216,23 @@ def bidirected(edges: np.ndarray, num_nodes: int) -> dgl.DGLGraph:
 def _both_directions(edges: np.ndarray) -> np.ndarray:
     """(2 M, 2), sorted."""
     both = np.concatenate([edges, edges[:, ::-1]])
-    return both[np.lexsort((both[:, 1], both[:, 0]))]
+    return both[_sorted(both)]
+
+
+def _sorted(ends: np.ndarray) -> np.ndarray:
+    """(n,) the order of pairs by their first end, then by the second."""
+    order: np.ndarray = np.lexsort((ends[:, 1], ends[:, 0]))
+    return order
+
+
+def _edge_features(content: Content) -> torch.Tensor | None:
+    """(2 M, b) uint8, the labels of the edges one-hot, in the order of `_both_directions`; None without any."""
+    if "edge_label" not in content:
+        return None
+    edges = content["edges"]
+    codes = [np.eye(size, dtype=np.uint8)[own] for size, own in zip(BONDS, content["edge_label"].T, strict=True)]
+    twice = np.concatenate([np.concatenate(codes, axis=1)] * 2)
+    return torch.from_numpy(twice[_sorted(np.concatenate([edges, edges[:, ::-1]]))])
 
 
 def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
@@ -231,4 +248,8 @@ def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
         small = dgl.graph((ends[:, 0], ends[:, 1]), num_nodes=size)
         small.ndata["feat"] = rows
         graphs.append(small)
+    of_edges = _edge_features(content)
+    if of_edges is not None:
+        for small, own in zip(graphs, torch.split(of_edges, links.tolist()), strict=True):
+            small.edata["feat"] = own
     return graphs
