@@ -253,7 +253,7 @@ class DeepTurn(Turn):
     settings: FedDEP
 
     def __init__(self, settings: FedDEP, cohort: ClientBatch, told: Tree) -> None:
-        """told: what all clients have told, as it was received."""
+        """`told` is what all clients have sent, as it was received."""
         (owner,) = cohort.clients
         self.prototypes = told["prototypes"][0]
         tables = told["clusters"][0].split(told["nodes"][0].tolist())

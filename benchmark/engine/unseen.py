@@ -1,4 +1,4 @@
-"""Clients that are held out of training and scored afterwards: how well the global model predicts for a new client.
+"""Clients that are held out of training and scored afterwards: how the global model scores at a new client.
 
 They get and send nothing in any round and have no part in the choice of the best round. The global model of that round
 is scored on their test rows as it is (`UNSEEN`), and after `unseen_epochs` local epochs from it on their own training

@@ -1,15 +1,18 @@
 """The figures of a board. Each file has `data` (what is drawn, JSON-ready, or None where it does not apply) and `draw`.
 
-A figure is stale when its data, or the code that draws them, have changed since it was drawn; the digests of both lie
-beside the figures.
+A figure is stale when its data, or the code that draws them, have changed since it was drawn; the digests of both are
+stored beside the figures.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
+import io
 import json
 import sys
+import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +30,7 @@ from .style import packed
 class Plot:
     """A figure by file name. `data` is pure; `draw` sees nothing but what `data` gave.
 
-    tests: it is about entrants that compete, which those of a sweep do not. panels: it has one for each task, and of
+    tests: it is about methods that compete, which those of a sweep do not. panels: it has one for each task, and of
     a board under stress shows the plain tasks only. percent: it draws percent, so boards of errors have none.
     """
 
@@ -50,15 +53,28 @@ class Plot:
             return style.page_svg(self.draw(found))
 
     def digest(self, found: dict[str, Any]) -> str:
-        """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), of the source of
-        the module that draws them and of the style that all share."""
+        """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), and of the code
+        of the module that draws them and of the style that all share."""
         text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
-        code = _source(self.draw.__module__) + _source(style.__name__)
-        return hashlib.sha256((text + code).encode()).hexdigest()[:16]
+        drawing = _source(self.draw.__module__) + _source(style.__name__)
+        return hashlib.sha256((text + drawing).encode()).hexdigest()[:16]
 
 
 def _source(module: str) -> str:
-    return inspect.getsource(sys.modules[module])
+    return code(inspect.getsource(sys.modules[module]))
+
+
+def code(source: str) -> str:
+    """Python source without comments, docstrings, blank lines and spaces at the end of lines."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            first, last = node.body[0].lineno, node.body[0].end_lineno or 0
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 PLOTS = [

@@ -28,7 +28,7 @@ CLIENTS_CAPTION = (
 
 
 def clients_data(ranking: Ranking) -> dict[str, Any] | None:
-    """For each task and entrant the clients' scores in increasing order, averaged over seeds."""
+    """For each task and entry the clients' scores in increasing order, averaged over seeds."""
     board, panels = ranking.board, []
     keys = board.scored.groupby(["task_label", "entrant"])["key"].agg(list)
     for task in board.tasks:
@@ -121,7 +121,7 @@ def draw_labels(found: dict[str, Any]) -> Figure:
 
 
 def bubbles(axes: Axes, labels: NDArray[np.int64], width: float, height: float) -> None:
-    """The bubbles of counts (clients, classes) on axes of about so many inches."""
+    """The bubbles of counts (clients, classes) on axes of about that many inches."""
     clients, classes = labels.shape
     client, label = np.nonzero(labels)
     # the largest bubble just fills its cell: the smaller of the distances between clients and between classes

@@ -1,4 +1,4 @@
-"""Test score by round, mean over seeds with a band of one standard deviation, one panel a task."""
+"""Test score by round, mean over seeds with a band of one standard deviation, one panel per task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPTION = (
 
 
 def data(ranking: Ranking) -> dict[str, Any] | None:
-    """Curves of each task: rounds, mean and standard deviation over seeds of every entrant; and whom to highlight."""
+    """Curves of each task: rounds, mean and standard deviation over seeds of every entry; and which to highlight."""
     board = ranking.board
     curves = board.score_curves
     if curves.empty:
@@ -49,7 +49,7 @@ def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[
     grid = np.take_along_axis(grid, last, axis=0)
     kept = grid[:, ~np.isnan(grid).all(axis=0)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of rounds that nobody has a value of
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rounds without any value
         mean, std = np.nanmean(kept, axis=1), np.nanstd(kept, axis=1, ddof=1)
     return {"round": rounds.tolist(), "mean": mean.tolist(), "std": np.nan_to_num(std).tolist()}  # 0 for one seed
 

@@ -30,7 +30,7 @@ ROBUSTNESS_CAPTION = (
 
 
 def robustness_data(ranking: Ranking) -> dict[str, Any] | None:
-    """For each condition and task the strengths, and every entrant's mean and deviation over seeds; and their order."""
+    """For each condition and task the strengths, and every entry's mean and deviation over seeds; and their order."""
     found, panels = ranking.robustness, []
     order = [str(name) for name in found.table.index]
     for condition in found.conditions:
@@ -60,7 +60,7 @@ def draw_robustness(found: dict[str, Any]) -> Figure:
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(panel["strengths"], [f"{value:g}" for value in panel["strengths"]])
-    for column in range(across):  # one scale a task, so that what hardly falls looks so
+    for column in range(across):  # one scale per task, so that a small fall looks small
         limits = [axes.get_ylim() for axes in grid[column::across]]
         for axes in grid[column::across]:
             axes.set_ylim(max(min(low for low, _ in limits), 0), min(max(high for _, high in limits), 100.5))
@@ -75,7 +75,7 @@ GREY = "#555555"
 PRIVACY_CAPTION = (
     "Test score against the epsilon that a run spends (client-level, logarithmic; to the left more private): mean over"
     " seeds, band of one standard deviation. Dashed in the colour of a method: its score without clip and noise; grey:"
-    " clients that train alone and send nothing."
+    " local training, which sends nothing."
 )
 
 

@@ -54,13 +54,13 @@ METHODS, TASKS = 6, 3  # panels in a row, and rows, of a figure that stays reada
 def embedded_runs(
     ranking: Ranking, pick: Callable[[dict[str, np.ndarray]], dict[str, Any] | None]
 ) -> dict[str, Any] | None:
-    """`tasks`: those with embeddings, each with the seed that most entrants have (the lowest of equals) and `runs`.
+    """`tasks`: those with embeddings, each with the seed that most entries have (the lowest of equals) and `runs`.
 
     None where no task has any.
 
-    pick: what a figure needs of a run's arrays, None where it is not there. A run is that, with the entrant's `name`
+    pick: what a figure needs of a run's arrays, None where it is not there. A run is that, with the entry's `name`
     and the `accuracy` of the global model (of a centralised run: its only one) on the whole graph, in [0, 1] or NaN;
-    entrants come in the order of the ranking.
+    entries come in the order of the ranking.
     """
     board, tasks = ranking.board, []
     place, rows = {name: number for number, name in enumerate(ranking.order)}, dict[str, list[dict[str, Any]]]()
@@ -85,7 +85,7 @@ def embedded_runs(
 
 
 def is_embedding(rows: np.ndarray | None) -> bool:
-    """Whether an array holds embeddings: numbers, one line a node, at least ten of them that are not all equal."""
+    """Whether an array holds embeddings: numbers, one line per node, at least ten of them that are not all equal."""
     return (
         rows is not None
         and rows.ndim == 2
@@ -152,8 +152,8 @@ def project(rows: np.ndarray) -> np.ndarray:
 
 CKA_CAPTION = (
     "Linear CKA between the embeddings that the clients' own models give the same test nodes of the whole graph, at the"
-    " best round and before aggregation (1: alike but for a rotation and a scale). In brackets: the mean over pairs of"
-    " clients."
+    " best round and before aggregation (1: alike except for a rotation and a scale). In brackets: the mean over pairs"
+    " of clients."
 )
 
 

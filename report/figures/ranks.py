@@ -22,7 +22,7 @@ TIERS_CAPTION = (
     " interval (right is better); filled where the method is better or worse by more than one point with a probability"
     " of 95%. Grey band: one point. Methods far below the others are at the edge with their value."
 )
-NEAR = 3  # interquartile ranges: what lies further below the middle half than so many is cut off
+NEAR = 3  # interquartile ranges: what is further below the middle half than that is cut off
 
 
 def _comparable(ranking: Ranking) -> bool:
@@ -66,7 +66,7 @@ def draw_tiers(found: dict[str, Any]) -> Figure:
 def _differences(axes: Axes, panel: dict[str, Any]) -> None:
     known = [point for point in panel["points"] if point is not None]
     first, third = np.quantile([mean for mean, _, _ in known], [0.25, 0.75])
-    least = min(first - max(NEAR * (third - first), 1.0), -1.0)  # what lies by the baseline's line is drawn there
+    least = min(first - max(NEAR * (third - first), 1.0), -1.0)  # what is near the baseline's line is drawn there
     edge = min(low for mean, low, _ in known if mean >= least) - 0.3
     axes.axvspan(-100 * ROPE, 100 * ROPE, color="#EFEFEF", zorder=0, linewidth=0)
     axes.axvline(0, color="black", linewidth=0.8)

@@ -1,4 +1,4 @@
-"""What all figures share: sizes, fonts, display names, and a colour, marker and dash for each entrant.
+"""What all figures share: sizes, fonts, display names, and a colour, marker and dash for each entry.
 
 Colours are Okabe and Ito's, which the colour-blind tell apart (without yellow, too faint on white). A figure has five
 colours for methods at most, and a method has one colour in every figure (COLOUR_OF). Methods without one are grey and
@@ -77,7 +77,7 @@ def small(png: io.BytesIO) -> bytes:
 
 
 def short(label: object, limit: int = 44) -> str:
-    """The display name of an entrant, or any other label."""
+    """The display name of an entry, or any other label."""
     return plain(display(str(label)), limit)
 
 
@@ -87,12 +87,12 @@ def wrapped(label: object) -> str:
 
 
 def colour(entrant: str) -> str:
-    """The colour of an entrant's method, at any settings."""
+    """The colour of an entry's method, at any settings."""
     return COLOUR_OF.get(re.split(r" \(|,", entrant)[0], CROWD)
 
 
 def looks(entrants: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour of each entrant's method, marker and line style by its place among the entrants."""
+    """Colour of each entry's method, marker and line style by its place among the entries."""
     return {
         name: {"color": colour(name), "marker": MARKERS[i % len(MARKERS)], "linestyle": DASHES[i % len(DASHES)]}
         for i, name in enumerate(entrants)

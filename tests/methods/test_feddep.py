@@ -228,7 +228,7 @@ def test_alone_the_exchange_is_more_of_its_own_loss(federation: Make) -> None:
 
 @pytest.mark.parametrize("neighbours", [0, P])
 def test_bytes(neighbours: int, federation: Make) -> None:
-    """The model at first, then what all have told; without neighbours nothing is told."""
+    """The model at first, then what all have sent; without neighbours nothing is sent."""
     run = begin(federation(SIZES), neighbours=neighbours)
     model = 4 * ((2 * D * H + H) + (2 * H * C + C) + (E * H + H) + (H * C + C))
     up = [(4 * K * E + 8 * n * P) if neighbours else 0 for n in SIZES]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import rc_context
 
+from fglbench.report.figures import code
 from fglbench.report.figures.ranks import spread
 from fglbench.report.figures.style import RC, cost_axis, facets, round_costs
 
@@ -45,3 +46,11 @@ def test_names_are_spread_as_little_as_need_be() -> None:
     places = np.sort(np.random.default_rng(0).uniform(1, 24, size=24))
     found = np.array(spread(places, 0.9))
     assert (np.diff(found) >= 0.9 - 1e-9).all()
+
+
+def test_comments_and_docstrings_are_no_part_of_a_figure_s_digest() -> None:
+    plain = 'SIGN = "#"\n\nclass A:\n    def f(self):\n        return "text"\n\ndef g():\n    return SIGN + "#"\n'
+    told = '"""A\n\nmodule."""\n' + plain.replace("self):\n", 'self):\n        """What."""  # why\n\n')
+    told = told.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace('"text"\n', '"text"   # more\n')
+    assert code(told) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
+    assert code(plain.replace('"text"', '"other"')) != code(plain)
