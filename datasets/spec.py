@@ -9,6 +9,7 @@ import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ..registry import Registry, Spec, UserError
@@ -215,13 +216,14 @@ def bidirected(edges: np.ndarray, num_nodes: int) -> dgl.DGLGraph:
 
 def _both_directions(edges: np.ndarray) -> np.ndarray:
     """(2 M, 2), sorted."""
-    both = np.concatenate([edges, edges[:, ::-1]])
-    return both[_sorted(both)]
+    both: np.ndarray = np.concatenate([edges, edges[:, ::-1]])
+    both = both[_sorted(both)]
+    return both
 
 
-def _sorted(ends: np.ndarray) -> np.ndarray:
+def _sorted(ends: np.ndarray) -> NDArray[np.int64]:
     """(n,) the order of pairs by their first end, then by the second."""
-    order: np.ndarray = np.lexsort((ends[:, 1], ends[:, 0]))
+    order: NDArray[np.int64] = np.lexsort((ends[:, 1], ends[:, 0]))
     return order
 
 
