@@ -60,6 +60,10 @@ class FedTAD(FedAvg):
 
     family = "distillation"
     summary = "FedAvg whose average learns, on a generated graph, from each client what it knows reliably"
+    title = "FedTAD"
+    venue = "IJCAI 2024"
+    paper_url = "https://arxiv.org/abs/2404.14061"
+    code_url = "https://github.com/zyl24/FedTAD"
     tasks = ("node",)
     heterogeneous_features = False
 
