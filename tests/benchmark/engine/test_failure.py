@@ -98,6 +98,7 @@ def test_a_run_that_diverges_keeps_the_best_round_before() -> None:
     found = train(at.federation, LeavesTheNumbers(), at.backbones, at.config, 0)
     short = train(at.federation, METHODS.build("fedavg"), at.backbones, at.config.model_copy(update={"rounds": 2}), 0)
     assert (found.score, found.val, found.best_round, found.rounds) == (short.score, short.val, short.best_round, 2)
+    assert (found.upload_bytes, found.download_bytes) == (short.upload_bytes, short.download_bytes)
     assert f"not finite after round 3: round {short.best_round} is scored, the best before" in found.notes[-1]
     last = at.config.model_copy(update={"select_by": "last"})
     with pytest.raises(Diverged, match="not finite after round 3"):
