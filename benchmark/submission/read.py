@@ -57,7 +57,7 @@ RESULTS: Kinds = SUBMISSION | {
     "damaged": (rf"{NAME}/{NAME}\.csv\.damaged", 16 * MIB),
 }
 TRIALS: Kinds = RESULTS | {"tuning": (rf"{NAME}/(README\.md|tuning\.png)", 64 * MIB)}  # pages of the studies
-RERUN = "rows are never edited: run the cell again"
+RERUN = "rows are never edited: run it again"
 K = TypeVar("K")
 
 
@@ -261,7 +261,7 @@ def _lines(folder: Folder, findings: Findings) -> list[Line]:
         for number, text, fields in lines:
             place, text = folder.place(file, number), text.replace(b"\r\n", b"\n")
             if fields is None:
-                findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
+                findings.add(place, "not a complete row", "remove the line; `fglbench run` runs it again")
                 continue
             try:
                 row = row_file.parse(path, number, fields)
