@@ -14,6 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+import platformdirs
+
+from .registry import UserError
+
 try:
     import fcntl
 except ImportError:  # Windows, where an open file cannot be removed
@@ -105,3 +109,17 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def cache_dir() -> Path:
+    """The cache folder: FGLBENCH_CACHE, or the platform's user cache. It need not exist."""
+    return named_folder("FGLBENCH_CACHE") or Path(platformdirs.user_cache_dir("fglbench"))
+
+
+def named_folder(variable: str) -> Path | None:
+    """The folder that an environment variable names, None where it names none; UserError for an unknown home."""
+    value = os.environ.get(variable)
+    try:
+        return Path(value).expanduser() if value else None
+    except RuntimeError:
+        raise UserError(f"{variable}: {value!r:.200} names no user of this machine; give a whole path") from None

@@ -13,7 +13,7 @@ A `Content` is a dictionary of arrays. Node datasets have
 
 and graph sets have `edges` over the nodes of all graphs, `graph` (int64, the graph of each node, ascending), `label`
 (one a graph) and, where the dataset has them, `node_label` (int64), `node_attr` (float32, (nodes, a)), `target` (one a
-graph) and `scaffold` (int64, of each molecule).
+graph), `scaffold` (int64, of each molecule) and `edge_label` (uint8, (M, b), of each line of `edges`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ class Unsound(ValueError):
 
 
 def fingerprint(content: Content, without: Iterable[str] = ()) -> str:
-    """sha256 (hex) over names, dtypes, shapes and little-endian bytes of all arrays but those named in `without`."""
+    """sha256 (hex) over names, dtypes, shapes and little-endian bytes of all arrays but those named in `without`.
+
+    `edge_label` is never part of it: molecules had their fingerprints before they had bonds.
+    """
     digest = hashlib.sha256()
-    for name in sorted(set(content) - set(without)):
+    for name in sorted(set(content) - {*without, "edge_label"}):
         array = np.ascontiguousarray(content[name])
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"{name}:{array.dtype.str}:{array.shape};".encode())

@@ -69,6 +69,7 @@ class NodeData:
 @dataclass(frozen=True)
 class GraphSetData:
     """A set of small graphs with a label each. graphs[i].ndata["feat"]: float32 (n_i, d); label: int64 (graphs,).
+    graphs[i].edata["feat"], of molecules: uint8 (m_i, b), the features of the edges.
 
     owner: the client of each graph, int64 (graphs,), where the dataset comes with clients. spaces: for each of these
     (features, classes) of its own, where they are not everybody's; `num_classes` and d are then the largest.

@@ -1,7 +1,8 @@
 """Molecules from SMILES: MoleculeNet's sets (Wu et al., Chemical Science 9, 2018), by RDKit and OGB's featuriser.
 
 A graph is a molecule without its hydrogens, a node an atom with OGB's nine features, each one-hot over the values that
-the set has. What RDKit cannot read is left out. RDKit is an extra: pip install "fglbench[molecules]".
+the set has. An edge is a bond with OGB's three features (type, stereo, conjugated), one-hot. What RDKit cannot read is
+left out. RDKit is an extra: pip install "fglbench[molecules]".
 """
 
 from __future__ import annotations
@@ -34,22 +35,27 @@ def read_molecules(
     missing = [name for name in (smiles, *names) if name not in table.columns]
     if missing:
         raise ValueError(f"the table has no column {missing[0]!r}")
-    found, nodes, edges, scaffolds, total = [], [], [], [], 0
+    found, nodes, edges, bonds, scaffolds, total = [], [], [], [], [], 0
     for place, text in enumerate(table[smiles].astype(str).str.strip()):
         molecule = chem.MolFromSmiles(text)
         if molecule is None or not molecule.GetNumAtoms():
             continue
         graph = to_graph(text)
         edges.append(graph["edge_index"].T + total)
+        bonds.append(graph["edge_feat"])
         nodes.append(graph["node_feat"])
         total += graph["num_nodes"]
         scaffolds.append(scaffold_of(mol=molecule, includeChirality=False))
         found.append(place)
     sizes = [len(own) for own in nodes]
     values = table[names].to_numpy(dtype=np.float64)[found]
+    ends, kinds = np.concatenate(edges), np.concatenate(bonds)
+    once = ends[:, 0] < ends[:, 1]  # each bond is there in both directions
+    order = np.lexsort((ends[once, 1], ends[once, 0]))
     content: Content = {
+        "edge_label": kinds[once][order].astype(np.uint8),
         "graph": np.repeat(np.arange(len(sizes)), sizes),
-        "edges": undirected(np.concatenate(edges), total),
+        "edges": undirected(ends, total),
         "node_label": np.concatenate(nodes).astype(np.int64),
         "scaffold": pd.factorize(np.array(scaffolds, dtype=object))[0].astype(np.int64),
         "label": values[:, 0].astype(np.int64) if labels else np.zeros(len(sizes), dtype=np.int64),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import pickle
 import subprocess
 import sys
@@ -26,9 +25,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import filelock
-import platformdirs
 
-from ..files import sweep
+from ..files import cache_dir, named_folder, sweep
 from ..registry import UserError
 from . import content as contents
 from .content import Content
@@ -47,23 +45,9 @@ class Unavailable(Exception):
     """A source that has no copy or cannot be reached: the next one is tried. The message says why, in a few words."""
 
 
-def cache_dir() -> Path:
-    """The cache folder: FGLBENCH_CACHE, or the platform's user cache. It need not exist."""
-    return _folder("FGLBENCH_CACHE") or Path(platformdirs.user_cache_dir("fglbench"))
-
-
 def mirror_dir() -> Path | None:
     """The mirror folder, if one is named."""
-    return _folder("FGLBENCH_MIRROR")
-
-
-def _folder(variable: str) -> Path | None:
-    """The folder that an environment variable names, None where it names none; UserError for an unknown home."""
-    value = os.environ.get(variable)
-    try:
-        return Path(value).expanduser() if value else None
-    except RuntimeError:
-        raise UserError(f"{variable}: {value!r:.200} names no user of this machine; give a whole path") from None
+    return named_folder("FGLBENCH_MIRROR")
 
 
 def cache_file(dataset: str) -> Path:

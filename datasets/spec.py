@@ -9,6 +9,7 @@ import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ..registry import Registry, Spec, UserError
@@ -156,6 +157,7 @@ class NumbersSpec(DatasetSpec):
         return self.score
 
 
+BONDS = (5, 6, 2)  # values of each column of `edge_label`: OGB's features of a bond (get_bond_feature_dims)
 GraphFeatures = Literal["auto", "labels", "attributes", "degree", "first"]
 MAX_DEGREE = 64  # degrees above share the last column of the one-hot code
 
@@ -214,8 +216,25 @@ def bidirected(edges: np.ndarray, num_nodes: int) -> dgl.DGLGraph:
 
 def _both_directions(edges: np.ndarray) -> np.ndarray:
     """(2 M, 2), sorted."""
-    both = np.concatenate([edges, edges[:, ::-1]])
-    return both[np.lexsort((both[:, 1], both[:, 0]))]
+    both: np.ndarray = np.concatenate([edges, edges[:, ::-1]])
+    both = both[_sorted(both)]
+    return both
+
+
+def _sorted(ends: np.ndarray) -> NDArray[np.int64]:
+    """(n,) the order of pairs by their first end, then by the second."""
+    order: NDArray[np.int64] = np.lexsort((ends[:, 1], ends[:, 0]))
+    return order
+
+
+def _edge_features(content: Content) -> torch.Tensor | None:
+    """(2 M, b) uint8, the labels of the edges one-hot, in the order of `_both_directions`; None without any."""
+    if "edge_label" not in content:
+        return None
+    edges = content["edges"]
+    codes = [np.eye(size, dtype=np.uint8)[own] for size, own in zip(BONDS, content["edge_label"].T, strict=True)]
+    twice = np.concatenate([np.concatenate(codes, axis=1)] * 2)
+    return torch.from_numpy(twice[_sorted(np.concatenate([edges, edges[:, ::-1]]))])
 
 
 def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
@@ -231,4 +250,8 @@ def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
         small = dgl.graph((ends[:, 0], ends[:, 1]), num_nodes=size)
         small.ndata["feat"] = rows
         graphs.append(small)
+    of_edges = _edge_features(content)
+    if of_edges is not None:
+        for small, own in zip(graphs, torch.split(of_edges, links.tolist()), strict=True):
+            small.edata["feat"] = own
     return graphs

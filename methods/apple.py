@@ -36,6 +36,10 @@ class Apple(LocalTraining):
 
     family = "personal"
     summary = "every client learns by gradient how much of each client's model goes into its own"
+    title = "APPLE"
+    venue = "IJCAI 2022"
+    paper_url = "https://arxiv.org/abs/2110.08394"
+    code_url = "https://github.com/ljaiverson/pFL-APPLE"
     tasks = ("node", "graph-classification")
     delivers = "personal"
 

@@ -168,7 +168,7 @@ class FedDEP(FedAvg, Generation):
                 prototypes, of_node = clustered(own, self.prototypes, seed)
                 told.append((prototypes, slots_of(member, hidden, of_node, self.neighbours)))
                 cohort.state["impaired"].append(impair(member, hidden, self.neighbours, prototypes[of_node]))
-        return {"prototypes": [own for own, _ in told], "clusters": [near for _, near in told]}
+        return {"prototypes": [placed(own) for own, _ in told], "clusters": [placed(near) for _, near in told]}
 
     def embed(self, cohort: ClientBatch) -> list[torch.Tensor]:
         """(n, e) of each client's nodes, on the host."""
@@ -252,11 +252,11 @@ class DeepTurn(Turn):
 
     settings: FedDEP
 
-    def __init__(self, settings: FedDEP, cohort: ClientBatch, told: Tree) -> None:
-        """`told` is what all clients have sent, as it was received."""
+    def __init__(self, settings: FedDEP, cohort: ClientBatch, sent: Tree) -> None:
+        """sent: what all clients have sent, as it was received."""
         (owner,) = cohort.clients
-        self.prototypes = told["prototypes"][0]
-        tables = told["clusters"][0].split(told["nodes"][0].tolist())
+        self.prototypes = sent["prototypes"][0]
+        tables = sent["clusters"][0].split(sent["nodes"][0].tolist())
         self.others = [table for client, table in enumerate(tables) if client != owner]
         self.targets: list[torch.Tensor] = []
         super().__init__(settings, cohort)

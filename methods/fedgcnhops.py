@@ -32,13 +32,11 @@ from ..benchmark.engine import (
     placed,
     segment_add,
     segment_product,
-    to_scipy_csr,
 )
 from ..datasets.federation import NodeClient
 from ..registry import tunable
 from .fedavg import FedAvg
-
-Rows = Any  # a SciPy CSR matrix or a NumPy array: features are one or the other
+from .parts.rows import listed, packed, rows_of, split, unpacked
 
 
 @dataclass(frozen=True)
@@ -218,38 +216,3 @@ def degrees(member: NodeClient) -> np.ndarray:
     there = torch.bincount(member.outside[0], minlength=member.graph.num_nodes())
     found: np.ndarray = (member.graph.in_degrees() + there + 1).float().numpy()
     return found
-
-
-def rows_of(feat: torch.Tensor) -> Rows:
-    return to_scipy_csr(feat) if feat.layout == torch.sparse_csr else feat.numpy()
-
-
-def packed(rows: Rows) -> Tree:
-    """Rows as they cross: dense, or of each row the number of its entries, their columns and values."""
-    if not sp.issparse(rows):
-        return {"values": torch.from_numpy(rows.astype(np.float32, copy=False))}
-    parts = {"counts": np.diff(rows.indptr), "columns": rows.indices, "values": rows.data.astype(np.float32)}
-    return {name: torch.from_numpy(part) for name, part in parts.items()}
-
-
-def unpacked(tree: Tree, width: int) -> Rows:
-    """What `packed` was given. width: columns."""
-    values = tree["values"].cpu().numpy()
-    if "counts" not in tree:
-        return values
-    ends = np.concatenate([[0], np.cumsum(tree["counts"].cpu().numpy())])
-    return sp.csr_matrix((values, tree["columns"].cpu().numpy(), ends), shape=(len(ends) - 1, width))
-
-
-def listed(trees: Sequence[Tree]) -> Tree:
-    """A tree of lists from one tree per client."""
-    return {
-        name: listed([tree[name] for tree in trees]) if isinstance(own, dict) else [tree[name] for tree in trees]
-        for name, own in trees[0].items()
-    }
-
-
-def split(tree: Tree) -> list[Tree]:
-    """One tree per client from a tree of lists."""
-    columns = {name: split(own) if isinstance(own, dict) else own for name, own in tree.items()}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -53,6 +53,9 @@ class FedSpray(LocalTraining):
 
     family = "distillation"
     summary = "private graph networks taught by a common model without edges that gets each class's surroundings"
+    title = "FedSpray"
+    venue = "KDD 2024"
+    code_url = "https://github.com/xbfu/FedSpray"
     tasks = ("node",)
     delivers = "personal"
     heterogeneous = True

@@ -35,8 +35,9 @@ from ..benchmark.engine import (
 from ..datasets.federation import NodeClient
 from ..registry import tunable
 from .fedavg import FedAvg
-from .fedgcnhops import degrees, listed, packed, split, unpacked
+from .fedgcnhops import degrees
 from .parts.encoders import linear
+from .parts.rows import listed, packed, split, unpacked
 
 VECTORS = "vectors"  # the name of S beside the parameters of the model
 
@@ -194,9 +195,16 @@ class FedStruct(FedAvg):
         width = max(int(nodes.max()) + 1, width_of([rows for rows in (own, others) if rows is not None]))
         itself = sp.csr_matrix((np.ones(len(nodes), np.float32), (np.arange(len(nodes)), nodes)), (len(nodes), width))
         if own is None or others is None:
-            return largest((step @ itself).tocsr(), self.keep)
-        before = sp.vstack([unpacked(own, width), unpacked(others, width)], format="csr")
-        return largest((step @ (before + itself if self.powers == "mean" else before)).tocsr(), self.keep)
+            return self._times(step, None, itself)
+        return self._times(step, sp.vstack([unpacked(own, width), unpacked(others, width)], format="csr"), itself)
+
+    def _times(self, step: sp.csr_matrix, before: sp.csr_matrix | None, itself: sp.csr_matrix) -> sp.csr_matrix:
+        """One more product with P, `before` None at first; of each row the largest entries. itself: the identity."""
+        if before is None:
+            before = itself
+        elif self.powers == "mean":
+            before = before + itself
+        return largest((step @ before).tocsr(), self.keep)
 
     # -- training ---------------------------------------------------------------------------------------------------
 
@@ -288,10 +296,9 @@ class FedStruct(FedAvg):
         weight = 1 / batch.looped.in_degrees().float().numpy()
         n = len(weight)
         step: Any = sp.csr_matrix((weight[target], (target, source)), shape=(n, n))
-        rows = largest(step.copy(), self.keep)
-        for _ in range(self.hops - 1):
-            before = rows + sp.identity(n, np.float32, "csr") if self.powers == "mean" else rows
-            rows = largest((step @ before).tocsr(), self.keep)
+        rows: Any = None
+        for _ in range(self.hops):
+            rows = self._times(step, rows, sp.identity(n, np.float32, "csr"))
         return rows / (self.hops if self.powers == "mean" else 1)
 
 

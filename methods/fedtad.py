@@ -21,16 +21,20 @@ from ..benchmark.engine import (
     Phase,
     Server,
     Step,
+    Streams,
     TrainConfig,
     Tree,
     affine,
+    dropout,
     linear_map,
+    owners,
     placed,
     segment_sum,
 )
 from ..registry import tunable
 from .fedavg import FedAvg
 from .fedpub import tiled
+from .parts.encoders import linear
 
 NOISE, WIDTHS = 32, (64, 128, 256)  # the generator of the released code
 CHUNK = 512  # nodes whose walks are followed at once
@@ -60,6 +64,10 @@ class FedTAD(FedAvg):
 
     family = "distillation"
     summary = "FedAvg whose average learns, on a generated graph, from each client what it knows reliably"
+    title = "FedTAD"
+    venue = "IJCAI 2024"
+    paper_url = "https://arxiv.org/abs/2404.14061"
+    code_url = "https://github.com/zyl24/FedTAD"
     tasks = ("node",)
     heterogeneous_features = False
 
@@ -163,7 +171,7 @@ class FedTAD(FedAvg):
         of_generator, of_student = server.state["optimisers"]
         for _ in range(self.server_epochs):
             z = placed(torch.from_numpy(server.generator.standard_normal((n, NOISE), dtype=np.float32)))
-            x = generated(server.state["generator"], z, label)
+            x = generated({name: v[None] for name, v in server.state["generator"].items()}, z, label, (n,))
             edge = nearest(x.detach(), self.neighbours)
             taught = self._logits(backbone, teachers, x, tiled(x, edge, clients))
             mine = self._logits(backbone, {name: v.detach()[None] for name, v in student.items()}, x, tiled(x, edge, 1))
@@ -175,7 +183,7 @@ class FedTAD(FedAvg):
             loss.backward()
             of_generator.step()
             with torch.no_grad():
-                x = generated(server.state["generator"], z, label)
+                x = generated({name: v[None] for name, v in server.state["generator"].items()}, z, label, (n,))
                 edge = nearest(x, self.neighbours)
                 taught = self._logits(backbone, teachers, x, tiled(x, edge, clients))
             graph = tiled(x, edge, 1)
@@ -219,13 +227,23 @@ def fresh_generator(source: torch.Generator, classes: int, noise: int, width: in
     return params
 
 
-def generated(params: Params, noise: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """(n, width) nodes of these classes (n,), from noise (n, 32)."""
-    h = torch.cat([params["class"][label], noise], 1)
+def generated(
+    params: Params,
+    noise: torch.Tensor,
+    label: torch.Tensor,
+    sizes: tuple[int, ...],
+    streams: Streams | None = None,
+    rate: float = 0.0,
+) -> torch.Tensor:
+    """(n, width) nodes of these classes (n,) from noise (n, z), `sizes` of them by each of K generators, (K, ...).
+
+    With streams, hidden layers have dropout of this rate.
+    """
+    h = torch.cat([params["class"][owners(sizes), label], noise], 1)
     for i in range(len(WIDTHS)):
-        h = torch.tanh(h @ params[f"{i}.weight"] + params[f"{i}.bias"])
-    last = len(WIDTHS)
-    return h @ params[f"{last}.weight"] + params[f"{last}.bias"]
+        h = torch.tanh(linear(params, str(i), h, sizes))
+        h = h if streams is None else dropout(h, rate, streams, sizes)
+    return linear(params, str(len(WIDTHS)), h, sizes)
 
 
 def nearest(x: torch.Tensor, neighbours: int) -> torch.Tensor:

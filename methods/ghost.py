@@ -22,14 +22,12 @@ from ..benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
-    dropout,
     placed,
 )
 from ..registry import tunable
 from .fedavg import FedAvg
 from .fedpub import tiled
-from .fedtad import WIDTHS, fresh_generator, nearest
-from .parts.encoders import linear
+from .fedtad import fresh_generator, generated, nearest
 
 NOISE, DROPOUT = 64, 0.2  # the generator of the released code
 TRANSPORTS = 5  # steps of Frank and Wolfe
@@ -117,7 +115,7 @@ class GHOST(FedAvg):
             draws = zip(cohort.streams("noise"), sizes, strict=True)
             noise = [own.standard_normal((n, NOISE), np.float32) for own, n in draws]
             z = placed(torch.from_numpy(np.concatenate(noise)))
-            made = generated(cohort.params, z, batch.label[rows], sizes, cohort)
+            made = generated(cohort.params, z, batch.label[rows], sizes, cohort.streams, DROPOUT)
             apart = F.kl_div(made.log_softmax(1), real.softmax(1), reduction="none").sum(1)
             each = self.lam_divergence * apart + 1 - F.cosine_similarity(real, made, dim=1)
             pairs = zip(real.split(sizes), made.split(sizes), edges, strict=True)
@@ -167,18 +165,6 @@ class GHOST(FedAvg):
         z = placed(torch.from_numpy(server.generator.standard_normal((n, NOISE), dtype=np.float32)))
         x = generated(generator, z, label, (n,))
         return tiled(x, nearest(x, self.neighbours), 1), label
-
-
-def generated(
-    params: Params, noise: torch.Tensor, label: torch.Tensor, sizes: tuple[int, ...], cohort: ClientBatch | None = None
-) -> torch.Tensor:
-    """(n, d) nodes of these classes (n,) by each client's generator, from noise (n, 64). With `cohort`: in training."""
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    h = torch.cat([params["class"][owner, label], noise], 1)
-    for i in range(len(WIDTHS)):
-        h = torch.tanh(linear(params, str(i), h, sizes))
-        h = h if cohort is None else dropout(h, DROPOUT, cohort.streams, sizes)
-    return linear(params, str(len(WIDTHS)), h, sizes)
 
 
 def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbours: int) -> torch.Tensor:

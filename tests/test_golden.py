@@ -55,6 +55,7 @@ SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach
         "prototypes": 3,
         "encoder_epochs": 3,
     },
+    "fedlog": {"condensed": 4, "generator_epochs": 3, "lam_norm": 0.1},
     "gcfl": {"warm_up": 0, "eps1": 10, "eps2": 0},
     "gcfl+": {"warm_up": 0, "eps1": 10, "eps2": 0, "length": 2},
     "adafgl": {"extractor_rounds": 1, "beta": 0.5},

@@ -90,7 +90,8 @@ app.command()(describe)
 def list_datasets(plugin: Plugins = None, json: Json = False) -> None:
     """List the datasets, and which of them are in the cache."""
     from ...datasets import DATASETS
-    from ...datasets.sources import cache_dir, cache_file
+    from ...datasets.sources import cache_file
+    from ...files import cache_dir
 
     table, found = plain_table("name", "task", "in cache", "what"), list[dict[str, str]]()
     for name in DATASETS.names():

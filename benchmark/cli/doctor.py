@@ -89,7 +89,7 @@ def _device() -> Iterator[tuple[str, str]]:
 
 
 def _folders(results: Path) -> Iterator[tuple[str, str]]:
-    from ...datasets.sources import cache_dir
+    from ...files import cache_dir
 
     mirror = os.environ.get("FGLBENCH_MIRROR", "")
     yield "cache", _folder(cache_dir(), "FGLBENCH_CACHE")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...registry import UserError
-from ..store.places import SHIPPED, WRITTEN
+from ..store.judged import Verdicts
+from ..store.places import LOCKS, LOGS, SHIPPED, WRITTEN
 from . import options as given
 from .options import Json, ReadResults, completes, found_folder
 from .output import print_json
 from .summary import show_ranking
+
+if TYPE_CHECKING:
+    from ...report.build import Report
 
 
 def report(
@@ -33,37 +37,85 @@ def report(
     ] = None,
 ) -> None:
     """Rebuild the leaderboard, the tables, the figures and the README block from the rows."""
-    from ...report import build
-    from ...report.leaderboard import find_readme
-    from ...report.text import data_size
-
     if folder is not None and not html:
         raise UserError(f"unexpected argument {str(folder)!r}: a folder is only written with --html")
     if html and check:
         raise UserError("--check writes nothing and --html writes pages: use one of them")
     results = Path(SHIPPED) if results is None and check else found_folder(results)
-    if readme is None and results != Path(WRITTEN):  # the README beside `runs` is that of the committed board
-        readme = find_readme(results)
-    made = build.make(results, readme, figures=not no_figures)
-    total = len(made.texts) + len(made.figures)
+    site = (folder or results / "site") if html else None
+    about = *map(str, (results.resolve(), readme, site)), no_figures, check
+    rows, pages = _files(results, made=False), _files(results, made=True)
     if check:
-        old = build.stale(made)
-        for path in old:
+        found = Verdicts().of([*rows, *pages], about, lambda: _checked(results, readme, not no_figures))
+        for path in found["stale"]:
             typer.echo(f"stale: {path}")
-        if old:
-            typer.echo(f"{len(old)} of {total} files are stale; run `fglbench report --results {results}`")
+        if found["stale"]:
+            told = f"{len(found['stale'])} of {found['total']} files are stale"
+            typer.echo(f"{told}; run `fglbench report --results {results}`")
             raise typer.Exit(1)
         typer.echo("everything is up to date")
-        return
+    elif site is None:
+        _written(results, readme, not no_figures)
+    else:
+        shown = Verdicts().of(
+            rows, about, lambda: _site(results, readme, not no_figures, site),
+            lambda: [*_files(results, made=True), *sorted(path for path in site.rglob("*") if path.is_file())],
+        )  # fmt: skip
+        typer.echo(f"{site / 'index.html'}: {shown['pages']} pages, the largest {shown['largest']}")
+
+
+MADE, OTHER = {"tables", "figures"}, {"site", LOCKS, LOGS, ".studies"}  # folders of the report's files; of no rows
+
+
+def _files(results: Path, *, made: bool) -> list[Path]:
+    """What the report reads of a results folder, or what it makes, with the pages around it."""
+    found = []
+    for path in sorted(results.rglob("*")) if results.is_dir() else ():
+        parts = path.relative_to(results).parts
+        own = path.suffix in (".md", ".html") or not MADE.isdisjoint(parts[:-1])
+        if own == made and OTHER.isdisjoint(parts) and path.suffix != ".tmp" and path.is_file():
+            found.append(path)
+    around = results.resolve().parent
+    pages = [around / "README.md", *sorted(around.glob("docs/findings/*.md"))]
+    return [*found, *(page for page in pages if made and page.is_file())]
+
+
+def _made(results: Path, readme: Path | None, figures: bool) -> Report:
+    from ...report import build
+    from ...report.leaderboard import find_readme
+
+    if readme is None and results != Path(WRITTEN):  # the README beside `runs` is that of the committed board
+        readme = find_readme(results)
+    return build.make(results, readme, figures=figures)
+
+
+def _checked(results: Path, readme: Path | None, figures: bool) -> dict[str, Any]:
+    from ...report import build
+
+    made = _made(results, readme, figures)
+    return {"stale": list(map(str, build.stale(made))), "total": len(made.texts) + len(made.figures)}
+
+
+def _written(results: Path, readme: Path | None, figures: bool) -> Report:
+    """Write what has changed, and say so."""
+    from ...report import build
+
+    made = _made(results, readme, figures)
     changed = build.write(made)
     head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
     for ranking in made.boards[:1]:
         show_ranking(ranking)
-    typer.echo(f"{head}: {len(changed)} of {total} files renewed")
-    if html:
-        target = folder or results / "site"
-        count, largest = build.write_site(made, target)
-        typer.echo(f"{target / 'index.html'}: {count} pages, the largest {data_size(largest)}")
+    typer.echo(f"{head}: {len(changed)} of {len(made.texts) + len(made.figures)} files renewed")
+    return made
+
+
+def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict[str, Any]:
+    """Write the report and the site."""
+    from ...report import build
+    from ...report.text import data_size
+
+    count, largest = build.write_site(_written(results, readme, figures), site)
+    return {"pages": count, "largest": data_size(largest)}
 
 
 def compare(

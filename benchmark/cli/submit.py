@@ -53,7 +53,7 @@ def submit(
         pack.write(store, rows, about, folder)
         base = default_base()
         found = validate(folder, str(out), base, submission=True)
-        tell(found, base)
+        tell(found.summary, base)
         if not found.ok:
             typer.echo("nothing was written")
             raise typer.Exit(1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..submission.listing import METADATA, Summary
 from .options import Json
 from .output import print_json
 
@@ -43,34 +44,50 @@ def validate(
     Nothing under PATH is imported or run. Warnings do not make it invalid.
     """
     from ...registry import UserError
-    from ..submission import read, submit
-    from ..submission.validate import validate_all
 
     if not path.is_dir():
         raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
-    if (path / read.METADATA).is_file():
+    if (path / METADATA).is_file():
         base = base or default_base(into)  # the results that it is to join
-    found = []
-    for each in validate_all(path, str(path).rstrip("/"), base, maintainer=maintainer):
+    elif into is not None:
+        raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
+    found: list[Summary] = []
+    whole: list[Validation] = []
+    for each in _summaries(path, base, maintainer, whole):
         found.append(each)
         if not json:
             tell(each, base)
     if json:
         print_json([as_data(each) for each in found])
-    if into is not None and not found[0].folder.submission:
-        raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
     if not all(each.ok for each in found):
         return 1
     if into is not None:
-        place, added = submit.take_in(found[0].folder, found[0].lines, into)
+        from ..submission import submit
+
+        place, added = submit.take_in(whole[0].folder, whole[0].lines, into)
         typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
     return 0
 
 
-def as_data(found: Validation) -> dict[str, Any]:
+def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Validation]) -> Iterator[Summary]:
+    """Check all folders of a path. whole: gets what is found of a submission, or against a base."""
+    name = str(path).rstrip("/")
+    if base is None and not (path / METADATA).is_file():
+        from ..submission.summary import summaries
+
+        yield from summaries(path, name)
+        return
+    from ..submission.validate import validate_all
+
+    for each in validate_all(path, name, base, maintainer=maintainer):
+        whole.append(each)
+        yield each.summary
+
+
+def as_data(found: Summary) -> dict[str, Any]:
     """A validation for programs."""
     return {
-        "folder": str(found.folder.name), "valid": found.ok, "rows": len(found.lines), "new": len(found.fresh),
+        "folder": found.name, "valid": found.ok, "rows": found.rows, "new": found.new.total(),
         "errors": list(map(str, found.findings.errors)), "warnings": list(map(str, found.findings.warnings)),
     }  # fmt: skip
 
@@ -81,7 +98,7 @@ def default_base(into: Path | None = None) -> str | None:
     return str(folder) if folder.is_dir() else None
 
 
-def tell(found: Validation, base: str | None) -> None:
+def tell(found: Summary, base: str | None) -> None:
     """Every problem on a line of its own, then what was looked at."""
     from ...report.text import count, plain
 
@@ -91,11 +108,11 @@ def tell(found: Validation, base: str | None) -> None:
         typer.echo(plain(finding, 1000))
     if len(every) > SHOWN:
         typer.echo(f"... and {len(every) - SHOWN} more")
-    kind = "submission" if found.folder.submission else "results folder"
+    kind = "submission" if found.submission else "results folder"
     against = "" if base is None else f" against {base}"
-    new = f", {len(found.fresh)} new" if against and not found.folder.submission else ""
-    rows = Counter(line.row.suite for line in found.fresh)
-    where = f" ({', '.join(f'{plain(suite)} {number}' for suite, number in sorted(rows.items()))})" if rows else ""
+    new = f", {found.new.total()} new" if against and not found.submission else ""
+    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(found.new.items()))
+    where = f" ({where})" if where else ""
     verdict = "valid" if found.ok else "NOT valid: " + count(len(errors), "problem")
     warned = f", {count(len(warnings), 'warning')}" if warnings else ""
-    typer.echo(f"{found.folder.name}: {kind}{against}: {count(len(found.lines), 'row')}{new}{where}: {verdict}{warned}")
+    typer.echo(f"{found.name}: {kind}{against}: {count(found.rows, 'row')}{new}{where}: {verdict}{warned}")

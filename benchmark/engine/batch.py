@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 
 from ...datasets.federation import NodeClient
+from ...registry import UserError
 from .device import on_host, placed
 from .rng import Streams, rate
 from .row_sparse import Touched, rows_of, touched_product
@@ -157,6 +158,19 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
+class EdgeRows:
+    """The edges of K clients, client after client, those into one node together.
+
+    source, target: (E,) rows of the nodes. feat: float32 (E, b). sizes: edges of each client.
+    """
+
+    source: torch.Tensor
+    target: torch.Tensor
+    feat: torch.Tensor
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Batch(LabelledRows):
     """The graphs of K clients stacked; a row is a node.
 
@@ -204,6 +218,11 @@ class Batch(LabelledRows):
     def looped(self) -> dgl.DGLGraph:
         """The graph with one self-loop a node."""
         return dgl.add_self_loop(dgl.remove_self_loop(self.graph))
+
+    @property
+    def edges(self) -> EdgeRows:
+        """The edges with features, of graphs that have some. UserError for all others."""
+        raise UserError("this architecture needs features of edges, which molecules have alone: choose gin")
 
     @cached_property
     def ends(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -34,6 +34,7 @@ KINDS = {  # what the names of uploads stand for
     **dict.fromkeys(("neighbours", "edges"), "neighbour lists"),
     **dict.fromkeys(("id", "wanted", "reached", "last"), "node ids"),
     "rows": "rows of the propagation matrix",
+    "condensed": "condensed features",
     "clusters": "clusters of nodes and of their neighbours",
     **dict.fromkeys(("classes", "votes"), "classes held"),
     **dict.fromkeys(

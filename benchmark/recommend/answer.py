@@ -38,6 +38,7 @@ WORDS = {  # what clients send, in words for a data-protection officer
     "neighbour lists": "which records are neighbours: personal data",
     "rows of the propagation matrix": "with which weight each record reaches others over several hops. It tells "
     "which records are neighbours: personal data",
+    "condensed features": "made-up records of each class, fitted to the site's records: they may resemble some",
     "clusters of nodes and of their neighbours": "to which group of records each record and some of its neighbours "
     "belong: personal data",
     "features": "features of records: personal data",

@@ -8,8 +8,8 @@ import hashlib
 from contextlib import suppress
 
 from ...datasets import own_data
-from ...datasets.sources import cache_dir, cache_file, exclusive
-from ...files import write_atomically
+from ...datasets.sources import cache_file, exclusive
+from ...files import cache_dir, write_atomically
 from ...registry import UserError
 
 

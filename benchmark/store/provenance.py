@@ -77,7 +77,7 @@ def origin(cls: type) -> str:
         return ""
     about: dict[str, Any] = {}
     for name in importlib.metadata.packages_distributions().get(top, ())[:1]:
-        about |= {"distribution": name, "version": _installed(name)}
+        about |= {"distribution": name, "version": installed(name)}
     file, folder = source_of(cls)
     if file is None:
         return canonical(about)  # typed into a prompt
@@ -136,7 +136,7 @@ def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "threads": threads,
-        "packages": {name: version for name in PACKAGES if (version := _installed(name))},
+        "packages": {name: version for name in PACKAGES if (version := installed(name))},
         **({} if device == "cpu" else _gpu(device)),
         **_preloaded(),
     }
@@ -179,7 +179,8 @@ def _cpu() -> str:
         return platform.processor()
 
 
-def _installed(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """The version of a library; None where it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -188,7 +189,7 @@ def _installed(package: str) -> str | None:
 
 def check_packages() -> None:
     """Raise UserError (one line) when this combination of Python, torch and DGL cannot work."""
-    python, torch, dgl = platform.python_version(), _installed("torch"), _installed("dgl")
+    python, torch, dgl = platform.python_version(), installed("torch"), installed("dgl")
     here = f"Python {python}, torch {torch or 'missing'}, DGL {dgl or 'missing'}"
     fix = f"use {PYTHONS} with {NEEDS}; `make run` sets this up"
     if not python_fits():

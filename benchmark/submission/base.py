@@ -15,7 +15,8 @@ from pathlib import Path
 from ...registry import UserError
 from ..store.places import SUBMISSIONS
 from ..store.provenance import git_output
-from .read import Findings, Folder, Line, grouped, inner, read
+from .listing import Findings, Folder, inner
+from .read import Line, grouped, read
 
 NEVER = "rows are never edited or removed: take the file of the base and append to it"
 FIX = "take the file of the base"

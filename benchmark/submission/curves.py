@@ -10,7 +10,8 @@ from typing import Any
 from ...metrics import ADAPTED, METRICS, UNSEEN, bound, sign
 from ...registry import UserError
 from ..store.schema import Row
-from .read import LARGE, Folder, Line
+from .listing import Folder
+from .read import LARGE, Line
 
 PARTS = ("history", "per_client", "label_counts")
 CURVES = [*dict.fromkeys(rule.curve for rule in METRICS.values() if rule.curve)]  # every run has them
@@ -47,7 +48,8 @@ def malformed(found: Any, row: Row) -> str:
     if set(CURVES) - set(history) or any(len(values) != row.rounds for values in history.values()):
         return f"has not one value of {', '.join(CURVES)} for each of {row.rounds} rounds"
     most = bound(row.score_metric)
-    if not all(value is None or 0 <= value <= most for name in ("score", "val") for value in history[name]):
+    scores = [value for name in ("score", "val") for value in history[name] if value is not None]
+    if scores and not 0 <= min(scores) <= max(scores) <= most:
         return f"score or val leaves [0, {most:g}]"
     return ""
 
@@ -57,7 +59,7 @@ def _numbers(values: Any) -> bool:
     if not isinstance(values, list) or not set(map(type, values)) <= {int, float, type(None)}:
         return False
     some = [value for value in values if value is not None]
-    return not some or (-LARGE < min(some) <= max(some) < LARGE and not any(value != value for value in some))
+    return not some or (-LARGE < min(some) <= max(some) < LARGE and (total := sum(some)) == total)  # of NaN it is not
 
 
 def _figures(row: Row, history: dict[str, list[Any]]) -> Iterator[str]:

@@ -20,7 +20,8 @@ from ..store import Store, row_file
 from ..store.places import submission_folder
 from ..store.schema import Row
 from ..suites.select import CUSTOM
-from .read import METADATA, SUBMISSION, Folder, Line, standing
+from .listing import METADATA, SUBMISSION, Folder
+from .read import Line, standing
 
 
 def _must(be: str, sound: Callable[[str], object]) -> AfterValidator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError
 from ..store.places import SUBMISSIONS, safe_name
-from ..store.provenance import canonical
 from ..store.schema import TRIAL
 from ..suites.cell import Cell
 from ..suites.registered import registered_hash
 from ..suites.select import CUSTOM, Request, parted
 from ..suites.suitefile import load_suite, suite_names
 from . import base as bases, curves
-from .read import METADATA, RERUN, Findings, Folder, Line, grouped, inner, read, standing
+from .listing import METADATA, Findings, Folder, Summary, check_environments, check_rows, inner
+from .read import RERUN, Line, grouped, lines_of, read, standing
 from .rows import problems
 from .submit import metadata, read_fields
 
@@ -41,6 +41,11 @@ class Validation:
     @property
     def ok(self) -> bool:
         return not self.findings.errors
+
+    @property
+    def summary(self) -> Summary:
+        new = Counter(line.row.suite for line in self.fresh)
+        return Summary(self.folder.name, self.folder.submission, len(self.lines), new, self.findings)
 
 
 def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: bool = False) -> Iterator[Validation]:
@@ -73,8 +78,31 @@ def validate(
         fresh = set(lines)
         if before and ((before / METADATA).is_file() or not folder.submission):  # else it is to join those results
             fresh = bases.compare(folder, lines, before, findings, maintainer=maintainer)
-    if not folder.files.get("rows"):
-        findings.add(name, "no result rows", "give a results folder, or pack a submission with `fglbench submit`")
+    check_rows(folder, findings)
+    claimed = fresh if folder.submission or base is not None else set()
+    _check(folder, lines, fresh, claimed, findings)
+    check_environments(folder, _machines(lines), findings)
+    if folder.submission:
+        _metadata(folder, lines, findings)
+    return Validation(folder, lines, fresh, findings)
+
+
+def of_suite(folder: Folder) -> dict[str, Any]:
+    """What is found for the files of one suite of results, without a base: for `summary`, which remembers it."""
+    findings = Findings()
+    lines = lines_of(folder, findings)
+    _check(folder, lines, set(lines), set(), findings)
+    found = [[each.place, each.what, each.fix, each.warning] for each in findings.found]
+    return {"rows": len(lines), "findings": found, "environments": _machines(lines)}
+
+
+def _machines(lines: Sequence[Line]) -> dict[str, str]:
+    """Hash of an environment -> the place of its first row."""
+    return {digest: rows[0].place for digest, rows in grouped(lines, lambda line: line.row.environment).items()}
+
+
+def _check(folder: Folder, lines: Sequence[Line], fresh: set[Line], claimed: set[Line], findings: Findings) -> None:
+    """Every row by itself, against its suite, its data and its side files."""
     for line in lines:
         for what, fix in problems(line.row, line.settings):
             findings.add(line.place, what, fix, warning=line not in fresh)
@@ -83,16 +111,11 @@ def validate(
             findings.add(line.place, what, "its code is read and merged before its rows count", warning=True)
         if line.row.tuning == TRIAL and not folder.trials:
             findings.add(line.place, "a trial of `fglbench tune`, not a score of its suite", "leave it out")
-    claimed = fresh if folder.submission or base is not None else set()
     _duplicates(lines, claimed, findings)
     if not folder.trials:
         _suites(lines, claimed, findings)
     _data(lines, fresh, findings)
     _side_files(folder, lines, findings)
-    _environments(folder, lines, findings)
-    if folder.submission:
-        _metadata(folder, lines, findings)
-    return Validation(folder, lines, fresh, findings)
 
 
 def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
@@ -229,18 +252,6 @@ def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> No
         path = PurePosixPath(file)
         if (path.parts[0], path.stem) not in counting:
             findings.add(folder.place(file), "embeddings of no row", "remove the file")
-
-
-def _environments(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
-    """The file of every machine is there, and its name is the hash of its content."""
-    files = {PurePosixPath(file).stem: file for file in folder.files.get("environment", ())}
-    for digest, rows in grouped(lines, lambda line: line.row.environment).items():
-        if digest not in files:
-            findings.add(rows[0].place, f"environments/{digest}.json is missing", "add the file of the run")
-    for digest, file in files.items():
-        about = folder.store.environment(digest)
-        if about is None or hashlib.sha256(canonical(about).encode()).hexdigest()[:12] != digest:
-            findings.add(folder.place(file), "not the environment that its name gives", "add the file of the run")
 
 
 def _metadata(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:

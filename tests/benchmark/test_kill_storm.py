@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.submission.read import Findings, read
+from fglbench.benchmark.submission.listing import Findings
+from fglbench.benchmark.submission.read import read
 
 from ..test_migration import CURVES, KEYS, old, tool
 

@@ -17,7 +17,8 @@ import pytest
 import fglbench
 from fglbench.benchmark.runner.system import afterwards, as_interrupts
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.submission.read import Findings, read
+from fglbench.benchmark.submission.listing import Findings
+from fglbench.benchmark.submission.read import read
 
 CODE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "

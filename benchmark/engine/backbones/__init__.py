@@ -2,9 +2,10 @@
 
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
 from .convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE
+from .edges import GINE
 from .orthogonal import OrthoGCN
 
 __all__ = [
-    "BACKBONES", "GAT", "GCN", "GIN", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params",
+    "BACKBONES", "GAT", "GCN", "GIN", "GINE", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params",
     "affine", "glorot", "linear_map",
 ]  # fmt: skip

@@ -163,6 +163,10 @@ class GIN(Backbone):
         z = product(h, params[f"{i}.inner.weight"], batch)
         own = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
         z = segment_add(batch.own(own) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
+        return self.outer(params, i, z, batch)
+
+    def outer(self, params: Params, i: int, z: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """(N, out) what layer i makes of its inner map's values (N, h)."""
         z = affine(params, f"{i}.outer", torch.relu(_normalised(params, f"{i}.inner", z, batch.above)), batch.above)
         return _normalised(params, f"{i}.outer", z, batch.above)
 

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ..batch import EdgeRows
 from ..device import on_host, placed
 from ..segment_ops import SparseMatrix, adjacency, owners, segment_sum
 from ..timing import section
@@ -42,16 +43,18 @@ def normalised(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
 class GraphStack:
     """Graphs one after the other as one DGLGraph (`dgl.batch`), without self-loops, both directions of every edge.
 
-    graphs: each with ndata "feat" (n, d). starts: first row of each graph, and the number of rows in the end.
+    graphs: each with ndata "feat" (n, d), and edata "feat" (m, b) where edges have features. starts: first row of each
+    graph, and the number of rows in the end.
     """
 
     def __init__(self, graphs: Sequence[dgl.DGLGraph]) -> None:
         with on_host():
-            self.graph: dgl.DGLGraph = dgl.batch(list(graphs), ndata=["feat"], edata=None)
+            featured = all("feat" in graph.edata for graph in graphs)
+            self.graph: dgl.DGLGraph = dgl.batch(list(graphs), ndata=["feat"], edata=["feat"] if featured else None)
         self.lengths: np.ndarray = self.graph.batch_num_nodes().numpy()
         self.starts: np.ndarray = np.concatenate([[0], np.cumsum(self.lengths)])
         self.feat: torch.Tensor = placed(self.graph.ndata["feat"].float())
-        self._adjacency = adjacency(self.graph).scipy()
+        self.adjacency = adjacency(self.graph).scipy()
         self._operators: dict[Operator, sp.csr_matrix] = {}
         self._asked: set[Operator] = set()  # for operators, here or in a part
         self._codes: dict[NodeCode, torch.Tensor] = {}
@@ -60,14 +63,22 @@ class GraphStack:
         """The matrix of an operator over all graphs, computed at its first use."""
         self._asked.add(kind)
         if kind not in self._operators:
-            self._operators[kind] = kind(self._adjacency, self.starts).astype(np.float32)
+            self._operators[kind] = kind(self.adjacency, self.starts).astype(np.float32)
         return self._operators[kind]
 
     def code(self, kind: NodeCode) -> torch.Tensor:
         """(nodes, c) what a code says of all nodes, computed at its first use."""
         if kind not in self._codes:
-            self._codes[kind] = kind(self._adjacency, self.starts)
+            self._codes[kind] = kind(self.adjacency, self.starts)
         return self._codes[kind]
+
+    @cached_property
+    def edge_feat(self) -> torch.Tensor | None:
+        """(E, b) features of the edges in the order of the adjacency's entries; None without any."""
+        if "feat" not in self.graph.edata:
+            return None
+        _, _, eids = self.graph.adj_tensors("csc")
+        return placed(self.graph.edata["feat"][eids])
 
     def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
         """A stack of some of the graphs alone. picks: their numbers here; its operators are cut, not computed anew."""
@@ -152,6 +163,22 @@ class GraphBatch:
         rows = matrix[np.arange(size) - self._moved]
         columns = rows.indices + np.repeat(self._moved, np.diff(rows.indptr))
         return sp.csr_matrix((rows.data, columns, rows.indptr), shape=(size, size))
+
+    @cached_property
+    def edges(self) -> EdgeRows | None:
+        """The edges with their features, by their target; None where they have none."""
+        features = self.stack.edge_feat
+        if features is None:
+            return None
+        whole = self.stack.adjacency
+        numbered = sp.csr_matrix((np.arange(whole.nnz), whole.indices, whole.indptr), shape=whole.shape)
+        own = self.cut(numbered)
+        into = np.diff(own.indptr)
+        ends = np.cumsum((0, *self.sizes))
+        sizes = tuple(int(n) for n in np.diff(own.indptr[ends]))
+        ends_of = own.indices, np.repeat(np.arange(len(into)), into), own.data
+        source, target, picks = (placed(torch.from_numpy(each.astype(np.int64))) for each in ends_of)
+        return EdgeRows(source, target, features[picks].float(), sizes)
 
     @section("pooling")
     def pool(self, rows: torch.Tensor) -> torch.Tensor:

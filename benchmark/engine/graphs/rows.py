@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 
 from ....datasets.federation import GraphClient
-from ..batch import Batch, Features, LabelledRows
+from ..batch import Batch, EdgeRows, Features, LabelledRows
 from ..device import on_host, placed
 from ..segment_ops import SparseMatrix
 from .graphsets import GraphBatch, GraphStack, neighbours, normalised
@@ -49,6 +49,10 @@ class NodesOfGraphs(Batch):
         matrix = self.of.view(neighbours).scipy().tocoo()
         ends = torch.from_numpy(matrix.col.astype(np.int64)), torch.from_numpy(matrix.row.astype(np.int64))
         return dgl.graph(ends, num_nodes=matrix.shape[0])
+
+    @property
+    def edges(self) -> EdgeRows:
+        return self.of.edges or super().edges
 
     @cached_property
     def gcn(self) -> SparseMatrix:

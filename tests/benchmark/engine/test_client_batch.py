@@ -45,7 +45,7 @@ def after(
 
 
 @pytest.mark.parametrize("config", sorted(CONFIGS))
-@pytest.mark.parametrize("backbone", BACKBONES.names())
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES.names() if name != "gine"])
 def test_cohort_size_does_not_matter(backbone: str, config: str, federation: Make) -> None:
     world = federation((13, 7, 10, 9), without_train=(3,))
     whole = after(world, "fedavg", [backbone], 4, **CONFIGS[config])

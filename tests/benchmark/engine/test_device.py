@@ -20,7 +20,11 @@ from fglbench.methods import METHODS
 from ...sampled import sampled_trials
 
 pytestmark = pytest.mark.usefixtures("wrapped_predictions")
-SHORT = {"fedsage+": {"generator_epochs": 3, "exchange_epochs": 2}}
+SHORT = {
+    "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
+    "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
+    "fedlog": {"generator_epochs": 3},
+}
 EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
 
 

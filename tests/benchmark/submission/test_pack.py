@@ -12,7 +12,7 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import RULES
-from fglbench.benchmark.submission import read, submit
+from fglbench.benchmark.submission import listing, submit
 
 
 def test_a_submission_holds_the_rows_and_what_belongs_to_them(submission: Path, mine: Path) -> None:
@@ -103,5 +103,5 @@ def test_a_zip_file_is_no_submission(
 def test_limits_hold_for_what_a_board_needs() -> None:
     """Fifty datasets, ten seeds and rows of the largest size fit many times."""
     widest = sum(rule.longest for rule in RULES.values())
-    assert 50 * 10 * widest < read.TOTAL_BYTES
-    assert read.FILES > 50 * 10 * 2 + 10
+    assert 50 * 10 * widest < listing.TOTAL_BYTES
+    assert listing.FILES > 50 * 10 * 2 + 10

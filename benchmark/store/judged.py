@@ -1,0 +1,93 @@
+"""Verdicts on files: what a command found for them, kept in the user's cache under the hash of all that it read.
+
+A verdict counts only for the same names and bytes, the same source of this package and the same versions of the
+libraries. None is kept in a results folder, whose files may come from anyone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...files import cache_dir, write_atomically
+from .json_columns import parse
+from .provenance import PACKAGES, ROOT, installed
+
+OWN = ("benchmark", "datasets", "methods", "report", "tasks")  # the folders of the package
+LIBRARIES = [*PACKAGES, "pandas", "pyarrow", "matplotlib", "jinja2", "tabulate", "markdown-it-py"]
+KEPT = 2000  # verdicts; of more, the oldest are removed
+METHODS = f"{__name__.split('.')[0]}.methods"
+
+
+class Verdicts:
+    """The verdicts of one command. A process that has imported the methods may know names of plug-ins, which are in no
+    hash: it judges everything anew."""
+
+    def __init__(self) -> None:
+        self._folder = None if METHODS in sys.modules else cache_dir() / "verdicts"
+
+    def of(
+        self,
+        files: Iterable[Path],
+        about: object,
+        judge: Callable[[], dict[str, Any]],
+        made: Callable[[], Iterable[Path]] = tuple,
+    ) -> dict[str, Any]:
+        """What `judge` found for these files: as it is remembered, or by calling it.
+
+        about: what else it depends on. made: the files that `judge` writes. What is remembered counts only while they
+        are as it left them.
+        """
+        if self._folder is None:
+            return judge()
+        files = list(files)
+        if (digest := _digest(files, about)) is None:
+            return judge()
+        path = self._folder / f"{digest}.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = parse(path.read_text(encoding="utf-8")) or {}
+            if known.get("made") == _digest(made(), about):
+                return dict(known["found"])
+        found = judge()
+        if _digest(files, about) == digest:  # else a file was changed meanwhile
+            with suppress(OSError):
+                write_atomically(path, json.dumps({"made": _digest(made(), about), "found": found}).encode())
+                self._forget(self._folder)
+        return found
+
+    @staticmethod
+    def _forget(folder: Path) -> None:
+        kept = list(folder.glob("*.json"))
+        for path in sorted(kept, key=lambda path: path.stat().st_mtime)[: max(len(kept) - KEPT, 0)]:
+            path.unlink(missing_ok=True)
+
+
+def _digest(files: Iterable[Path], about: object) -> str | None:
+    """The hash of files, of what is said besides and of the code; None where a file cannot be read."""
+    try:
+        content = [(str(path), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+    except OSError:
+        return None
+    return hashlib.sha256(json.dumps([_code(), repr(about), content]).encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """The hash of the package's own files and of the versions of Python and the libraries."""
+    versions = repr((sys.version, [(name, installed(name)) for name in LIBRARIES]))
+    digest = hashlib.sha256(versions.encode())
+    for path in sorted(_own_files()):
+        digest.update(f"{path}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _own_files() -> Iterator[Path]:
+    yield from ROOT.glob("*.py")
+    for folder in OWN:
+        yield from (p for p in (ROOT / folder).rglob("*") if p.is_file() and p.parent.name != "__pycache__")

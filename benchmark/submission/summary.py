@@ -1,0 +1,69 @@
+"""Validate a results folder suite by suite. A suite whose files were validated before is not read again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..store.judged import Verdicts
+from ..store.places import SUBMISSIONS
+from .listing import Findings, Folder, Summary, check_environments, check_rows, inner, listed
+
+OF_SUITE = ("rows", "curves", "columns", "embeddings")  # kinds of files that lie in the folder of a suite
+
+
+def summaries(root: Path, name: str) -> Iterator[Summary]:
+    """Check a results folder without a base, and the trials and submissions in it: as `validate.validate_all`, which
+    says more of each."""
+    verdicts = Verdicts()
+    yield _of_results(root, name, verdicts)
+    for path in sorted(inner(root)):
+        if (root / path).is_dir() and not (root / path).is_symlink():
+            if PurePosixPath(path).parts[0] == SUBMISSIONS:
+                yield _of_submission(root / path, f"{name}/{path}")
+            else:
+                yield _of_results(root / path, f"{name}/{path}", verdicts)
+
+
+def _of_submission(root: Path, name: str) -> Summary:
+    from .validate import validate
+
+    return validate(root, name, submission=True).summary
+
+
+def _of_results(root: Path, name: str, verdicts: Verdicts) -> Summary:
+    findings, rows, machines = Findings(), Counter[str](), dict[str, str]()
+    folder = listed(root, name, findings, submission=False)
+    check_rows(folder, findings)
+    for suite, own in _suites(folder).items():
+        files = [root / file for kind in OF_SUITE[:3] for file in own.files.get(kind, ())]
+        about = name, str(root), own.trials, own.files.get("embeddings", ())  # of which only the names are looked at
+        found = verdicts.of(files, about, partial(_judged, own))
+        for each in found["findings"]:
+            findings.add(*each[:3], warning=each[3])
+        rows[suite] += found["rows"]
+        machines = found["environments"] | machines
+    check_environments(folder, machines, findings)
+    return Summary(name, False, rows.total(), rows, findings)
+
+
+def _judged(folder: Folder) -> dict[str, Any]:
+    from .validate import of_suite
+
+    return of_suite(folder)
+
+
+def _suites(folder: Folder) -> dict[str, Folder]:
+    """The folder of each suite: with its own files only."""
+    files = dict[str, dict[str, list[str]]]()
+    for kind in OF_SUITE:
+        for file in folder.files.get(kind, ()):
+            files.setdefault(PurePosixPath(file).parts[0], {}).setdefault(kind, []).append(file)
+    return {
+        suite: replace(folder, files={kind: tuple(own) for kind, own in files[suite].items()})
+        for suite in sorted(files)
+    }
