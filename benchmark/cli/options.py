@@ -54,14 +54,18 @@ def apart(plugins: Names) -> tuple[str, ...]:
     return use(plugins)
 
 
-def own_dataset(folder: str | None, **wanted: Iterable[str]) -> str | None:
+def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iterable[str]) -> str | None:
     """The dataset of `--data`; each mistake in its files is printed. Reading a large one takes long: call it last.
 
-    wanted: names by kind (method, partition, ...), which are looked at first.
+    wanted: names by kind (method, partition, ...), which are looked at first, as settings (`--set`) are.
     """
     if folder is None:
         return None
     check_names(wanted)
+    if settings:
+        from ..suites.select import check_settings
+
+        check_settings(settings)
     from ...datasets.own_data import announce
 
     return announce(Path(folder), complain)

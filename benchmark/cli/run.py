@@ -56,7 +56,7 @@ def run(
     """
     methods, partitions, splits, backbones = map(given.names, (method, partition, split, backbone))
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
-    data = given.own_dataset(data, method=methods, partition=partitions, split=splits, backbone=backbones)
+    data = given.own_dataset(data, set_ or (), method=methods, partition=partitions, split=splits, backbone=backbones)
     from ...datasets.own_data import metric_setting
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store

@@ -55,6 +55,14 @@ def parse_setting(text: str) -> Setting:
         raise UserError(f"--set {key:.60}: {value!r:.60} is not a value: {str(error).rpartition(': ')[2]}") from None
 
 
+def check_settings(texts: Iterable[str]) -> None:
+    """UserError for a setting of no form, of an unknown section, or an unknown name of `training`: before data is read,
+    by which the other names are known."""
+    for setting in map(parse_setting, texts):
+        if setting.section == "training" and setting.name not in TrainConfig.model_fields:
+            raise did_you_mean(setting.name, TrainConfig.model_fields, "training parameter of --set")
+
+
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:
     """The cells with the settings applied to every part that has such a parameter; UserError when none has."""
     located = [_locate(setting, cells) for setting in settings]

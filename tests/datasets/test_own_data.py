@@ -536,3 +536,12 @@ def test_files_of_other_names_and_links_to_nothing(villages: Path) -> None:
     (villages / "nodes.csv").symlink_to("nodes.csv")
     with pytest.raises(UserError, match="1 mistake in the files"):
         announce(villages)
+
+
+@pytest.mark.parametrize("setting", ["training.lrr=1", "trainin.lr=1", "lr"])
+def test_a_mistyped_setting_is_refused_before_own_data_is_read(
+    setting: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(own_data, "announce", lambda *_: pytest.fail("the data were read"))
+    assert main(["run", "--data", str(tmp_path), "-m", "fedavg", "--set", setting]) == 2
+    assert "--set" in capsys.readouterr().err
