@@ -175,7 +175,7 @@ def partition(
         str, typer.Option("--partition", metavar="NAME", help="how to cut it", autocompletion=completes("partition"))
     ] = "louvain",
     clients: Annotated[int, typer.Option("--clients", "-k", metavar="K", help="into how many clients")] = 10,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the cell, as in `fglbench run`")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the run, as in `fglbench run`")] = 0,
     set_: Parameters = None,
     plot: Annotated[bool, typer.Option("--plot", help="draw the label distribution")] = False,
     out: Annotated[

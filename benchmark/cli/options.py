@@ -130,9 +130,9 @@ Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads a worker
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="what computes: cpu, cuda (one worker per GPU), cuda:N, auto: cuda if any")
 ]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="seconds a cell may take; 0: any")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="seconds a run may take; 0: any")]
 Memory = Annotated[float | None, typer.Option(min=0.1, metavar="GIB", help="GiB a worker may take")]
-Backends = Annotated[str, typer.Option(metavar="NAME", help="where cells run: processes (of this machine) or ray")]
+Backends = Annotated[str, typer.Option(metavar="NAME", help="where runs go: processes (of this machine) or ray")]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="of a running Ray cluster")]
 Rerun = Annotated[Names, typer.Option(metavar="KIND", help="run again: failed, timeout, oom, skipped, stale or all")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be run, and stop")]
@@ -152,7 +152,7 @@ Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="tra
 Parameters = Annotated[
     Names, typer.Option("--set", metavar="KEY=VALUE", help="a parameter, as in mu=0.1 or features=raw")
 ]
-MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each cell whose data is unavailable")]
+MissingRows = Annotated[bool, typer.Option("--record-missing", help="a row for each run whose data is unavailable")]
 Embeddings = Annotated[
     bool, typer.Option("--embeddings", help="keep test embeddings, for the report's t-SNE and CKA figures")
 ]

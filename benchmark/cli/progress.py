@@ -64,7 +64,7 @@ class Display(Observer):
 
     def _description(self) -> str:
         bad = sum(count for status, count in self.count.items() if status not in ("ok", "skipped"))
-        return f"{sum(self.count.values())}/{self.cells} cells" + (f", {bad} failed" if bad else "")
+        return f"{sum(self.count.values())}/{self.cells} runs" + (f", {bad} failed" if bad else "")
 
 
 def _shown(value: Any) -> str:

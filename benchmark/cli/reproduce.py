@@ -1,4 +1,4 @@
-"""`fglbench reproduce`: run the cells of a paper's table."""
+"""`fglbench reproduce`: run a paper's table."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | 
     )
     found = [(suite, cell) for suite, cell in cells if cell.key in keys]
     if not found:
-        raise UserError(f"no cell of {table} is both asked for and of the readings {', '.join(readings)}")
+        raise UserError(f"no run of {table} is both asked for and of the readings {', '.join(readings)}")
     return found
 
 
@@ -121,7 +121,7 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     store = Store(results)
     rows = store.rows()
     costs = Costs(rows)
-    listing = plain_table("table", "figures", "of", "cells to run", "core-hours", "more cells", numeric=True)
+    listing = plain_table("table", "figures", "of", "runs left", "core-hours", "more runs", numeric=True)
     todo = {name: Job(Request(suites=(name,), seeds=seeds), store, Options()).plan().todo for name in tables()}
     had = {item.cell.key for item, _ in elsewhere(chain.from_iterable(todo.values()), store)}
     for name, items in todo.items():
@@ -131,7 +131,7 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
         ran, printed = coverage(name, [row for row in rows if row.suite == name])
         listing.add_row(name, *map(str, (ran, printed, len(left) - unknown)), f"{found.hours:.1f}", str(unknown))
     plain_console().print(listing)
-    plain_console().print("core-hours are judged by the rows here; for more cells there are no rows to judge by")
+    plain_console().print("core-hours are judged by the rows here; for more runs there are no rows to judge by")
 
 
 def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -49,7 +49,7 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="with --dry-run: the plan as JSON")] = False,
     results: given.Results = Path("runs"), submitter: given.Submitter = "", plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
-    """Run cells of the benchmark; what is done already is not run again.
+    """Run methods on datasets; what is done already is not run again.
 
     Names may be repeated or take a comma list. Without a suite, the leaderboard's cells for the given methods and
     datasets are run. Changed settings and own data are filed under `custom`.
@@ -142,11 +142,11 @@ def ask(hours: float, yes: bool) -> None:
 def _tell_plan(plan: Plan, console: Console) -> None:
     count, stale, total = plan.counts(), plan.stale(), len(plan.items)
     states = ", ".join(f"{count[state]} {word}" for state, word in STATES.items())
-    console.print(f"{total} cell{'s' * (total != 1)}: {states}")
+    console.print(f"{total} run{'s' * (total != 1)}: {states}")
     for line in why([*plan.rows("failed"), *plan.rows("skipped")]):
         console.print(f"  {line}", soft_wrap=True)
     if count["failed"]:
-        console.print("  failed cells are run again with --rerun failed")
+        console.print("  failed runs are repeated with --rerun failed")
     if stale:
         console.print(f"  {stale} done with an earlier revision of the method: run again with --rerun stale")
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ..runner.plan import Plan
     from ..store.schema import Row
 
-HEADINGS = {"cells": "cells", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
+HEADINGS = {"cells": "runs", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
 OWN = "own:"  # how datasets of users are called
 NAMED = 3  # methods; more are counted
 
 
 def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
-    """Show, for every suite, how many cells are done, failed, skipped (with the reasons), still to do or cut off.
+    """Show, for every suite, how many runs are done, failed, skipped (with the reasons), still to do or cut off.
 
     Without --suite: the suites that have rows, or all where there are no rows. Others are rows of methods, datasets or
     settings that a suite itself does not have.
@@ -62,7 +62,7 @@ def _remarks(found: list[Progress], results: Path, empty: int) -> list[str]:
         again = command("run -s SUITE --rerun stale", results)
         lines.append(f"stale: done with an earlier revision of the method; to run them again: {again}")
     if not {own.suite for own in found if not own.cells} <= {"custom"}:
-        lines.append(f"a suite of your own has its cells in its file: {command('status -s FILE.yaml', results)}")
+        lines.append(f"a suite of your own has its runs in its file: {command('status -s FILE.yaml', results)}")
     if any(own.others for own in found):
         lines.append("others: rows of methods, datasets or settings that the suite itself does not have")
     if empty > 0:
@@ -80,7 +80,7 @@ def why(rows: Iterable[Row], *, suites: bool = False) -> list[str]:
         methods = list(dict.fromkeys(row.method for row in own))
         who = ", ".join(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
         where = f" of {', '.join(dict.fromkeys(row.suite for row in own))}" if suites else ""
-        lines.append(f"{who}: {state}: {error} ({len(own)} cell{'s' * (len(own) > 1)}{where})")
+        lines.append(f"{who}: {state}: {error} ({len(own)} run{'s' * (len(own) > 1)}{where})")
     return lines
 
 

@@ -94,7 +94,7 @@ def adopt(
     options = replace(how, device=resolved(device, backend))
     job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
     todo, console = job.plan().todo, plain_console()
-    console.print(f"{name}: {len(todo)} cells to run of {', '.join(suites)}", soft_wrap=True)
+    console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
     if todo:
         cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
         console.print(told(cost), soft_wrap=True)

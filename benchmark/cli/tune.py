@@ -143,7 +143,7 @@ def _tuned(tuner: Tuner, own: list[Study]) -> int:
 def _tell_cost(found: list[Study]) -> None:
     """What each study runs: settings, trials, cells, rounds."""
     table = plain_table(
-        "method", "dataset", "own settings", "trials a rung", "rounds a rung", "cells", "rounds", numeric=True
+        "method", "dataset", "own settings", "trials per rung", "rounds per rung", "runs", "rounds", numeric=True
     )
     for study in found:
         sizes, rungs = (" ".join(map(str, own)) for own in (study.sizes, study.rungs))
@@ -159,7 +159,7 @@ def _tell_cost(found: list[Study]) -> None:
         )
     plain_console().print(table)
     cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
-    typer.echo(f"{len(found)} studies: {cells} cells, {rounds} rounds")
+    typer.echo(f"{len(found)} studies: {cells} runs, {rounds} rounds")
 
 
 def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
@@ -175,5 +175,5 @@ def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
         typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
         left = tuner.left(found)
         cells = sum(number for own in left for _, number in own)
-        typer.echo(f"left: {len(left)} studies, {cells} cells: {told(costs.of(chain.from_iterable(left)))}")
-        typer.echo(f"{len(scored)} cells of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")
+        typer.echo(f"left: {len(left)} studies, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
+        typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")

@@ -33,7 +33,7 @@ EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 def verify(
     path: PathArgument,
-    sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="how many cells, all seeds of each")] = 3,
+    sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, all seeds of each")] = 3,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="of the draw [any]")] = None,
     method: OfMethods = None, suite: given.Suites = None, dataset: OnDatasets = None,
     jobs: given.Jobs = None, timeout: given.Timeout = 3600, device: given.Device = "cpu",

@@ -114,11 +114,11 @@ class Costs:
 
 
 def told(found: Estimate, source: str = "the rows here") -> str:
-    """A line: "about 3.2 core-hours, judged by the rows here; 12 cells cannot be judged: no row of dataset actor"."""
+    """A line: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset actor"."""
     line = f"about {found.hours:.1f} core-hours, judged by {source}"
     if not found.unknown:
         return line
-    return f"{line}; {sum(found.unknown.values())} cells cannot be judged: no row of {', '.join(found.unknown)}"
+    return f"{line}; {sum(found.unknown.values())} runs cannot be judged: no row of {', '.join(found.unknown)}"
 
 
 def told_runs(cells: Sequence[Cell], rows: Sequence[Row], options: Options) -> tuple[str, float]:

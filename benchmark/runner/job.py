@@ -35,7 +35,7 @@ def keep_sites(plan: Plan, store: Store) -> None:
 def run_in_process(plan: Plan, store: Store, options: Options, observer: Observer | None = None) -> Summary:
     """Run everything that a plan has to do. Raises what `run_plan` does, and UserError for another backend."""
     if options.backend != "processes":
-        raise UserError(f"in_process runs cells here, and backend is {options.backend!r}: leave one of them out")
+        raise UserError(f"in_process runs everything here, and backend is {options.backend!r}: leave one of them out")
     summary, observer, todo = Summary(), observer or Observer(), plan.todo
     if not todo:
         return summary

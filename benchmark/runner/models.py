@@ -40,11 +40,11 @@ def unpacked_models(path: Path) -> Models:
     from safetensors.torch import load_file
 
     if not path.is_file():
-        raise UserError(f"no saved model at {str(path)!r}: run the cell with --save-models (save_models=True)")
+        raise UserError(f"no saved model at {str(path)!r}: run it with --save-models (save_models=True)")
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"cannot read {str(path)!r}: {error}; run the cell again with --save-models") from None
+        raise UserError(f"cannot read {str(path)!r}: {error}; run it again with --save-models") from None
     server: dict[str, torch.Tensor] = {}
     personal: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():

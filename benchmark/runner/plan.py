@@ -107,7 +107,7 @@ class Missing:
     items: tuple[Item, ...]
 
     def __str__(self) -> str:
-        return f"{self.error} ({len(self.items)} cell{'s' * (len(self.items) > 1)} left out)"
+        return f"{self.error} ({len(self.items)} run{'s' * (len(self.items) > 1)} left out)"
 
 
 def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:

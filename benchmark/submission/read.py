@@ -25,7 +25,7 @@ from .listing import Findings, Folder, listed
 
 ROWS_OF_A_FILE = 20_000  # the most that are read
 LARGE = 1e15  # no figure of a run is as large
-RERUN = "rows are never edited: run the cell again"
+RERUN = "rows are never edited: run it again"
 K = TypeVar("K")
 
 
@@ -111,7 +111,7 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
         for number, text, fields in lines:
             place, text = folder.place(file, number), text.replace(b"\r\n", b"\n")
             if fields is None:
-                findings.add(place, "not a complete row", "remove the line; `fglbench run` runs the cell again")
+                findings.add(place, "not a complete row", "remove the line; `fglbench run` runs it again")
                 continue
             try:
                 row = row_file.parse(path, number, fields)

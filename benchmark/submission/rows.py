@@ -16,7 +16,7 @@ from ..store.schema import FORMULA, RULES, Row
 from ..suites.cell import Cell
 from .read import LARGE, RERUN, Settings
 
-COMMIT = "commit the code, then run the cells again with --rerun all"
+COMMIT = "commit the code, then run again with --rerun all"
 NEEDED = [name for name, rule in RULES.items() if rule.needed]
 Problem = tuple[str, str]  # what is wrong, and the fix
 
@@ -34,17 +34,17 @@ def problems(row: Row, settings: Settings | None = None) -> Iterator[Problem]:
     try:
         cell = settings.at(row.seed)
     except ValueError as error:
-        yield f"its columns name no cell: {str(error).splitlines()[0]}", RERUN
+        yield f"its columns name no experiment: {str(error).splitlines()[0]}", RERUN
         return
     if cell.key != row.key:
-        yield f"key {row.key} is not that of its cell, which is {cell.key}", RERUN
+        yield f"key {row.key} is not that of its experiment, which is {cell.key}", RERUN
     elif row.dataset.startswith(OWN):
         yield f"{row.dataset} is the user's data, no registered dataset", "leave its rows out: no one else has it"
     elif row.method in METHODS.names():
         try:
             yield from _names(row, cell, settings)
         except UserError as error:
-            yield str(error), "run the cell again with a name that this version knows"
+            yield str(error), "run it again with a name that this version knows"
 
 
 _values = attrgetter(*RULES)
@@ -79,9 +79,9 @@ def _status(row: Row) -> Iterator[Problem]:
     missing = [name for name in NEEDED if getattr(row, name) in (None, "")]
     if row.status != "ok":
         if row.score is not None:
-            yield f"a score although the cell is {row.status}", RERUN
+            yield f"a score although the run is {row.status}", RERUN
         if not row.error:
-            yield f"no error although the cell is {row.status}", RERUN
+            yield f"no error although the run is {row.status}", RERUN
     elif missing:
         yield f"status ok without {', '.join(missing)}", RERUN
     else:
@@ -106,7 +106,7 @@ def _names(row: Row, cell: Cell, settings: Settings) -> Iterator[Problem]:
     made = settings.settled
     if made.seedless != cell.seedless:
         parts = [name for name in made.identity if name != "seed" and made.identity[name] != cell.identity[name]]
-        yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run the cell again"
+        yield f"its {', '.join(parts)} is not as this version fills in the parameters", "run it again"
         return
     if row.task != cell.task:
         yield f"task {row.task!r}, but {row.dataset} under split {row.split} is for {cell.task!r}", RERUN

@@ -128,15 +128,15 @@ def _curves(source: Store, row: Row) -> dict[str, Any]:
     try:
         found = source.history(row.suite, row.key)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UserError(f"{place} cannot be read ({error!s:.120}); run the cell again with --rerun all") from None
+        raise UserError(f"{place} cannot be read ({error!s:.120}); run it again with --rerun all") from None
     if found is None:
-        raise UserError(f"{place} is missing; run the cell again with --rerun all")
+        raise UserError(f"{place} is missing; run it again with --rerun all")
     return found
 
 
 def _copy(source: Path, target: Path) -> None:
     if not source.is_file():
-        raise UserError(f"{source} is missing; run the cell again with --rerun all")
+        raise UserError(f"{source} is missing; run it again with --rerun all")
     files.write_atomically(target, source.read_bytes())
 
 

@@ -26,7 +26,7 @@ from .rows import problems
 from .submit import metadata, read_fields
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
-DATA_FIX = "get the registered data (fglbench data fetch NAME) and run the cells again with the versions that made it"
+DATA_FIX = "get the registered data (fglbench data fetch NAME) and run again with the versions that made it"
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -
         if before is not None and line.text == before.text:
             findings.add(line.place, f"the same row as in line {before.number}", "remove one of them")
         elif before is not None and {line, before} <= claimed and before.row.status == line.row.status == "ok":
-            what = f"a second result for the cell of line {before.number} (key {line.row.key})"
-            findings.add(line.place, what, "submit one result per cell; `fglbench submit` packs the last")
+            what = f"a second result for the experiment of line {before.number} (key {line.row.key})"
+            findings.add(line.place, what, "submit one result per experiment; `fglbench submit` packs the last")
         seen[line.row.suite, line.row.key] = line
 
 
@@ -155,10 +155,10 @@ def _against_suite(suite: str, method: str, rows: Sequence[Line], claimed: set[L
             present.setdefault(line.seedless, {})[line.row.seed] = line
             tuning = next(iter(cells[line.seedless].values())).tuning
             if line in claimed and line.row.tuning != tuning:
-                what = f"tuning is {line.row.tuning!r:.60}; of this cell it is {tuning!r:.60}"
-                findings.add(line.place, what, "run the cell with the settings that the suite refers to")
+                what = f"tuning is {line.row.tuning!r:.60}; of this experiment it is {tuning!r:.60}"
+                findings.add(line.place, what, "run it with the settings that the suite refers to")
         elif line.cell:
-            what = f"not a cell of suite {suite!r}: {departure(line.cell, cells.values())}"
+            what = f"not an experiment of suite {suite!r}: {departure(line.cell, cells.values())}"
             findings.add(line.place, what, CUSTOM_FIX, warning=line not in claimed)
     lacking: dict[tuple[bool, tuple[int, ...]], list[Line]] = {}
     for place, seeds in present.items():
@@ -236,7 +236,7 @@ def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> No
     for own, line in counting.items():
         if line.row.status == "ok" and own not in files:
             what = f"its curves ({own[0]}/history/{own[1]}.json.gz) are missing"
-            findings.add(line.place, what, "run the cell again; `fglbench submit` packs the curves")
+            findings.add(line.place, what, "run it again; `fglbench submit` packs the curves")
         elif line.row.status == "ok":
             single = files[own].endswith(".json.gz")
             for what in curves.problems(folder, line):

@@ -100,7 +100,7 @@ def _place(row: Row) -> tuple[str, str]:
         cell = Cell.of(row)
         if cell.key == row.key:
             return row.suite, cell.seedless
-        what = f"its cell has the key {cell.key}"
+        what = f"its experiment has the key {cell.key}"
     except ValueError as error:
         what = str(error)
     raise UserError(f"the row with key {row.key}: {what:.200}; look with `fglbench validate` first")

@@ -176,9 +176,9 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     if left and not found:
         raise UserError(left[0])
     if not found:
-        raise UserError("nothing matches: the chosen suites have no cell with this combination of methods and datasets")
+        raise UserError("nothing matches: the chosen suites have no run with this combination of methods and datasets")
     each = {(name, cell.key): (name, cell) for name, cell in found}
-    return list(each.values()), [*(f"{told}; their cells are left out" for told in left), *defaults]
+    return list(each.values()), [*(f"{told}; their runs are left out" for told in left), *defaults]
 
 
 def at_defaults(suite: Suite, cells: Sequence[Cell]) -> list[str]:

@@ -90,7 +90,7 @@ def page(found: Sequence[Finished]) -> str:
     parts = [
         f"# Tuning of suite {md(found[0].study.suite)}",
         "Written by `fglbench tune --report`; docs/tuning.md says how settings are chosen. Validation, in percent.",
-        f"{len(found)} studies, {cells} cells ({failed} not ok), {hours:.1f} h in all.",
+        f"{len(found)} studies, {cells} runs ({failed} not ok), {hours:.1f} h in all.",
         "## Budget",
         _budget(found),
         "## What was chosen",

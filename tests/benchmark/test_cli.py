@@ -58,7 +58,7 @@ def test_dry_run_tells_the_cells_and_writes_nothing(capsys, tmp_path):
     )
     said, cost = capsys.readouterr().out.split("3 runs, about ")
     assert said == (
-        "3 cells: 3 to run, 0 done, 0 skipped, 0 failed\n  quick: cora louvain x10 gcn fedavg, seeds 4 5 6\n"
+        "3 runs: 3 to run, 0 done, 0 skipped, 0 failed\n  quick: cora louvain x10 gcn fedavg, seeds 4 5 6\n"
     )
     assert "workers (by published timings)" in cost or "1 worker (by published timings)" in cost
     assert not results.exists()
@@ -72,20 +72,20 @@ def test_earlier_failures_are_told_with_the_reason_and_exit_code_1(capsys, tmp_p
     arguments = ["run", "--quick", "-m", "fedavg,local", "-d", "cora", "--seeds", "1", "--results", str(tmp_path)]
     assert main(arguments) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "2 cells: 0 to run, 0 done, 1 skipped, 1 failed"
+    assert lines[0] == "2 runs: 0 to run, 0 done, 1 skipped, 1 failed"
     assert {line.split(":", 1)[1] for line in lines[1:3]} == {
-        " failed: because (1 cell)",
-        " skipped: because (1 cell)",
+        " failed: because (1 run)",
+        " skipped: because (1 run)",
     }
     assert main([*arguments, "--rerun", "failed", "--dry-run"]) == 0
-    assert "2 cells: 1 to run" in capsys.readouterr().out
+    assert "2 runs: 1 to run" in capsys.readouterr().out
 
 
 def test_status_counts_the_cells_of_every_suite(capsys, tmp_path):
     assert main(["status", "-s", "quick", "--results", str(tmp_path)]) == 0
     head, line = capsys.readouterr().out.splitlines()
     cells = line.split()[1]
-    assert head.split() == ["suite", "cells", "done", "failed", "skipped", "to", "do", "stale", "others"]
+    assert head.split() == ["suite", "runs", "done", "failed", "skipped", "to", "do", "stale", "others"]
     assert line.split() == ["quick", cells, "0", "0", "0", cells, "0", "0"]
 
 

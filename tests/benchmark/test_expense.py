@@ -68,5 +68,5 @@ def test_a_sum_names_what_it_leaves_out() -> None:
     found = costs.of([(cell("local", "cora"), 3), (cell("local", "pubmed"), 2), (cell("fgssl", "cora"), 1)])
     assert found.hours == pytest.approx(1.5)
     assert found.unknown == {"dataset pubmed": 2, "method fgssl": 1}
-    assert told(found).endswith("3 cells cannot be judged: no row of dataset pubmed, method fgssl")
+    assert told(found).endswith("3 runs cannot be judged: no row of dataset pubmed, method fgssl")
     assert Costs([]).of([(cell("local", "cora"), 1)]).unknown == {"method local": 1}

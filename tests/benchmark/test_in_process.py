@@ -49,5 +49,5 @@ def test_a_method_of_the_session_runs_here_and_workers_say_how(tmp_path: Path) -
 
 
 def test_it_is_of_no_other_backend(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="in_process runs cells here, and backend is 'ray'"):
+    with pytest.raises(UserError, match="in_process runs everything here, and backend is 'ray'"):
         fglbench.run(quick=True, methods=["local"], datasets=["csbm"], results=tmp_path, backend="ray", in_process=True)

@@ -122,7 +122,7 @@ def test_protocols_hold_in_the_cells():
         (["fgssl-table1", "--reading", "last-ruond"], "unknown reading of fgssl-table1 'last-ruond'; did you mean"),
         (
             ["fedgkc-table2", "--only", "lg-fedavg", "--reading", "all-nodes,copilot-first", "-k", "7"],
-            "no cell of fedgkc-table2 is both asked for and of the readings all-nodes, copilot-first",
+            "no run of fedgkc-table2 is both asked for and of the readings all-nodes, copilot-first",
         ),
         (["fedgl-table2", "--seeds", "x"], "--seeds is a count (3), a list (0,4) or a range (3-5), got 'x'"),
         (["fedgl-table2", "-k", "x"], "numbers of clients are whole numbers"),
@@ -193,13 +193,13 @@ def test_the_cells_of_some_readings(capsys, tmp_path):
         assert main(["reproduce", "fedgkc-table2", *where, *arguments]) == 0
         return [line for line in capsys.readouterr().out.splitlines() if "by published timings" not in line]  # the cost
 
-    assert run()[0].startswith("42 cells")  # six methods and eight settings of readings
-    assert run("--reading", "together")[0].startswith("18 cells")
+    assert run()[0].startswith("42 runs")  # six methods and eight settings of readings
+    assert run("--reading", "together")[0].startswith("18 runs")
     assert run("--reading", "last-round") == run("--reading", "together")  # no run of its own
     lines = run("--reading", "all-nodes", "-k", "5")
-    assert lines[0].startswith("6 cells")
+    assert lines[0].startswith("6 runs")
     assert {line.split()[5] for line in lines[1:]} == {f"{name}," for name in ("lg-fedavg", *others)}
-    assert run("--reading", "together,all-nodes")[0].startswith("24 cells")
+    assert run("--reading", "together,all-nodes")[0].startswith("24 runs")
     assert run("--reading", "batch-norm") == run("--reading", "together")  # it leaves this graph alone
 
 
@@ -209,9 +209,9 @@ def test_a_reading_of_a_backbone_has_cells_of_its_own(capsys, tmp_path):
     for reading in ("together", "batch-norm"):
         assert main(["reproduce", "fedgkc-table2", *where, "--reading", reading]) == 0
         found.append(capsys.readouterr().out.splitlines()[0].split(":")[0])
-    assert found == ["6 cells", "6 cells"]
+    assert found == ["6 runs", "6 runs"]
     assert main(["reproduce", "fedgkc-table2", *where, "--reading", "together,batch-norm"]) == 0
-    assert capsys.readouterr().out.startswith("12 cells")
+    assert capsys.readouterr().out.startswith("12 runs")
 
 
 def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
@@ -228,10 +228,10 @@ def test_finished_cells_of_other_suites_are_taken_over(capsys, tmp_path):
     store.write_history("overlap", fedavg.key, {"history": {"round": [1]}})
     arguments = ["reproduce", "fedgl-table2", "--only", "cora,fedavg,fedgl", "--seeds", "1", "--results", str(tmp_path)]
     assert main([*arguments, "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("1 of these would be reused from overlap\n8 cells: 8 to run")
+    assert capsys.readouterr().out.startswith("1 of these would be reused from overlap\n8 runs: 8 to run")
     assert store.rows("fedgl-table2") == []
     assert main([*arguments[:3], "cora,fedavg", *arguments[4:]]) == 0  # nothing is left to run
-    assert capsys.readouterr().out.startswith("1 reused from overlap\n1 cell: 0 to run, 1 done")
+    assert capsys.readouterr().out.startswith("1 reused from overlap\n1 run: 0 to run, 1 done")
     (row,) = store.rows("fedgl-table2")
     assert row == done.model_copy(update={"suite": "fedgl-table2", "notes": "a note; run for suite overlap"})
     assert store.history("fedgl-table2", fedavg.key) == {"history": {"round": [1]}}

@@ -73,7 +73,7 @@ def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registrie
     plan, missing = with_data(make_plan(select(Request(suites=(str(path),))), Store(tmp_path / "results")))
     assert asked == ["a", "b"]
     assert len(plan.items) == had
-    assert [str(one) for one in missing] == ([] if had else ["dataset 'b' is unavailable (1 cell left out)"])
+    assert [str(one) for one in missing] == ([] if had else ["dataset 'b' is unavailable (1 run left out)"])
 
 
 def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
     store, request = Store(tmp_path / "results"), Request(suites=(str(path),))
     plan, missing = with_data(make_plan(select(request), store))
     assert {item.cell.dataset.name for item in plan.items} == {"csbm"}
-    told = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 cells left out)"
+    told = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 runs left out)"
     assert [str(one) for one in missing] == [told]
     assert store.rows() == []
 
@@ -119,7 +119,7 @@ def test_the_python_interface_goes_on_where_data_are_missing(tiny, tmp_path, mon
         store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
     options = {"suites": [str(path)], "results": store.root}
     with (
-        pytest.warns(UserWarning, match=r"'nowhere' is unavailable \(4 cells left out\)") as told,
+        pytest.warns(UserWarning, match=r"'nowhere' is unavailable \(4 runs left out\)") as told,
         pytest.raises(UserError, match="nothing could be run: none of the datasets could be loaded"),
     ):
         fglbench.run(**options)

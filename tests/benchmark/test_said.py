@@ -81,8 +81,8 @@ def test_status_says_a_reason_once_and_explains_its_words(capsys, tmp_path):
     stored(tmp_path, Request(quick=True, methods=("moon",), datasets=("cora",)), "failed", error="a bug")
     assert main(["status", "--results", str(tmp_path)]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert "4 methods: skipped: no data (8 cells of quick)" in lines
-    assert "moon: failed: a bug (2 cells of quick)" in lines  # no method of the suite, and yet it is shown
+    assert "4 methods: skipped: no data (8 runs of quick)" in lines
+    assert "moon: failed: a bug (2 runs of quick)" in lines  # no method of the suite, and yet it is shown
     assert lines[1].split() == ["quick", "36", "0", "0", "8", "28", "0", "2"]
     assert any(line.startswith("others: ") for line in lines)
     (own,) = told(capsys, "status", "--results", str(tmp_path))
@@ -101,7 +101,7 @@ def test_status_explains_stale(capsys, tmp_path):
 def test_few_methods_are_named():
     (_, cell), *_ = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(0,)))
     row = cell.row("quick", status="oom", error="too large", started="2026", environment="e")
-    assert why([row]) == ["fedavg: oom: too large (1 cell)"]
+    assert why([row]) == ["fedavg: oom: too large (1 run)"]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_there_is_no_report_without_a_finished_study(suite, odd, tmp_path, capsy
 def test_a_dry_run_says_what_it_costs(suite, odd, tmp_path, capsys) -> None:
     assert tune(suite, tmp_path, odd, "--dry-run") == 0
     said = capsys.readouterr().out
-    assert "2 studies: 12 cells, 60 rounds" in said
+    assert "2 studies: 12 runs, 60 rounds" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -145,13 +145,13 @@ def test_a_dry_run_says_what_it_will_cost_by_the_rows_of_earlier_trials(done, su
 @pytest.mark.parametrize(
     ("gone", "more", "left"),
     [
-        ([], ["-m", "fedavg"], "left: 0 studies, 0 cells"),
-        ([], ["-m", "fedavg,t-broken"], "left: 0 studies, 0 cells"),  # a failure is a row
-        ([], ["-m", "fedavg,t-broken", "--rerun", "failed"], "left: 1 studies, 6 cells"),
-        ([9, 9], ["-m", "fedavg"], "left: 1 studies, 2 cells"),
-        ([9], ["-m", "fedavg"], "left: 1 studies, 1 cells"),
-        ([3], ["-m", "fedavg"], "left: 1 studies, 3 cells"),  # the rungs above it depend on it
-        ([], ["-m", "fedavg,local"], "left: 1 studies, 6 cells"),
+        ([], ["-m", "fedavg"], "left: 0 studies, 0 runs"),
+        ([], ["-m", "fedavg,t-broken"], "left: 0 studies, 0 runs"),  # a failure is a row
+        ([], ["-m", "fedavg,t-broken", "--rerun", "failed"], "left: 1 studies, 6 runs"),
+        ([9, 9], ["-m", "fedavg"], "left: 1 studies, 2 runs"),
+        ([9], ["-m", "fedavg"], "left: 1 studies, 1 runs"),
+        ([3], ["-m", "fedavg"], "left: 1 studies, 3 runs"),  # the rungs above it depend on it
+        ([], ["-m", "fedavg,local"], "left: 1 studies, 6 runs"),
     ],
 )
 def test_a_dry_run_counts_what_is_left_of_the_studies(done, suite, odd, tmp_path, capsys, gone, more, left) -> None:

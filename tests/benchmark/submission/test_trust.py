@@ -196,7 +196,7 @@ def test_the_maintainers_run_ranks_and_the_difference_is_shown(
     capsys.readouterr()
     assert main(["adopt", "fedprox", "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert "fedprox: 4 cells to run of tiny" in said and "core-hours" in said
+    assert "fedprox: 4 runs left of tiny" in said and "core-hours" in said
     assert not (results / "tiny" / "fedprox.csv").exists()
     assert main(["adopt", "fedprox", "-j", "1"]) in (0, 1)  # 1: a checkout with changes is no matter here
     said = capsys.readouterr().out

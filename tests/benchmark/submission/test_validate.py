@@ -58,19 +58,19 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "another key": (
         lambda f, t: t.edit(f / ROWS, 2, key="0" * 16),
-        [r"fedprox\.csv:2: key 0{16} is not that of its cell, which is [0-9a-f]{16}", "are missing", "curves of no"],
+        [r"fedprox\.csv:2: key 0{16} is not that of its experiment, which is \w{16}", "are missing", "curves of no"],
     ),
     "another protocol": (
         lambda f, t: t.edit(
             f / ROWS, None, rekey=True,
             training=Store(f).rows("tiny")[0].training.replace('"lr":0.01', '"lr":0.02'),
         ),
-        [r"fedprox\.csv:[2-5]: not a cell of suite 'tiny': training\.lr is 0.02, the suite has 0.01", "are missing",
+        [r"fedprox\.csv:[2-5]: not an experiment of suite 'tiny': .*lr is 0.02, the suite has 0.01", "are missing",
          "curves of no row"],
     ),
     "a dataset that the board lacks": (
         lambda f, t: t.edit(f / ROWS, 2, rekey=True, dataset="cora", dataset_params='{"features":"raw"}'),
-        [r"fedprox\.csv:2: not a cell of suite 'tiny': it has no dataset 'cora'", "synthetic is True", "missing",
+        [r"fedprox\.csv:2: not an experiment of suite 'tiny': it has no dataset 'cora'", "synthetic is True", "missing",
          "curves of no row", "data fingerprint", "partition hashes of cora"],
     ),
     "a seed that is left out": (
@@ -92,7 +92,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
             write(f / ROWS, (f / ROWS).read_bytes() + lines(f / ROWS)[1]),
             t.edit(f / ROWS, 6, peak_memory_mb="999.0"),
         ),
-        [r"fedprox\.csv:6: a second result for the cell of line 2"],
+        [r"fedprox\.csv:6: a second result for the experiment of line 2"],
     ),
     "a method that is unknown": (
         lambda f, t: (
@@ -137,7 +137,7 @@ TAMPERED: dict[str, tuple[Tamper, list[str]]] = {
     ),
     "parameters that are nested forever": (
         lambda f, t: t.edit(f / ROWS, 2, method_params="[" * 3000),
-        [r"fedprox\.csv:2: column 'method_params' is not canonical JSON", "its columns name no cell", "missing"],
+        [r"fedprox\.csv:2: column 'method_params' is not canonical JSON", "its columns name no experiment", "missing"],
     ),
     "a long text": (
         lambda f, t: t.edit(f / ROWS, 2, notes="x" * 5000),

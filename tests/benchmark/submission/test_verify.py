@@ -56,7 +56,7 @@ def test_a_sample_is_of_whole_cells_and_does_not_depend_on_the_order(rows: list[
     assert len(draw(rows, 99, 0)) == len(rows)
     with pytest.raises(UserError, match="no row has a score"):
         draw([changed(row, status="failed", score=None, error="x") for row in rows], 1, 0)
-    with pytest.raises(UserError, match="its cell has the key"):
+    with pytest.raises(UserError, match="its experiment has the key"):
         draw([changed(row, key="0" * 16) for row in rows], 1, 0)
 
 
