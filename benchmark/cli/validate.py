@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..submission.listing import METADATA, Summary
+from ..submission.listing import METADATA, Verdict
 from .options import Json
 from .output import print_json
 
@@ -51,7 +51,7 @@ def validate(
         base = base or default_base(into)  # the results that it is to join
     elif into is not None:
         raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-    found: list[Summary] = []
+    found: list[Verdict] = []
     whole: list[Validation] = []
     for each in _summaries(path, base, maintainer, whole):
         found.append(each)
@@ -69,7 +69,7 @@ def validate(
     return 0
 
 
-def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Validation]) -> Iterator[Summary]:
+def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Validation]) -> Iterator[Verdict]:
     """Check all folders of a path. whole: gets what is found of a submission, or against a base."""
     name = str(path).rstrip("/")
     if base is None and not (path / METADATA).is_file():
@@ -84,7 +84,7 @@ def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Valid
         yield each.summary
 
 
-def as_data(found: Summary) -> dict[str, Any]:
+def as_data(found: Verdict) -> dict[str, Any]:
     """A validation for programs."""
     return {
         "folder": found.name, "valid": found.ok, "rows": found.rows, "new": found.new.total(),
@@ -98,7 +98,7 @@ def default_base(into: Path | None = None) -> str | None:
     return str(folder) if folder.is_dir() else None
 
 
-def tell(found: Summary, base: str | None) -> None:
+def tell(found: Verdict, base: str | None) -> None:
     """Every problem on a line of its own, then what was looked at."""
     from ...report.text import count, plain
 

@@ -123,7 +123,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Verdict:
     """The outcome of a validation. name: of the folder. rows: how many there are. new: how many the base lacks (without
     a base: all), by suite."""
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from ..store.judged import Verdicts
 from ..store.places import SUBMISSIONS
-from .listing import Findings, Folder, Summary, check_environments, check_rows, inner, listed
+from .listing import Findings, Folder, Verdict, check_environments, check_rows, inner, listed
 
 OF_SUITE = ("rows", "curves", "columns", "embeddings")  # kinds of files that lie in the folder of a suite
 
 
-def summaries(root: Path, name: str) -> Iterator[Summary]:
+def summaries(root: Path, name: str) -> Iterator[Verdict]:
     """Check a results folder without a base, and the trials and submissions in it: as `validate.validate_all`, which
     says more of each."""
     verdicts = Verdicts()
@@ -29,13 +29,13 @@ def summaries(root: Path, name: str) -> Iterator[Summary]:
                 yield _of_results(root / path, f"{name}/{path}", verdicts)
 
 
-def _of_submission(root: Path, name: str) -> Summary:
+def _of_submission(root: Path, name: str) -> Verdict:
     from .validate import validate
 
     return validate(root, name, submission=True).summary
 
 
-def _of_results(root: Path, name: str, verdicts: Verdicts) -> Summary:
+def _of_results(root: Path, name: str, verdicts: Verdicts) -> Verdict:
     findings, rows, machines = Findings(), Counter[str](), dict[str, str]()
     folder = listed(root, name, findings, submission=False)
     check_rows(folder, findings)
@@ -48,7 +48,7 @@ def _of_results(root: Path, name: str, verdicts: Verdicts) -> Summary:
         rows[suite] += found["rows"]
         machines = found["environments"] | machines
     check_environments(folder, machines, findings)
-    return Summary(name, False, rows.total(), rows, findings)
+    return Verdict(name, False, rows.total(), rows, findings)
 
 
 def _judged(folder: Folder) -> dict[str, Any]:

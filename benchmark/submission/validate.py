@@ -20,7 +20,7 @@ from ..suites.registered import registered_hash
 from ..suites.select import CUSTOM, Request, parted
 from ..suites.suitefile import load_suite, suite_names
 from . import base as bases, curves
-from .listing import METADATA, Findings, Folder, Summary, check_environments, check_rows, inner
+from .listing import METADATA, Findings, Folder, Verdict, check_environments, check_rows, inner
 from .read import RERUN, Line, grouped, lines_of, read, standing
 from .rows import problems
 from .submit import metadata, read_fields
@@ -43,9 +43,9 @@ class Validation:
         return not self.findings.errors
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> Verdict:
         new = Counter(line.row.suite for line in self.fresh)
-        return Summary(self.folder.name, self.folder.submission, len(self.lines), new, self.findings)
+        return Verdict(self.folder.name, self.folder.submission, len(self.lines), new, self.findings)
 
 
 def validate_all(root: Path, name: str, base: str | None = None, *, maintainer: bool = False) -> Iterator[Validation]:

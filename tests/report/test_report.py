@@ -128,7 +128,7 @@ def test_changed_drawing_code_makes_its_figure_stale_and_a_changed_style_all(
     source, drawn = inspect.getsource, {path.name for path in (results / "demo" / "figures").glob("*.png")}
 
     def stale(edited: str) -> set[str]:
-        monkeypatch.setattr(inspect, "getsource", lambda of: source(of) + "#" * (of.__name__.endswith(edited)))
+        monkeypatch.setattr(inspect, "getsource", lambda of: source(of) + "ADDED = 1" * (of.__name__.endswith(edited)))
         return {path.name for path in build.stale(build.make(results, None))} - {"manifest.json"}
 
     assert stale("figures.convergence") == {"convergence.png"}
