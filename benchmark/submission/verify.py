@@ -23,13 +23,14 @@ from ..runner.execute import explain
 from ..runner.job import Job, Options
 from ..runner.supervisor import Observer
 from ..store import Store, provenance, verified
+from ..store.json_columns import mapping
 from ..store.schema import Row
 from ..store.verified import Verified
 from ..suites.cell import Cell
 from ..suites.plugins import load_plugins
 
 DEVIATIONS, MOST, FLOORS = 2.5, 0.05, {"score": 0.01, "val": 0.01, "macro_f1": 0.03}
-EQUAL = ("dataset_fingerprint", "partition_hash", "rounds")
+EQUAL = ("dataset_fingerprint", "partition_hash")
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,10 @@ def compare(theirs: Row, ours: Row | None, seeds: Sequence[Row]) -> Comparison:
         why = ours.error or f"it has a score of {ours.score:.4f}"
         problems.append(f"{theirs.status} in the row, but {ours.status} here: {why}")
     elif ours.status == "ok":
+        # Where training stops by validation, rounding decides the round.
+        same = EQUAL if mapping(theirs.training).get("patience") else (*EQUAL, "rounds")
         problems += [
-            f"another {name.replace('_', ' ')}" for name in EQUAL if getattr(ours, name) != getattr(theirs, name)
+            f"another {name.replace('_', ' ')}" for name in same if getattr(ours, name) != getattr(theirs, name)
         ]
         for name, bar in bars.items():
             one, other = getattr(ours, name), getattr(theirs, name)

@@ -85,6 +85,9 @@ def test_data_partition_status_and_rounds_are_the_same(rows: list[Row]) -> None:
     assert problems(row, changed(row, partition_hash="0" * 64)) == ("another partition hash",)
     assert problems(row, changed(row, dataset_fingerprint="0" * 64)) == ("another dataset fingerprint",)
     assert problems(row, changed(row, rounds=7)) == ("another rounds",)
+    stops = changed(row, training=row.training.replace('"patience":null', '"patience":5'))
+    assert stops.training != row.training
+    assert problems(stops, changed(stops, rounds=7)) == ()
     failed = changed(row, status="failed", score=None, error="crashed")
     assert problems(row, failed) == ("ok in the row, but failed here: crashed",)
     assert problems(failed, row) == (f"failed in the row, but ok here: it has a score of {row.score:.4f}",)
