@@ -184,9 +184,7 @@ class FedLoG(FedAvg):
     delivers = "personal"
     fixed_backbone = "sage"
 
-    condensed: int = Field(
-        20, ge=1, description="s, condensed nodes of a class (code: 20)", json_schema_extra=tunable(5, 20)
-    )
+    condensed: int = Field(20, ge=1, description="s, condensed nodes of a class (code: 20)")
     threshold: int = Field(3, ge=0, description="degree up to which a node is of the tail (code: 3)")
     lam_norm: float = Field(
         1.0,

@@ -147,7 +147,7 @@ def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
     assert lines(page, "incomplete:demo") == [
         ["delta", "1/3", "3/6", "cora: failed (seed 1): loss is nan | round 3wiki: skipped: needs features"]
     ]
-    assert next(line for line in plain if line.startswith("Methods are compared")) in page.text
+    assert next(line for line in plain if line.startswith("With 6 or more datasets")) in page.text
     assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
 
 
