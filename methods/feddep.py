@@ -181,11 +181,7 @@ class FedDEP(FedAvg, Generation):
                 own |= {"class.weight": glorot(self.embedding, cohort.classes, head)}
                 starts.append(own | {"class.bias": torch.zeros(cohort.classes)})
         params = {name: placed(torch.stack([own[name] for own in starts])) for name in starts[0]}
-        config = cohort.config.model_copy(
-            update={"optimiser": "adam", "lr": self.encoder_lr, "weight_decay": self.encoder_decay}
-            | {"keep_optimiser": True, "grad_clip": None}
-        )
-        learner = type(cohort)(cohort.members, cohort.network, config, cohort.streams, cohort.classes, cohort.features)
+        learner = cohort.learner(self.encoder_lr, self.encoder_decay)
 
         def loss(batch: ClientBatch) -> torch.Tensor:
             coded = torch.tanh(encoder.forward(params, batch.batch, batch.streams).logits)

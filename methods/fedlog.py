@@ -229,11 +229,7 @@ class FedLoG(FedAvg):
             for i, (n_in, n_out) in enumerate(pairwise((cohort.features, *WIDTHS, cohort.features))):
                 first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
         generator = {n: placed(v).expand(len(cohort), *v.shape).clone() for n, v in first.items()}
-        config = cohort.config.model_copy(
-            update={"optimiser": "adam", "lr": self.generator_lr, "weight_decay": 0.0}
-            | {"keep_optimiser": True, "grad_clip": None}
-        )
-        learner = type(cohort)(cohort.members, cohort.network, config, cohort.streams, cohort.classes, cohort.features)
+        learner = cohort.learner(self.generator_lr)
         sizes = batch.counts["train"]
         nodes = [own.clone() for own in batch.x.rows(batch.rows["train"].cpu(), sizes).dense().split(sizes)]
         around = [own.clone() for own in placed(self._around(batch)).split(sizes)]

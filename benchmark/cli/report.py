@@ -44,9 +44,9 @@ def report(
     results = Path(SHIPPED) if results is None and check else found_folder(results)
     site = (folder or results / "site") if html else None
     about = *map(str, (results.resolve(), readme, site)), no_figures, check
-    rows, pages = _files(results, made=False), _files(results, made=True)
     if check:
-        found = Verdicts().of([*rows, *pages], about, lambda: _checked(results, readme, not no_figures))
+        files = [*_files(results, made=False), *_files(results, made=True)]
+        found = Verdicts().of(files, about, lambda: _checked(results, readme, not no_figures))
         for path in found["stale"]:
             typer.echo(f"stale: {path}")
         if found["stale"]:
@@ -58,7 +58,7 @@ def report(
         _written(results, readme, not no_figures)
     else:
         shown = Verdicts().of(
-            rows, about, lambda: _site(results, readme, not no_figures, site),
+            _files(results, made=False), about, lambda: _site(results, readme, not no_figures, site),
             lambda: [*_files(results, made=True), *sorted(path for path in site.rglob("*") if path.is_file())],
         )  # fmt: skip
         typer.echo(f"{site / 'index.html'}: {shown['pages']} pages, the largest {shown['largest']}")

@@ -120,6 +120,16 @@ class ClientBatch:
             mine.state = self.network.put(mine.state, positions, optimiser.state)
             mine.steps = self.network.put(mine.steps, positions, optimiser.steps)
 
+    def learner(self, lr: float, weight_decay: float = 0.0, members: Sequence[Any] | None = None) -> ClientBatch:
+        """The same clients for a model beside theirs: trained by Adam of this rate and decay, with kept state, without
+        clipping. members: other data of the same clients."""
+        config = self.config.model_copy(
+            update={"optimiser": "adam", "lr": lr, "weight_decay": weight_decay}
+            | {"keep_optimiser": True, "grad_clip": None}
+        )
+        data = self.members if members is None else members
+        return type(self)(data, self.network, config, self.streams, self.classes, self.features)
+
     # -- models -----------------------------------------------------------------------------------------------------
 
     def forward(self, params: Params | None = None, *, training: bool = True) -> Forward:

@@ -69,19 +69,14 @@ class Turn:
         """`cohort`: the client batch of this client alone, its `params` the initial classifier."""
         self.settings, self.generator, streams = settings, settings.generator, cohort.streams
         self.impaired = self.without(cohort).placed()
-        config = cohort.config.model_copy(
-            update={"optimiser": "adam", "lr": settings.generator_lr, "weight_decay": settings.generator_decay}
-            | {"keep_optimiser": True, "grad_clip": None}
-        )
-        network = cohort.network
-        self.cohort = ClientBatch([self.impaired.client], network, config, streams, cohort.classes, cohort.features)
+        self.cohort = cohort.learner(settings.generator_lr, settings.generator_decay, [self.impaired.client])
         self.params = self.generator.init(streams("neighbour generator")[0], cohort.features)
         self.classifier = {name: value.clone() for name, value in cohort.params.items()}
         batch = self.cohort.batch
         self.rows = batch.rows["train"]
         self.place = torch.full((len(batch.label),), -1).index_copy(0, self.rows, torch.arange(len(self.rows)))
         self.held = self.impaired.missing[self.rows].clamp(max=settings.neighbours)
-        self.reach = reach(batch, self.rows, network.backbones[0].layers - 1)
+        self.reach = reach(batch, self.rows, cohort.network.backbones[0].layers - 1)
         self._mending: Mending | None = None
         self._learn()
 
