@@ -9,6 +9,8 @@ import json
 import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ..datasets.partitioning import CuttingSpec
@@ -16,7 +18,8 @@ from ..datasets.spec import DatasetSpec
 from ..registry import listed, parameters
 from .contract.recording import record
 from .contract.verdicts import Inapplicable, fitting
-from .engine import ClientBatch, Step, Tree
+from .engine import ClientBatch, Step, TrainConfig, Tree
+from .engine.config import FORMER
 from .engine.method import WHAT, Method
 from .engine.payload import leaves
 from .engine.simulation import Simulation
@@ -24,7 +27,7 @@ from .engine.transforms import KINDS, kind_of
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.select import untuned_of
+from .suites.select import at_defaults
 from .suites.suite import Suite
 from .suites.suitefile import load_suite, suite_names
 
@@ -163,7 +166,10 @@ def described_suite(suite: Suite) -> Entry:
         "summary": f"{suite.description} ({len(cells)} cells{', leaderboard' * suite.leaderboard})",
         "title": suite.title,
         "order": suite.order,
-        "untuned": untuned_of(suite),
+        "untuned": [
+            [method, [dataset for _, dataset in own]] for method, own in groupby(suite.untuned(), itemgetter(0))
+        ],
+        "defaults": at_defaults(suite, cells),
         "leaderboard": suite.leaderboard,
     }
 
@@ -184,16 +190,18 @@ def catalogued() -> tuple[str, str]:
     found["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
     methods = {name: REGISTRIES["method"].cls(name) for name in found["method"]}
     found["display"] = {name: _displayed(cls) for name, cls in methods.items() if vars(cls).get("title")}
-    cells: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for name, suite in suites.items():
-        for cell in suite.cells():
-            seeds = cells.setdefault(name, {}).setdefault(str(cell).rsplit(" seed ", 1)[0], {})
-            seeds.setdefault(str(cell.seed), []).append(cell.key)
-    keys = {
-        name: {cell: {seed: " ".join(own) for seed, own in seeds.items()} for cell, seeds in lines.items()}
-        for name, lines in cells.items()
-    }
-    return f"{_text(found, 2)}\n", f"{_text(keys, 2)}\n"
+    training: Entry = {"parameters": list(TrainConfig.model_fields), "former": FORMER}
+    cells = {name: _listed(suite.cells()) for name, suite in suites.items()}
+    return f"{_text(found | {'training': training}, 2)}\n", f"{_text(cells, 3)}\n"
+
+
+def _listed(cells: list[Cell]) -> dict[str, dict[str, dict[str, str]]]:
+    """What ends a run (JSON) -> the line of a cell -> seed -> keys, as `catalogue.listed_cells` reads it."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for cell in cells:
+        seeds = found.setdefault(json.dumps(cell.ends), {}).setdefault(str(cell).rsplit(" seed ", 1)[0], {})
+        seeds[str(cell.seed)] = f"{seeds.get(str(cell.seed), '')} {cell.key}".strip()
+    return found
 
 
 def _text(found: Any, depth: int) -> str:

@@ -70,7 +70,7 @@ def look_up(name: str) -> Known:
 
 
 def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
-    """UserError for a name of a kind (method, partition, split, backbone) that the package does not have.
+    """UserError for a name of a kind (method, dataset, partition, ...) that the package does not have.
 
     Imports nothing. Where something may come from outside, nothing is checked.
     """
@@ -79,7 +79,7 @@ def check_names(wanted: Mapping[str, Iterable[str]]) -> None:
     for kind, given in wanted.items():
         mixed = [one.split("+") if kind == "backbone" else [one] for one in given]
         for name in chain.from_iterable(mixed):
-            if name not in catalogue()[kind]:
+            if name not in catalogue()[kind] and ":" not in name:
                 raise did_you_mean(name, catalogue()[kind], kind)
 
 

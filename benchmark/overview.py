@@ -10,7 +10,8 @@ from pathlib import Path
 from .store import Store
 from .store.revisions import outdated
 from .store.schema import Row
-from .suites.catalogue import catalogue, cell_keys
+from .suites.catalogue import catalogue, cell_keys, untuned_pairs
+from .suites.request import told_untuned
 
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
 STATES = {"ok": DONE, "skipped": SKIPPED}  # of any other status: FAILED
@@ -66,13 +67,12 @@ def overview(results: Path, suites: Collection[str] = ()) -> list[Progress]:
 
 def _progress(store: Store, suite: str) -> Progress:
     if suite in catalogue()["suite"]:
-        name, keys, untuned = suite, cell_keys(suite), catalogue()["suite"][suite]["untuned"]
+        name, keys, untuned = suite, cell_keys(suite), told_untuned(suite, untuned_pairs(suite))
     else:
-        from .suites.select import untuned_of
         from .suites.suitefile import load_suite
 
         own = load_suite(suite)
-        name, keys, untuned = own.name, [cell.key for cell in own.cells()], untuned_of(own)
+        name, keys, untuned = own.name, [cell.key for cell in own.cells()], told_untuned(own.name, own.untuned())
     order = {key: place for place, key in enumerate(keys)}
     rows = store.rows(name, latest_only=True)
     mine = sorted((row for row in rows if row.key in order), key=lambda row: order[row.key])

@@ -45,7 +45,7 @@ def check(
     """
     from ..submission.verify import in_child
     from ..suites.plugins import REGISTRIES
-    from ..suites.select import parse_setting
+    from ..suites.request import parse_setting
 
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
     here = not plugin and any(name in one.names() for one in REGISTRIES.values())

@@ -247,7 +247,7 @@ def register(results: Results = Path("results")) -> None:
 def _section(settings: list[str] | None, owners: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Sort `--set` values by owner: `owner.key=value`, or `key=value` for the first owner that has the key."""
     from ...registry import did_you_mean
-    from ..suites.select import parse_setting
+    from ..suites.request import parse_setting
 
     params: dict[str, dict[str, Any]] = {owner: {} for owner in owners}
     having = {key: owner for owner, cls in reversed(owners.items()) for key in cls.model_fields}

@@ -11,6 +11,7 @@ import typer
 from ...registry import UserError
 from ..known import check_names
 from ..store.places import reading
+from ..suites.request import check_settings
 from .output import announce, complain
 
 Completion = Callable[[str], list[tuple[str, str]]]
@@ -55,17 +56,14 @@ def apart(plugins: Names) -> tuple[str, ...]:
 
 
 def own_dataset(folder: str | None, settings: Iterable[str] = (), **wanted: Iterable[str]) -> str | None:
-    """The dataset of `--data`; each mistake in its files is printed. Reading a large one takes long: call it last.
+    """The dataset of `--data`, if one is given; each mistake in its files is printed. Call it last: it may take long.
 
-    wanted: names by kind (method, partition, ...), which are looked at first, as settings (`--set`) are.
+    wanted: names by kind (method, partition, ...). They and settings (`--set`) are looked at first, without torch.
     """
+    check_names(wanted)
+    check_settings(settings)
     if folder is None:
         return None
-    check_names(wanted)
-    if settings:
-        from ..suites.select import check_settings
-
-        check_settings(settings)
     from ...datasets.own_data import announce
 
     return announce(Path(folder), complain)

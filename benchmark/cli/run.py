@@ -20,7 +20,7 @@ from .summary import show_scores
 
 if TYPE_CHECKING:
     from ..runner.job import Job
-    from ..runner.plan import Item, Plan
+    from ..runner.plan import C, Item, Plan
 
 STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}  # of cells, in words
 
@@ -56,22 +56,32 @@ def run(
     """
     methods, partitions, splits, backbones = map(given.names, (method, partition, split, backbone))
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
-    data = given.own_dataset(data, set_ or (), method=methods, partition=partitions, split=splits, backbone=backbones)
-    from ...datasets.own_data import metric_setting
+    wanted = {"method": methods, "dataset": given.names(dataset), "partition": partitions, "split": splits}
+    data = given.own_dataset(data, set_ or (), **wanted, backbone=backbones)
     from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
-    from ..runner.models import check_safetensors
 
     request = Request(
-        suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=given.names(dataset),
+        suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=wanted["dataset"],
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
-        settings=(*(set_ or ()), *metric_setting(metric, data)), own=data, tuned=tuned,
+        settings=(*(set_ or ()), *_metric(metric, data)), own=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
+        from ..runner.models import check_safetensors
+
         check_safetensors()
     options = Options(*how, resolved(device, backend), models=save_models)
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
+
+
+def _metric(metric: str | None, data: str | None) -> tuple[str, ...]:
+    """What `--metric` sets. UserError as `metric_setting`."""
+    if metric is None:
+        return ()
+    from ...datasets.own_data import metric_setting
+
+    return metric_setting(metric, data)
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
@@ -88,21 +98,23 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
 
     yes: a job of more than an hour of one core is not asked about.
     """
-    from ..runner.system import as_interrupts
-    from .progress import Display
-
     if json and not dry_run:
         raise UserError("--json tells a plan: give --dry-run as well (the rows of a run are CSV files already)")
-    console, plan = plain_console(), job.plan()
+    console = plain_console()
+    if dry_run and not json:
+        if (known := job.outlook()) is not None:
+            _tell(job, known, console)
+        else:
+            _tell(job, job.plan(), console)
+        return 0
+    plan = job.plan()
     if json:
         print_json(_as_data(plan))
         return 0
+    from ..runner.system import as_interrupts
+    from .progress import Display
+
     _tell_plan(plan, console)
-    if dry_run:
-        for line in outline(plan.todo):
-            console.print(line, soft_wrap=True)
-        _tell_cost(job, plan, console)
-        return 0
     if not plan.todo:
         return 1 if plan.counts()["failed"] else 0
     ask(_tell_cost(job, plan, console), yes)
@@ -121,7 +133,15 @@ def carry_out(job: Job, dry_run: bool, json: bool = False, yes: bool = False) ->
     return 0 if complete and not plan.counts()["failed"] else 1
 
 
-def _tell_cost(job: Job, plan: Plan, console: Console) -> float:
+def _tell(job: Job, plan: Plan[C], console: Console) -> None:
+    """Say what a dry run says of a plan."""
+    _tell_plan(plan, console)
+    for line in outline(plan.todo):
+        console.print(line, soft_wrap=True)
+    _tell_cost(job, plan, console)
+
+
+def _tell_cost(job: Job, plan: Plan[C], console: Console) -> float:
     """Say what a plan costs; the hours of one core."""
     from ..runner.cost_estimate import told_runs
 
@@ -139,7 +159,7 @@ def ask(hours: float, yes: bool) -> None:
         raise UserError("nothing was run; narrow it by -m, -d or --seeds")
 
 
-def _tell_plan(plan: Plan, console: Console) -> None:
+def _tell_plan(plan: Plan[C], console: Console) -> None:
     count, stale, total = plan.counts(), plan.stale(), len(plan.items)
     states = ", ".join(f"{count[state]} {word}" for state, word in STATES.items())
     console.print(f"{total} run{'s' * (total != 1)}: {states}")
@@ -151,7 +171,7 @@ def _tell_plan(plan: Plan, console: Console) -> None:
         console.print(f"  {stale} done with an earlier revision of the method: run again with --rerun stale")
 
 
-def outline(items: list[Item]) -> list[str]:
+def outline(items: list[Item[C]]) -> list[str]:
     """One line for all seeds of a cell: "  leaderboard: cora louvain x10 gcn fedavg, seeds 0 1 2".
 
     Settings that differ in parameters only share one too: "  sweep-fgssl: ... fgssl (19 settings), seeds 0 1 2".

@@ -7,15 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..store.json_columns import mapping
 from ..store.schema import Row
-from ..suites.cell import Cell
 from ..suites.published import published
 from .worker import Options
+
+if TYPE_CHECKING:
+    from ..suites.cell import Cell
+    from ..suites.listed import ListedCell
 
 HOUR = 3600.0
 Facts = Mapping[str, str]  # what a round's cost depends on, by name
@@ -87,7 +90,7 @@ class Costs:
         found[[self.levels[level] for level in facts.items() if level in self.levels]] = 1.0
         return found
 
-    def seconds(self, cell: Cell) -> float | str:
+    def seconds(self, cell: Cell | ListedCell) -> float | str:
         """Of a cell; or what cannot be judged, as "dataset actor"."""
         facts = _of_cell(cell)
         for kind in ("method", "dataset"):
@@ -96,12 +99,12 @@ class Costs:
         rate = float(self._coded(facts) @ self.factors) + self.left.get((facts["method"], facts["dataset"]), 0.0)
         return float(np.exp(rate)) * self.rounds(cell)
 
-    def rounds(self, cell: Cell) -> float:
+    def rounds(self, cell: Cell | ListedCell) -> float:
         """How many the cell is expected to take."""
-        ends = _ends(cell.training.model_dump())
-        return self.taken.get((*ends, cell.method.name), self.taken.get(ends, float(cell.training.rounds)))
+        ends = _ends(cell.ends)
+        return self.taken.get((*ends, cell.names["method"]), self.taken.get(ends, float(cell.ends["rounds"] or 0)))
 
-    def of(self, cells: Iterable[tuple[Cell, int]]) -> Estimate:
+    def of(self, cells: Iterable[tuple[Cell | ListedCell, int]]) -> Estimate:
         """Of cells, each with how many times it runs."""
         total, unknown = 0.0, defaultdict[str, int](int)
         for cell, times in cells:
@@ -121,7 +124,7 @@ def told(found: Estimate, source: str = "the rows here") -> str:
     return f"{line}; {sum(found.unknown.values())} runs cannot be judged: no row of {', '.join(found.unknown)}"
 
 
-def told_runs(cells: Sequence[Cell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
+def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
     """A line as "130 runs, about 0.6 core-hours, 18 min on 2 workers (by the rows here)", and the hours of one core.
 
     Judged by the rows of the results folder where they know every method and dataset, else by those of the leaderboard.
@@ -160,9 +163,9 @@ def _of_row(row: Row) -> Facts:
     return _facts(row.method, row.dataset, row.backbone, asked.get("local_epochs"))
 
 
-def _of_cell(cell: Cell) -> Facts:
-    backbone = "+".join(own.name for own in cell.backbones)
-    return _facts(cell.method.name, cell.dataset.name, backbone, cell.training.local_epochs)
+def _of_cell(cell: Cell | ListedCell) -> Facts:
+    names = cell.names
+    return _facts(names["method"], names["dataset"], names["backbone"], cell.ends["local_epochs"])
 
 
 def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:

@@ -11,41 +11,46 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Generic, Literal, get_args
 
-from ...datasets import DATASETS
-from ...methods import METHODS
+from typing_extensions import TypeVar
+
 from ...registry import UserError, did_you_mean
 from ..store import Store
 from ..store.revisions import method_version, outdated
 from ..store.schema import TAKEN_OVER, Row
-from ..suites.cell import Cell
+from ..suites.catalogue import entry
+
+if TYPE_CHECKING:
+    from ..suites.cell import Cell
+    from ..suites.listed import ListedCell
 
 State = Literal["todo", "done", "failed", "skipped"]
 Rerun = Literal["failed", "timeout", "oom", "skipped", "stale", "all"]
 UNFINISHED = ("failed", "timeout", "oom")
+C = TypeVar("C", bound="Cell | ListedCell", default="Cell")
 
 
 @dataclass(frozen=True)
-class Item:
+class Item(Generic[C]):
     """A cell of a suite, what is to happen with it, and its current row.
 
     stale: the row was made with an earlier revision of the method.
     """
 
     suite: str
-    cell: Cell
+    cell: C
     state: State
     row: Row | None = None
     stale: bool = False
 
 
 @dataclass(frozen=True)
-class Plan:
-    items: tuple[Item, ...]
+class Plan(Generic[C]):
+    items: tuple[Item[C], ...]
 
     @property
-    def todo(self) -> list[Item]:
+    def todo(self) -> list[Item[C]]:
         return [item for item in self.items if item.state == "todo"]
 
     def counts(self) -> Counter[str]:
@@ -64,39 +69,54 @@ class Plan:
 
 
 def make_plan(
-    cells: Iterable[tuple[str, Cell]],
+    cells: Iterable[tuple[str, C]],
     store: Store,
     rerun: Collection[str] = (),
     embeddings: bool = False,
     models: bool = False,
-) -> Plan:
+    version: Callable[[str], str] | None = None,
+) -> Plan[C]:
     """A plan for (suite, cell) pairs. `rerun` names what is to run again (see `Rerun`; "failed" is any failure).
 
-    embeddings, models: they are wanted, so a finished cell that has none is run again.
+    embeddings, models: they are wanted, so a finished cell that has none is run again. version: of a method, now; that
+    of its class by default.
     """
+    version = version or version_of
     for word in rerun:
         if word not in get_args(Rerun):
             raise did_you_mean(word, get_args(Rerun), "kind of row to rerun")
     wanted = list(cells)
     known = {suite: {row.key: row for row in store.rows(suite, latest_only=True)} for suite in {s for s, _ in wanted}}
-    items = (_item(suite, cell, known[suite].get(cell.key), rerun) for suite, cell in wanted)
+    items = (_item(suite, cell, known[suite].get(cell.key), rerun, version) for suite, cell in wanted)
     files = [store.embeddings_file] * embeddings + [store.model_file] * models
     return Plan(tuple(_with_files(item, files) for item in items))
 
 
-def _with_files(item: Item, files: Collection[Callable[[str, str], Path]]) -> Item:
+def _with_files(item: Item[C], files: Collection[Callable[[str, str], Path]]) -> Item[C]:
     """The item; to be run again where it is done and one of its side files is not there."""
     lacking = item.state == "done" and not all(file(item.suite, item.cell.key).exists() for file in files)
     return replace(item, state="todo") if lacking else item
 
 
-def _item(suite: str, cell: Cell, row: Row | None, rerun: Collection[str]) -> Item:
+def _item(suite: str, cell: C, row: Row | None, rerun: Collection[str], version: Callable[[str], str]) -> Item[C]:
     if row is None:
         return Item(suite, cell, "todo")
     state: State = "done" if row.status == "ok" else "skipped" if row.status == "skipped" else "failed"
-    stale = outdated(row, method_version(METHODS.cls(cell.method.name)))
+    stale = outdated(row, version(cell.names["method"]))
     again = "all" in rerun or row.status in rerun or ("failed" in rerun and row.status in UNFINISHED)
     return Item(suite, cell, "todo" if again or ("stale" in rerun and stale) else state, row, stale)
+
+
+def version_of(method: str) -> str:
+    """The version that a row of a method has now, by its class."""
+    from ...methods import METHODS
+
+    return method_version(METHODS.cls(method))
+
+
+def listed_version(method: str) -> str:
+    """The same of a method of the package, by the catalogue."""
+    return str(entry("method", method)["revision"])
 
 
 @dataclass(frozen=True)
@@ -116,6 +136,8 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
     Returns the plan without the cells whose data is unavailable (the data, not the method, is missing, so they have no
     row unless `supervisor.record_missing` is asked to write one), and what is missing.
     """
+    from ...datasets import DATASETS
+
     missing: dict[str, Missing] = {}
     for dataset in {item.cell.dataset.name: item.cell.dataset for item in plan.todo}.values():
         try:
@@ -137,7 +159,7 @@ def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
         item = wanted.get(row.key)
         if item is None or row.suite == item.suite or row.status != "ok":
             continue
-        if not outdated(row, method_version(METHODS.cls(row.method))):
+        if not outdated(row, version_of(row.method)):
             found[row.key] = row
     return [(item, found[key]) for key, item in wanted.items() if key in found]
 

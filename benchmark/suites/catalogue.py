@@ -1,8 +1,8 @@
 """The catalogue: methods, datasets, partitions, splits, backbones and suites of the package, as two generated files.
 
-`catalogue.json` has what the classes and suite files say of each name, `cells.json` the keys of each suite's cells.
-`make catalogue` writes both and a test compares them. Commands that only name things, and the report, read them instead
-of the classes, whose modules import torch and DGL.
+`catalogue.json` has what the classes and suite files say of each name, `cells.json` the cells of each suite: names,
+what ends a run, and keys. `make catalogue` writes both and a test compares them. Commands that only name things, a dry
+run of the package's suites (`listed.py`) and the report read them instead of the classes, whose modules import torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 FILE = Path(__file__).with_name("catalogue.json")
 CELLS = Path(__file__).with_name("cells.json")
-KINDS = ("method", "dataset", "partition", "split", "backbone", "suite")
+CLASSES = ("method", "dataset", "partition", "split", "backbone")  # what cells are made of
+KINDS = (*CLASSES, "suite")
 OTHER = "other"  # the family of a plug-in's method, the kind of data of a user's own dataset
 FAMILIES = {
     "shared model": "one model, averaged, that every client uses",
@@ -33,7 +34,8 @@ Entry = dict[str, Any]
 
 @cache
 def catalogue() -> dict[str, dict[str, Entry]]:
-    """Return kind -> name -> what is known of it; of "display": display names and links of methods."""
+    """Return kind -> name -> what is known of it; of "display": display names and links of methods; of "training":
+    the parameters of the training configuration, and the former names of some."""
     found: dict[str, dict[str, Entry]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
@@ -44,14 +46,21 @@ def entry(kind: str, name: str) -> Entry:
 
 
 @cache
-def _cells() -> dict[str, dict[str, dict[str, str]]]:
-    found: dict[str, dict[str, dict[str, str]]] = json.loads(CELLS.read_text(encoding="utf-8"))
+def listed_cells() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
+    """Return suite -> what ends a run (JSON) -> a line that names a cell without its seed -> seed -> keys."""
+    found: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(CELLS.read_text(encoding="utf-8"))
     return found
 
 
 def cell_keys(suite: str) -> list[str]:
     """Return the keys of the cells of a suite of the package."""
-    return [key for seeds in _cells().get(suite, {}).values() for keys in seeds.values() for key in keys.split()]
+    lines = (seeds for ends in listed_cells().get(suite, {}).values() for seeds in ends.values())
+    return [key for seeds in lines for keys in seeds.values() for key in keys.split()]
+
+
+def untuned_pairs(suite: str) -> list[tuple[str, str]]:
+    """Return (method, dataset) of what has to be tuned before a suite of the package can run."""
+    return [(method, dataset) for method, own in entry("suite", suite)["untuned"] for dataset in own]
 
 
 def is_board(suite: str) -> bool:

@@ -199,9 +199,19 @@ class Cell(Part):
     def backbone(self) -> str:
         return "+".join(choice.name for choice in self.backbones)
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The name of each kind; of "clients" their number."""
+        own = {"dataset": self.dataset.name, "partition": self.partition.name, "clients": f"x{self.clients}"}
+        return {**own, "backbone": self.backbone, "method": self.method.name}
+
+    @property
+    def ends(self) -> dict[str, int | None]:
+        """What ends its training, and how long a round is."""
+        return {name: getattr(self.training, name) for name in ("rounds", "patience", "local_epochs")}
+
     def __str__(self) -> str:
-        data = f"{self.dataset.name} {self.partition.name} x{self.clients}"
-        return f"{data} {self.backbone} {self.method.name} seed {self.seed}"
+        return f"{' '.join(self.names.values())} seed {self.seed}"
 
     def row(self, suite: str, **values: Any) -> Row:
         """A result row with the columns that name the cell filled in. `values`: status, started, environment, ...

@@ -8,59 +8,34 @@ that a new method runs on the leaderboard's tasks without an edit of the suite. 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ... import yamltext
 from ...arguments import SEED_BOUND
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.own_data import OWN
 from ...methods import METHODS
 from ...registry import UserError, did_you_mean, listed
-from ..engine.config import FORMER, TrainConfig
+from ..engine.config import TrainConfig
 from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
+from .request import (
+    NAMED,
+    Request as Request,
+    Setting,
+    parse_setting,
+    suites_of,
+    told_defaults,
+    told_left,
+    told_untuned,
+)
 from .suite import Backbones, Block, Count, Dataset, Method, Partition, Split, Suite
 from .suitefile import CUSTOM as CUSTOM, leaderboard_suites, load_suite
 from .tuned import Table, read_tuned
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One `--set`: `section` (dataset, partition, split, backbone, method, training) is None for a bare name."""
-
-    section: str | None
-    name: str
-    value: Any
-
-
-def parse_setting(text: str) -> Setting:
-    """`training.lr=0.1`, `method.mu=0.1` or, where only one section has such a parameter, `mu=0.1`."""
-    key, equals, value = text.partition("=")
-    section, dot, name = key.strip().rpartition(".")
-    if not equals or not name:
-        raise UserError(f"--set wants key=value, as in training.lr=0.1, got {text!r}")
-    if dot and section not in (*REGISTRIES, "training"):
-        raise did_you_mean(section, (*REGISTRIES, "training"), "section of --set")
-    if section == "training":
-        name = FORMER.get(name, name)
-    try:
-        return Setting(section or None, name, yamltext.parse(value, "")[1])
-    except UserError as error:
-        raise UserError(f"--set {key:.60}: {value!r:.60} is not a value: {str(error).rpartition(': ')[2]}") from None
-
-
-def check_settings(texts: Iterable[str]) -> None:
-    """UserError for a setting of no form, of an unknown section, or an unknown name of `training`: before data is read,
-    by which the other names are known."""
-    for setting in map(parse_setting, texts):
-        if setting.section == "training" and setting.name not in TrainConfig.model_fields:
-            raise did_you_mean(setting.name, TrainConfig.model_fields, "training parameter of --set")
 
 
 def apply_settings(cells: Sequence[Cell], settings: Sequence[Setting]) -> list[Cell]:
@@ -107,7 +82,6 @@ def _changed(cell: Cell, settings: Sequence[Setting]) -> Cell:
 
 
 B = TypeVar("B", bound=BaseModel)
-NAMED = 3  # names that a line about many has
 PROTOCOL = ("partitions", "clients", "splits", "backbones")
 AXES: dict[str, Any] = {
     "methods": Method,
@@ -117,27 +91,6 @@ AXES: dict[str, Any] = {
     "splits": Split,
     "backbones": Backbones,
 }
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own: a dataset
-    of the user's own (`own:NAME`), with its clients and its split where no others are named. tuned: a file that
-    `fglbench tune` wrote; only what has settings there is run, with them."""
-
-    suites: tuple[str, ...] = ()
-    all_suites: bool = False
-    quick: bool = False
-    methods: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    clients: tuple[int, ...] = ()
-    splits: tuple[str, ...] = ()
-    backbones: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    settings: tuple[str, ...] = ()
-    own: str | None = None
-    tuned: Path | None = None
 
 
 def select(request: Request) -> list[tuple[str, Cell]]:
@@ -162,7 +115,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     defaults: list[str] = []
     for suite in _suites(request):
         narrowed, departs = narrow(suite, request)
-        untuned += untuned_of(narrowed)
+        untuned += told_untuned(suite.name, narrowed.untuned())
         cells = apply_settings(narrowed.cells(), settings) if settings else narrowed.cells()
         cells = cells if table is None else at_settings(cells, table)
         because = {cut: impossible(cell) for cut, cell in {_cut(cell): cell for cell in cells}.items()}
@@ -170,7 +123,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
         if not (departs or settings or request.tuned):
-            defaults += at_defaults(suite, possible)
+            defaults += told_defaults(suite.name, at_defaults(suite, possible))
         found += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
     left = untuned + refused
     if left and not found:
@@ -178,20 +131,15 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     if not found:
         raise UserError("nothing matches: the chosen suites have no run with this combination of methods and datasets")
     each = {(name, cell.key): (name, cell) for name, cell in found}
-    return list(each.values()), [*(f"{told}; their runs are left out" for told in left), *defaults]
+    return list(each.values()), told_left(left, defaults)
 
 
 def at_defaults(suite: Suite, cells: Sequence[Cell]) -> list[str]:
-    """What is said of methods that would run with their defaults in a suite whose methods have tuned settings."""
-    names = dict.fromkeys(
-        cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains
-    )
-    if not names or not suite.has_tuned_settings:
+    """The methods that would run with their defaults in a suite whose methods have tuned settings."""
+    if not suite.has_tuned_settings:
         return []
-    return [
-        f"suite {suite.name!r}: {listed(list(names), NAMED)} run{'s' * (len(names) == 1)} untuned beside methods with "
-        "tuned settings, and tables say so; `fglbench compete FILE` tunes a method first"
-    ]
+    found = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
+    return list(dict.fromkeys(found))
 
 
 def read_settings(path: Path) -> Table:
@@ -225,34 +173,8 @@ def with_own(request: Request, name: str) -> Request:
 
 
 def _suites(request: Request) -> list[Suite]:
-    if request.quick and request.suites:
-        raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
-    if request.all_suites and request.suites:
-        raise UserError("--all is every leaderboard suite; give either --all or -s, not both")
-    if request.quick:
-        return [load_suite("quick")]
-    if request.all_suites:
-        return leaderboard_suites()
-    if not (request.suites or request.methods or request.datasets):
-        raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
-    files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
-    for stem, number in Counter(path.stem for path in files).items():
-        if number > 1:
-            raise UserError(f"{number} suite files are named {stem!r}: their rows would lie together; rename one")
-    return [load_suite(name) for name in request.suites or ("leaderboard",)]
-
-
-def untuned_of(suite: Suite) -> list[str]:
-    """What is said of the cells that are left out until they are tuned, on one line; nothing where there are none."""
-    missing = suite.untuned()
-    if not missing:
-        return []
-    methods, datasets = (list(dict.fromkeys(names)) for names in zip(*missing, strict=True))
-    narrow = "".join(
-        f" {option} {','.join(names)}" for option, names in (("-m", methods), ("-d", datasets)) if len(names) <= NAMED
-    )
-    told = f"suite {suite.name!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
-    return [f"{told}; `fglbench tune -s {suite.name}{narrow}` makes them"]
+    names = suites_of(request)
+    return leaderboard_suites() if request.all_suites else [load_suite(name) for name in names]
 
 
 def _cut(cell: Cell) -> tuple[str, ...]:

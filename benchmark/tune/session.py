@@ -22,7 +22,8 @@ from ..store.provenance import git_state
 from ..store.schema import Row
 from ..suites.apart import begin
 from ..suites.cell import Cell
-from ..suites.select import Request, apply_settings, impossible, narrow, parse_setting, with_own
+from ..suites.request import Request, parse_setting
+from ..suites.select import apply_settings, impossible, narrow, with_own
 from ..suites.suite import TUNING_SEED, Suite
 from ..suites.suitefile import load_suite
 from ..suites.tuned import Tuned, Values, read_tuned, write_tuned

@@ -70,7 +70,8 @@ import sys
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.options import completes
 for words in (["list", "methods"], ["list", "suites"], ["show", "fedsage+"], ["show", "quick"], ["--help"],
-              ["status", "-s", "quick", "--results", "none"], ["show", "fedavgg"]):
+              ["status", "-s", "quick", "--results", "none"], ["show", "fedavgg"], ["run", "--quick", "--dry-run"],
+              ["run", "--quick", "-m", "fedprx"], ["run", "--data", "none", "--set", "training.lrr=1"]):
     main(words)
 completes("method", "dataset", "partition", "split", "backbone", "suite")("fed")
 print("IMPORTED", *{"torch", "dgl", "scipy", "sklearn", "pandas", "matplotlib"} & {*sys.modules})
@@ -80,4 +81,5 @@ print("IMPORTED", *{"torch", "dgl", "scipy", "sklearn", "pandas", "matplotlib"} 
 def test_commands_that_name_things_import_nothing_that_computes() -> None:
     done = subprocess.run([sys.executable, "-c", NAMING], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "IMPORTED"
-    assert "did you mean 'fedavg'?" in done.stderr
+    for meant in ("fedavg", "fedprox", "lr"):
+        assert f"did you mean {meant!r}?" in done.stderr

@@ -161,7 +161,10 @@ def test_a_dgl_that_does_not_load_is_one_line_that_names_the_versions(tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fglbench.benchmark.cli import main; sys.exit(main())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--quick", "--dry-run"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, "run", "--quick", "--dry-run", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 2
     assert done.stderr.startswith("fglbench: this combination cannot work (Python 3.1")

@@ -1,0 +1,116 @@
+"""What a user asks for, and what is said of it: suites, names and settings. No class of the package is imported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ... import yamltext
+from ...registry import UserError, did_you_mean, listed
+from .catalogue import CLASSES, catalogue
+
+NAMED = 3  # names that a line about many has
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One `--set`: `section` (dataset, partition, split, backbone, method, training) is None for a bare name."""
+
+    section: str | None
+    name: str
+    value: Any
+
+
+def parse_setting(text: str) -> Setting:
+    """`training.lr=0.1`, `method.mu=0.1` or, where only one section has such a parameter, `mu=0.1`."""
+    key, equals, value = text.partition("=")
+    section, dot, name = key.strip().rpartition(".")
+    if not equals or not name:
+        raise UserError(f"--set wants key=value, as in training.lr=0.1, got {text!r}")
+    if dot and section not in (*CLASSES, "training"):
+        raise did_you_mean(section, (*CLASSES, "training"), "section of --set")
+    if section == "training":
+        name = catalogue()["training"]["former"].get(name, name)
+    try:
+        return Setting(section or None, name, yamltext.parse(value, "")[1])
+    except UserError as error:
+        raise UserError(f"--set {key:.60}: {value!r:.60} is not a value: {str(error).rpartition(': ')[2]}") from None
+
+
+def check_settings(texts: Iterable[str]) -> None:
+    """UserError for a setting of no form, of an unknown section, or an unknown name of `training`; the other names are
+    known when the cells are."""
+    known = catalogue()["training"]["parameters"]
+    for setting in map(parse_setting, texts):
+        if setting.section == "training" and setting.name not in known:
+            raise did_you_mean(setting.name, known, "training parameter of --set")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own: a dataset
+    of the user's own (`own:NAME`), with its clients and its split where no others are named. tuned: a file that
+    `fglbench tune` wrote; only what has settings there is run, with them."""
+
+    suites: tuple[str, ...] = ()
+    all_suites: bool = False
+    quick: bool = False
+    methods: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    clients: tuple[int, ...] = ()
+    splits: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    settings: tuple[str, ...] = ()
+    own: str | None = None
+    tuned: Path | None = None
+
+
+def suites_of(request: Request) -> list[str]:
+    """The names of the suites that are asked for. UserError where they are said in two ways, or not at all."""
+    if request.quick and request.suites:
+        raise UserError("--quick is the suite 'quick'; give either --quick or -s, not both")
+    if request.all_suites and request.suites:
+        raise UserError("--all is every leaderboard suite; give either --all or -s, not both")
+    if request.quick:
+        return ["quick"]
+    if request.all_suites:
+        return [name for name, own in catalogue()["suite"].items() if own["leaderboard"]]
+    if not (request.suites or request.methods or request.datasets):
+        raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
+    files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
+    for stem, number in Counter(path.stem for path in files).items():
+        if number > 1:
+            raise UserError(f"{number} suite files are named {stem!r}: their rows would lie together; rename one")
+    return list(request.suites or ("leaderboard",))
+
+
+def told_untuned(suite: str, missing: Sequence[tuple[str, str]]) -> list[str]:
+    """What is said of the (method, dataset) pairs that are left out until they are tuned: one line, or none."""
+    if not missing:
+        return []
+    methods, datasets = (list(dict.fromkeys(names)) for names in zip(*missing, strict=True))
+    narrow = "".join(
+        f" {option} {','.join(names)}" for option, names in (("-m", methods), ("-d", datasets)) if len(names) <= NAMED
+    )
+    told = f"suite {suite!r}: no tuned settings of {listed(methods, NAMED)} on {listed(datasets, NAMED)}"
+    return [f"{told}; `fglbench tune -s {suite}{narrow}` makes them"]
+
+
+def told_defaults(suite: str, methods: Sequence[str]) -> list[str]:
+    """What is said of methods that run with their defaults in a suite whose methods have tuned settings."""
+    if not methods:
+        return []
+    return [
+        f"suite {suite!r}: {listed(methods, NAMED)} run{'s' * (len(methods) == 1)} untuned beside methods with "
+        "tuned settings, and tables say so; `fglbench compete FILE` tunes a method first"
+    ]
+
+
+def told_left(untuned: Sequence[str], defaults: Sequence[str]) -> list[str]:
+    """What is said of cells that are left out, and of those that run with defaults."""
+    return [*(f"{told}; their runs are left out" for told in untuned), *defaults]
