@@ -63,15 +63,22 @@ def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
     whole = given.dtype.kind in "iu" or (given.dtype.kind == "f" and (given == np.rint(given)).all())
     if given.size and not whole:
         raise Unsound(f"edges is {given.dtype}; give whole numbers")
-    pairs = given.astype(np.int64).reshape(-1, 2)
+    pairs = given.astype(np.int64, copy=False).reshape(-1, 2)
     if pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes):
         wrong = pairs.min() if pairs.min() < 0 else pairs.max()
         raise Unsound(f"an edge names node {wrong} of {num_nodes}; name nodes from 0 to {num_nodes - 1}")
-    low, high = pairs.min(axis=1), pairs.max(axis=1)
-    keys = (low * num_nodes + high)[low != high]
+    one, other = pairs.T
+    keys = (np.minimum(one, other) * num_nodes + np.maximum(one, other))[one != other]
     keys.sort()  # np.unique hashes first, which takes ten times as long for millions of keys
-    keys = keys[np.diff(keys, prepend=-1) != 0]
-    return np.stack([keys // max(num_nodes, 1), keys % max(num_nodes, 1)], axis=1)
+    return unpacked(keys[np.diff(keys, prepend=-1) != 0], num_nodes)
+
+
+def unpacked(keys: np.ndarray, num_nodes: int) -> np.ndarray:
+    """(M, 2) the pairs whose keys are first * num_nodes + second."""
+    found = np.empty((len(keys), 2), dtype=np.int64)
+    np.floor_divide(keys, max(num_nodes, 1), out=found[:, 0])
+    np.subtract(keys, found[:, 0] * num_nodes, out=found[:, 1])
+    return found
 
 
 def node_content(

@@ -258,15 +258,16 @@ def read_archive(path: Path, mistakes: Mistakes) -> Raw | None:
     if mistakes:
         return None
     edges, feat, n = arrays["edges"], arrays["features"], len(arrays["labels"])
+    outside = edges.size and (edges.min() < 0 or edges.max() >= n)  # before a look at every line
     mistakes.where(
-        ((edges < 0) | (edges >= n)).any(axis=1),
+        ((edges < 0) | (edges >= n)).any(axis=1) if outside else np.zeros(0, dtype=bool),
         lambda i: f"{path.name}: edges[{i}]: {edges[i].tolist()} for {n} nodes; name nodes from 0 to {n - 1}",
     )
     members = {"feature": "features", "label": "labels", "client": "clients", "split": "train, val, test"}
     with np.errstate(over="ignore"):  # too large a number becomes infinite, which is reported
-        feat = sp.csr_matrix(feat, dtype=np.float32) if sp.issparse(feat) else feat.astype(np.float32)
+        feat = sp.csr_matrix(feat, dtype=np.float32) if sp.issparse(feat) else feat.astype(np.float32, copy=False)
     return Raw(
-        edges=edges.astype(np.int64),
+        edges=edges.astype(np.int64, copy=False),
         feat=feat,
         label=_words(arrays["labels"]),
         client=_words(arrays["clients"]) if "clients" in arrays else None,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import dgl
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from ..registry import UserError
@@ -50,11 +51,13 @@ def _of_graph(graph: dgl.DGLGraph) -> str:
     source, target = graph.edges()
     if (source == target).any():
         return f"node {int(source[source == target][0])} has a self-loop; leave loops out, models add their own"
-    keys, back = source * graph.num_nodes() + target, target * graph.num_nodes() + source
-    keys, back = keys.sort().values, back.sort().values
-    if (keys[1:] == keys[:-1]).any():
+    shape = (graph.num_nodes(),) * 2
+    links = sp.coo_matrix((np.ones(len(source), dtype=bool), (source.numpy(), target.numpy())), shape=shape).tocsr()
+    if links.nnz < len(source):
         return "the graph has an edge twice; give each direction once"
-    return "" if torch.equal(keys, back) else "an edge lacks its other direction; give both"
+    back = links.T.tocsr()
+    same = np.array_equal(links.indptr, back.indptr) and np.array_equal(links.indices, back.indices)
+    return "" if same else "an edge lacks its other direction; give both"
 
 
 def _of_features(feat: torch.Tensor, rows: int) -> str:

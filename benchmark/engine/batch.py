@@ -178,6 +178,7 @@ class Batch(LabelledRows):
     sizes: nodes of each client. label: (N,); masks: bool (N,) for "train", "val", "test". global_id: (N,) node ids in
     the whole graph, unique within a client only. propagation: a matrix (N, N) that a method puts in the place of `gcn`.
     at_once: rows that a backbone computes at a time where it keeps no gradient (`blocks.in_parts`); None: all.
+    sums_first: a first layer that is linear sums the features over neighbours before the weights, once for all models.
     """
 
     graph: dgl.DGLGraph
@@ -188,6 +189,7 @@ class Batch(LabelledRows):
     global_id: torch.Tensor
     propagation: SparseMatrix | None = None
     at_once: int | None = None
+    sums_first: bool = False
 
     @cached_property
     def memo(self) -> dict[str, Any]:
@@ -217,7 +219,7 @@ class Batch(LabelledRows):
     @on_host()
     def looped(self) -> dgl.DGLGraph:
         """The graph with one self-loop a node."""
-        return dgl.add_self_loop(dgl.remove_self_loop(self.graph))
+        return _looped(self.graph)
 
     @property
     def edges(self) -> EdgeRows:
@@ -241,9 +243,15 @@ class Batch(LabelledRows):
         """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), unless a method brings `propagation`."""
         if self.propagation is not None:
             return self.propagation
-        inverse = self.looped.in_degrees().numpy().astype(np.float32) ** -0.5
-        source, target = (ends.numpy() for ends in self.looped.edges(order="eid"))
-        return adjacency(self.looped, inverse[source] * inverse[target])
+        looped = vars(self).get("looped") or _looped(self.graph)  # of no use later, and as large as the graph
+        inverse = looped.in_degrees().numpy().astype(np.float32) ** -0.5
+        source, target = (ends.numpy() for ends in looped.edges(order="eid"))
+        return adjacency(looped, inverse[source] * inverse[target])
+
+    @cached_property
+    def summed(self) -> torch.Tensor | None:
+        """(N, d) `gcn` times the features, where these are to be summed once for several models; else None."""
+        return self.gcn @ self.x.value if self.sums_first and isinstance(self.x.value, torch.Tensor) else None
 
     @cached_property
     @on_host()
@@ -272,6 +280,10 @@ class Batch(LabelledRows):
     def replace(self, *, graph: dgl.DGLGraph | None = None, x: Features | None = None) -> Batch:
         """The same nodes seen through another graph or other features (an augmented view)."""
         return Batch(graph or self.graph, x or self.x, self.sizes, self.label, self.masks, self.global_id)
+
+
+def _looped(graph: dgl.DGLGraph) -> dgl.DGLGraph:
+    return dgl.add_self_loop(dgl.remove_self_loop(graph))
 
 
 def as_graph(source: torch.Tensor, target: torch.Tensor, nodes: int) -> dgl.DGLGraph:

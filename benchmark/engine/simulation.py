@@ -36,6 +36,7 @@ from .views import with_edges_between
 # `lazy.FEW` clients the bound counts whole parameters; beyond, what is stored of them, and a larger bound is faster.
 FEW_BYTES = 32 * 2**20
 BATCH_BYTES = 64 * 2**20
+BATCH_ROWS = 2**18  # nodes of a client batch, on average, for what a step keeps of each in memory
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt(3)
 
 
@@ -191,7 +192,7 @@ def _count(ledger: list[int], cohort: ClientBatch, tree: Tree) -> None:
 
 
 def _fitting_batch(server: Server, federation: Federation) -> int:
-    """Clients whose parameters, gradients and two optimiser moments fit the bound; at least one.
+    """Clients whose parameters, gradients and two optimiser moments fit the bound, and their nodes; at least one.
 
     Of weights of sparse features, only the rows that a client's data touch count, on average, with many clients.
     """
@@ -204,7 +205,9 @@ def _fitting_batch(server: Server, federation: Federation) -> int:
         return value.numel() * (share if value.dim() == 2 and value.shape[0] == server.features else 1)
 
     each = max(sum(map(stored, server.initial_model(backbone).values())) for backbone in server.backbones)
-    return max(1, min(server.clients, int(bound // (4 * 4 * each))))
+    nodes = sum(client.graph.num_nodes() for client in federation.clients if isinstance(client, NodeClient))
+    small = server.clients * BATCH_ROWS // max(nodes, 1)
+    return max(1, min(server.clients, int(bound // (4 * 4 * each)), small))
 
 
 def _touched_share(federation: Federation) -> float:

@@ -162,8 +162,8 @@ def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
 
 def with_own(request: Request, name: str) -> Request:
     """The request with a dataset of the user's own, and its clients and split where no others are named."""
-    data = DATASETS.build(name).load()
-    owner, split = getattr(data, "owner", None), getattr(data, "fixed_split", None)
+    content = DATASETS.build(name).content()[0]
+    owner, split = content.get("client"), any(part.startswith("split_") for part in content)
     chosen = replace(request, datasets=(*request.datasets, name))
     if owner is not None:
         chosen = replace(chosen, partitions=chosen.partitions or ("own",))

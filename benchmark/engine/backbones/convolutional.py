@@ -24,6 +24,8 @@ class GCN(Backbone):
     by_blocks: ClassVar[bool] = True
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        if i == 0 and isinstance(batch, Batch) and h is batch.x and batch.summed is not None:
+            return affine(params, "0", batch.summed, batch)
         return propagate(batch.gcn, product(h, params[f"{i}.weight"], batch), params[f"{i}.bias"], batch.above.sizes)
 
 
