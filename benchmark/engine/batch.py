@@ -219,7 +219,7 @@ class Batch(LabelledRows):
     @on_host()
     def looped(self) -> dgl.DGLGraph:
         """The graph with one self-loop a node."""
-        return _looped(self.graph)
+        return dgl.add_self_loop(dgl.remove_self_loop(self.graph))
 
     @property
     def edges(self) -> EdgeRows:
@@ -243,10 +243,17 @@ class Batch(LabelledRows):
         """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), unless a method brings `propagation`."""
         if self.propagation is not None:
             return self.propagation
-        looped = vars(self).get("looped") or _looped(self.graph)  # of no use later, and as large as the graph
-        inverse = looped.in_degrees().numpy().astype(np.float32) ** -0.5
-        source, target = (ends.numpy() for ends in looped.edges(order="eid"))
-        return adjacency(looped, inverse[source] * inverse[target])
+        ends, sources, _ = (part.numpy() for part in self.graph.adj_tensors("csc"))
+        rows, degrees = np.arange(len(ends) - 1), np.diff(ends)
+        inner = sources != np.repeat(rows, degrees)
+        if not inner.all():  # a node's own edge is the loop
+            sources, ends = sources[inner], np.concatenate([[0], np.cumsum(inner)])[ends]
+            degrees = np.diff(ends)
+        inverse = (degrees + 1).astype(np.float32) ** -0.5
+        values = np.insert(inverse[sources] * np.repeat(inverse, degrees), ends[1:], inverse * inverse)
+        columns = np.insert(sources.astype(np.int32), ends[1:], rows.astype(np.int32))  # each row ends with its loop
+        shape = (len(rows), len(rows))
+        return SparseMatrix(sp.csr_matrix((values, columns, ends + np.arange(len(ends))), shape=shape))
 
     @cached_property
     def summed(self) -> torch.Tensor | None:
@@ -282,10 +289,6 @@ class Batch(LabelledRows):
         return Batch(graph or self.graph, x or self.x, self.sizes, self.label, self.masks, self.global_id)
 
 
-def _looped(graph: dgl.DGLGraph) -> dgl.DGLGraph:
-    return dgl.add_self_loop(dgl.remove_self_loop(graph))
-
-
 def as_graph(source: torch.Tensor, target: torch.Tensor, nodes: int) -> dgl.DGLGraph:
     """The graph of these edges, on the host, wherever the edges are. source, target: (edges,)."""
     with on_host():
@@ -300,7 +303,8 @@ def collate(clients: Sequence[NodeClient]) -> Batch:
     if all(client.feat.layout == torch.sparse_csr for client in clients):
         value: Any = sp.vstack([to_scipy_csr(client.feat) for client in clients], format="csr", dtype=np.float32)
     else:
-        value = placed(torch.cat([client.feat.to_dense() for client in clients]))
+        dense = [client.feat.to_dense() for client in clients]
+        value = placed(torch.cat(dense) if len(dense) > 1 else dense[0])
     masks = {name: placed(graph.ndata[f"{name}_mask"].bool()) for name in ("train", "val", "test")}
     label, ids = (placed(graph.ndata[name]) for name in ("label", "global_id"))
     return Batch(graph, Features(value, sizes), sizes, label, masks, ids)

@@ -23,7 +23,6 @@ from .segment_ops import owners, segment_sum
 from .timing import section
 from .views import union_client, unlabelled, whole_client
 
-
 # Nodes from which on features are summed over neighbours before, and not after, they meet the weights of each model
 # that is scored: several times faster for the models of many clients, and equal up to rounding.
 LARGE = 2**19

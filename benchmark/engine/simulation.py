@@ -205,7 +205,7 @@ def _fitting_batch(server: Server, federation: Federation) -> int:
         return value.numel() * (share if value.dim() == 2 and value.shape[0] == server.features else 1)
 
     each = max(sum(map(stored, server.initial_model(backbone).values())) for backbone in server.backbones)
-    nodes = sum(client.graph.num_nodes() for client in federation.clients if isinstance(client, NodeClient))
+    nodes: int = sum(client.graph.num_nodes() for client in federation.clients if isinstance(client, NodeClient))
     small = server.clients * BATCH_ROWS // max(nodes, 1)
     return max(1, min(server.clients, int(bound // (4 * 4 * each)), small))
 

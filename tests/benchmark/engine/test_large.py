@@ -1,0 +1,100 @@
+"""What is done otherwise from a number of nodes on, and how matrices of graphs are made, against plain sums."""
+
+from __future__ import annotations
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+from fglbench.benchmark.engine import evaluate, simulation, train
+from fglbench.benchmark.engine.backbones import GCN
+from fglbench.benchmark.engine.batch import Batch, Features
+from fglbench.benchmark.engine.config import TrainConfig
+from fglbench.datasets import build_federation
+from fglbench.datasets.csbm import CSBM
+from fglbench.datasets.partitioning import Uniform
+from fglbench.datasets.spec import bidirected
+from fglbench.datasets.splits import Ratio
+from fglbench.methods import METHODS
+
+TIMES = {"history", "total_seconds", "train_seconds"}
+CONFIG = TrainConfig(rounds=3, local_epochs=2)
+
+
+def outcome():
+    data = CSBM(nodes=400, features=8).load()
+    return train(build_federation(data, Uniform(), Ratio(), 5, 1), METHODS.build("fedavg"), [GCN(hidden=8)], CONFIG, 1)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return outcome()
+
+
+def test_client_batches_bounded_by_nodes_have_the_same_numbers(plain, monkeypatch) -> None:
+    monkeypatch.setattr(simulation, "BATCH_ROWS", 170)  # two clients of 80
+    sizes: list[int] = []
+    whole = simulation.client_batches
+
+    def seen(*given):
+        found = whole(*given)
+        sizes.extend(len(each) for each in found)
+        return found
+
+    monkeypatch.setattr(simulation, "client_batches", seen)
+    assert outcome().model_dump(exclude=TIMES) == plain.model_dump(exclude=TIMES)
+    assert sizes == [2, 2, 1]
+
+
+def test_features_summed_once_score_as_models_one_by_one(plain, monkeypatch) -> None:
+    monkeypatch.setattr(evaluate, "LARGE", 100)
+    calls: list[object] = []
+    summed = Batch.summed.func
+    monkeypatch.setattr(Batch.summed, "func", lambda batch: calls.append(batch.sums_first) or summed(batch))
+    found = outcome()
+    assert True in calls
+    for name in ("global_on_global", "personal_on_global", "global_on_local", "personal_on_local"):
+        assert getattr(found, name) == pytest.approx(getattr(plain, name), abs=1 / 400)
+
+
+def test_the_first_layer_is_the_same_to_rounding_in_either_order() -> None:
+    graph = dgl.add_reverse_edges(dgl.rand_graph(60, 150))
+    batch = _batch(graph, torch.randn(60, 7))
+    params = {"0.weight": torch.randn(1, 7, 5), "0.bias": torch.randn(1, 5)}
+    first = Batch(**{**vars(batch), "sums_first": True})
+    one, other = (GCN(layers=1).layer(params, 0, each.x, each) for each in (batch, first))
+    assert first.summed is not None and batch.summed is None
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_gcn_matrix_is_that_of_the_dense_one(seed: int, loops: bool) -> None:
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, 30, (90, 2))
+    ends = ends if loops else ends[ends[:, 0] != ends[:, 1]]
+    graph = dgl.graph((torch.from_numpy(ends[:, 0].copy()), torch.from_numpy(ends[:, 1].copy())), num_nodes=30)
+    other = ends[ends[:, 0] != ends[:, 1]]
+    dense = torch.eye(30).index_put((torch.from_numpy(other[:, 1]), torch.from_numpy(other[:, 0])), torch.ones(1), True)
+    scale = dense.sum(1) ** -0.5
+    wanted = scale[:, None] * dense * scale[None, :]
+    found = torch.from_numpy(_batch(graph, torch.zeros(30, 1)).gcn.scipy().toarray())
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 50])
+def test_both_directions_stand_sorted_by_source_and_target(nodes: int) -> None:
+    rng = np.random.default_rng(nodes)
+    pairs = {tuple(sorted(pair)) for pair in rng.integers(0, nodes, (80, 2)).tolist() if pair[0] != pair[1]}
+    edges = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+    graph = bidirected(edges, nodes)
+    wanted = sorted([*pairs, *((v, u) for u, v in pairs)])
+    assert list(zip(*(ends.tolist() for ends in graph.edges(order="eid")), strict=True)) == wanted
+    assert graph.num_nodes() == nodes and graph.idtype == torch.int64
+
+
+def _batch(graph: dgl.DGLGraph, x: torch.Tensor) -> Batch:
+    rows = graph.num_nodes()
+    masks = {name: torch.ones(rows, dtype=torch.bool) for name in ("train", "val", "test")}
+    return Batch(graph, Features(x, (rows,)), (rows,), torch.zeros(rows).long(), masks, torch.arange(rows))
