@@ -298,7 +298,8 @@ def as_graph(source: torch.Tensor, target: torch.Tensor, nodes: int) -> dgl.DGLG
 def collate(clients: Sequence[NodeClient]) -> Batch:
     """The clients' data as one batch, in the given order."""
     with on_host():
-        graph = dgl.batch([client.graph for client in clients])
+        graphs = [client.graph for client in clients]
+        graph = dgl.batch(graphs) if len(graphs) > 1 else graphs[0].local_var()  # which shares the edges
     sizes = tuple(client.graph.num_nodes() for client in clients)
     if all(client.feat.layout == torch.sparse_csr for client in clients):
         value: Any = sp.vstack([to_scipy_csr(client.feat) for client in clients], format="csr", dtype=np.float32)

@@ -17,6 +17,7 @@ from .backbones import Params
 from .batch import Batch, collate
 from .client_batch import ClientBatch
 from .device import placed as moved
+from .freed_memory import give_back
 from .method import Arrangement, Method
 from .network import Network
 from .segment_ops import owners, segment_sum
@@ -290,6 +291,8 @@ class Evaluator:
             return
         for own, cohort in zip(models.personal or (), self.client_batches, strict=True):
             for position in range(len(cohort)):
+                if len(self.original.whole.label) >= LARGE:
+                    give_back()  # else the heap grows by the gaps that one model's blocks leave
                 yield cohort.network.take(own, [position]), cohort.network.select([position])
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:

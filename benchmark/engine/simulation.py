@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import platform
 import time
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +17,7 @@ from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import settle
 from .evaluate import Models
+from .freed_memory import keep_freed
 from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
 from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes
@@ -37,7 +35,6 @@ from .views import with_edges_between
 FEW_BYTES = 32 * 2**20
 BATCH_BYTES = 64 * 2**20
 BATCH_ROWS = 2**18  # nodes of a client batch, on average, for what a step keeps of each in memory
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt(3)
 
 
 class Simulation:
@@ -53,7 +50,7 @@ class Simulation:
         clients_per_batch: int | None = None,
     ) -> None:
         """clients_per_batch: clients that train together; None = as many as fit `FEW_BYTES`, `BATCH_BYTES`."""
-        _keep_freed_memory()
+        keep_freed()
         federation = arrangement.federation
         if method.edges_between_clients:
             federation = with_edges_between(federation)
@@ -216,17 +213,3 @@ def _touched_share(federation: Federation) -> float:
     if not feats or any(feat.layout != torch.sparse_csr for feat in feats):
         return 1.0
     return float(np.mean([len(torch.unique(feat.col_indices())) for feat in feats])) / federation.num_features
-
-
-@cache
-def _keep_freed_memory() -> bool:
-    """Tell glibc to serve every block from its heap and to keep 1 GiB of free heap; True where it took it.
-
-    Its defaults hand large blocks back to the system at each free and map them anew: a page fault every 4 KiB of fresh
-    gradients, which made the input product of a Cora round three times as slow. A higher threshold is no way out: 32
-    MiB, its maximum, are 131,072 rows of 64 floats. Elsewhere (musl, macOS, Windows) nothing happens.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, 2**30))
