@@ -40,7 +40,8 @@ def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = 
         return
     table = plain_table("suite", *HEADINGS.values(), numeric=True)
     for own in found:
-        table.add_row(own.suite, *(str(own.counts()[key]) for key in HEADINGS))
+        counts = own.counts()
+        table.add_row(own.suite, *(str(counts[key]) for key in HEADINGS))
     plain_console().print(table)
     empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
     for line in _remarks(found, results, empty):

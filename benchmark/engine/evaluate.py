@@ -247,6 +247,8 @@ class Evaluator:
             one = whole_client(self.original) if data == "global" else union_client(self.original)
             at_once = self.client_batches[0].batch.at_once if self.client_batches else None
             large = one.graph.num_nodes() >= LARGE and len(self.original.clients) > 1
+            if large:
+                give_back()
             batch = replace(collate([unlabelled(one)]), at_once=at_once, sums_first=large)
             self._graphs[data] = batch, own_rows([one])
         return self._graphs[data]

@@ -126,7 +126,8 @@ def read(path: Path, only: str | None = None) -> list[Row]:
 
 def parse(path: Path, number: int, fields: list[str]) -> Row:
     """The row of a line's fields. UserError as of `read`."""
-    if not re.fullmatch("[0-9]{1,4}", fields[0]) or not 1 <= int(fields[0]) <= SCHEMA_VERSION:
+    version = fields[0]
+    if not (version.isascii() and version.isdigit() and len(version) <= 4 and 1 <= int(version) <= SCHEMA_VERSION):
         raise UserError(f"{path}:{number}: {_newer(fields[0] or 'none')}")
     try:
         return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=True) if v != ""})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -191,7 +192,13 @@ class Row(Metrics, Identity):
 
     def _asked(self, name: str) -> object:
         """A setting of the training configuration; None without it."""
-        return mapping(self.training).get(name)
+        return _training(self.training).get(name)
+
+
+@lru_cache(maxsize=1000)
+def _training(text: str) -> Mapping[str, object]:
+    """A training configuration, which many rows have in common; to be read only."""
+    return mapping(text)
 
 
 SCHEMA_VERSION = 5
