@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..benchmark.store.json_columns import conditions
-from ..benchmark.store.schema import RULES
+from ..benchmark.store.schema import RULES, conditions
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign

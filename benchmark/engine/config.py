@@ -82,7 +82,7 @@ class TrainConfig(Stress):
         0.0,
         ge=0,
         lt=1,
-        description="share of clients that send -4 times their update (attacks.py)",
+        description="share of clients that send -4 times their update",
         json_schema_extra=LATER,
     )
     gaussian: float = Field(
@@ -122,7 +122,7 @@ class TrainConfig(Stress):
         0.0,
         ge=0,
         lt=1,
-        description="share of clients, at least one, that never take part and are scored afterwards (unseen.py)",
+        description="share of clients, at least one, that never take part and are scored afterwards",
         json_schema_extra=LATER,
     )
     unseen_epochs: int = Field(
@@ -132,7 +132,7 @@ class TrainConfig(Stress):
         json_schema_extra=LATER,
     )
     dp_clip: float | None = Field(
-        None, gt=0, description="clip each client's update to this 2-norm (privacy.py)", json_schema_extra=LATER
+        None, gt=0, description="clip each client's update to this 2-norm", json_schema_extra=LATER
     )
     dp_noise: float = Field(
         0.0,

@@ -1,8 +1,7 @@
 """Graph neural networks, each written for a whole client batch."""
 
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
-from .convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE
-from .edges import GINE
+from .convolutional import GAT, GCN, GIN, GINE, MLP, SGC, GraphSAGE
 from .orthogonal import OrthoGCN
 
 __all__ = [

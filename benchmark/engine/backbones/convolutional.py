@@ -1,4 +1,4 @@
-"""GCN, SGC and the MLP, whose weights of neighbours are fixed; GAT, GraphSAGE and GIN, which weigh the node itself."""
+"""GCN, SGC and the MLP, whose weights of neighbours are fixed; GAT, GraphSAGE, GIN and GINE, which weigh nodes too."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from ....registry import LATER
 from ..batch import Batch, Features
 from ..kernels import active_kernels
+from ..measuring import section
 from ..rng import Streams
-from ..segment_ops import dropout, propagate, segment_add, segment_dot
-from ..timing import section
+from ..segment_ops import dropout, propagate, segment_add, segment_dot, segment_product, segment_sum
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, product
 
 
@@ -184,3 +184,29 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
         F.batch_norm(own, None, None, scale, shift, training=True) if len(own) > 1 else own * 0 + shift
         for own, scale, shift in zip(torch.split(rows, list(batch.sizes)), scales, shifts, strict=True)
     ])  # fmt: skip
+
+
+@BACKBONES.register("gine")
+class GINE(GIN):
+    """Hu et al., ICLR 2020: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} relu(h_u + W_e e_uv + b_e)), e_uv the features
+    of an edge (molecules: OGB's of a bond, one-hot), the MLP as of `gin`. The same as PyG's GINEConv.
+    """
+
+    by_blocks: ClassVar[bool] = False
+
+    edge_features: int = Field(13, ge=1, description="width of the features of an edge; 13 of a bond")
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        params = super().init_layer(n_in, n_out, source, hidden=hidden)
+        weight, bias = linear_map(self.edge_features, n_in, source, self.linear_start)
+        return {**params, "edge.weight": weight, "edge.bias": bias}
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        rows, edges = h.dense() if isinstance(h, Features) else h, batch.edges
+        said = segment_product(edges.feat, params[f"{i}.edge.weight"], edges.sizes)
+        said = segment_add(said, params[f"{i}.edge.bias"], edges.sizes)
+        with section("message passing"):
+            messages = torch.relu(rows.index_select(0, edges.source) + said)
+            summed = segment_sum(messages, edges.target, len(rows))
+        own = rows * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else rows * (1 + self.eps)
+        return self.outer(params, i, affine(params, f"{i}.inner", own + summed, batch), batch)

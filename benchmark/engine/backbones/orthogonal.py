@@ -9,9 +9,9 @@ import torch
 from pydantic import Field
 
 from ..batch import Batch, Features
+from ..measuring import section
 from ..rng import Streams
 from ..segment_ops import is_shared
-from ..timing import section
 from .backbone import BACKBONES, Forward, Params, product
 from .convolutional import GCN
 

@@ -22,9 +22,9 @@ from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside, demanded
 from ..method import Method
-from ..minibatches import cut
 from ..network import Network
 from ..rng import stream
+from ..sampled_batch import cut
 from .graphsets import GraphBatch, GraphStack
 
 

@@ -18,8 +18,8 @@ import torch
 
 from ..batch import EdgeRows
 from ..device import on_host, placed
+from ..measuring import section
 from ..segment_ops import SparseMatrix, adjacency, owners, segment_sum
-from ..timing import section
 
 # From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to
 # a symmetric block-diagonal matrix of the same shape. Hashable: a stack computes each operator once.
