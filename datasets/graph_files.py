@@ -14,8 +14,8 @@ import pandas as pd
 import scipy.io
 import scipy.sparse as sp
 import torch
-from pydantic import Field
 
+from ..registry import option
 from . import content as contents, pickles
 from .content import Content, checked_csr, csr, node_content, open_npz
 from .federation import PARTS, Goal, Part
@@ -37,7 +37,7 @@ def read_heterophilous(files: Files) -> Content:
 class HeterophilousSpec(NodeSpec):
     """A graph with several published splits."""
 
-    split_index: int = Field(0, ge=0, le=9, description="which of the ten published splits is the fixed one")
+    split_index: int = option(0, "which of the ten published splits is the fixed one", ge=0, le=9)
 
     def published_splits(self, content: Content) -> tuple[dict[Part, torch.Tensor], ...]:
         return tuple(
@@ -59,7 +59,7 @@ def read_gnn_benchmark(files: Files) -> Content:
 class AmazonSpec(NodeSpec):
     """A graph of several components."""
 
-    largest_component: bool = Field(False, description="keep only the largest connected component")
+    largest_component: bool = option(False, "keep only the largest connected component")
 
     def select(self, content: Content) -> Content:
         return contents.largest_component(content) if self.largest_component else content

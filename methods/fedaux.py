@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from scipy.stats import poisson
 
 from ..benchmark.engine import (
@@ -25,7 +24,7 @@ from ..benchmark.engine import (
     affine,
     glorot,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 
@@ -91,18 +90,8 @@ class FedAux(LocalTraining):
     paper_url = "https://arxiv.org/abs/2505.23864"
     delivers = "personal"
 
-    sigma: float = Field(
-        1.0,
-        ge=0.25,
-        description="width of the kernel (code: 1, its README's run 10)",
-        json_schema_extra=tunable(0.5, 1.0, 10.0),
-    )
-    scale: float = Field(
-        10.0,
-        ge=0,
-        description="sharpness of the mixture (code: 10)",
-        json_schema_extra=tunable(1.0, 5.0, 10.0),
-    )
+    sigma: float = option(1.0, "width of the kernel (code: 1, its README's run 10)", ge=0.25, tune=[0.5, 1.0, 10.0])
+    scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [

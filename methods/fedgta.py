@@ -7,10 +7,9 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Server, Tree, segment_sum
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 from .parts.propagate import propagate_labels
@@ -46,27 +45,24 @@ class FedGTA(LocalTraining):
     code_url = "https://github.com/xkLi-Allen/FedGTA"
     delivers = "personal"
 
-    steps: int = Field(5, ge=0, description="steps of label propagation (released code: 5)")
-    kappa: float = Field(0.5, ge=0, le=1, description="weight of the neighbours in each step (released code: 0.5)")
-    temperature: float = Field(20.0, gt=0, description="of the softmax in the confidence (released code: 20)")
-    orders: int = Field(
-        10,
-        ge=1,
-        description="moment orders (OpenFGL: 10; paper's code: Cora 6, CiteSeer 20, PubMed 13)",
-        json_schema_extra=tunable(6, 10, 20),
+    steps: int = option(5, "steps of label propagation (released code: 5)", ge=0)
+    kappa: float = option(0.5, "weight of the neighbours in each step (released code: 0.5)", ge=0, le=1)
+    temperature: float = option(20.0, "of the softmax in the confidence (released code: 20)", gt=0)
+    orders: int = option(
+        10, "moment orders (OpenFGL: 10; paper's code: Cora 6, CiteSeer 20, PubMed 13)", ge=1, tune=[6, 10, 20]
     )
-    moments: Literal["hybrid", "raw"] = Field(
-        "hybrid", description="raw and central moments, or raw ones (released code: raw for PubMed)"
+    moments: Literal["hybrid", "raw"] = option(
+        "hybrid", "raw and central moments, or raw ones (released code: raw for PubMed)"
     )
-    similarity: float = Field(
+    similarity: float = option(
         0.5,
+        "least cosine of profiles (OpenFGL, Cora: 0.5; CiteSeer 0.6, PubMed 0.65)",
         ge=-1,
         lt=1,
-        description="least cosine of profiles (OpenFGL, Cora: 0.5; CiteSeer 0.6, PubMed 0.65)",
-        json_schema_extra=tunable(0.3, 0.5, 0.65),
+        tune=[0.3, 0.5, 0.65],
     )
-    as_released: bool = Field(
-        False, description="moments of softmax(Y), one-hot labels over training rows (released codes; paper: Y itself)"
+    as_released: bool = option(
+        False, "moments of softmax(Y), one-hot labels over training rows (released codes; paper: Y itself)"
     )
 
     def open(self, server: Server) -> Download:

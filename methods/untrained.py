@@ -7,7 +7,6 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -30,6 +29,7 @@ from ..benchmark.engine import (
     segment_product,
     segment_sum,
 )
+from ..registry import option
 
 
 class Untrained(Method):
@@ -114,8 +114,8 @@ class LabelCounts(UntrainedCodes):
     summary = "graph codes that count a graph's node labels: the answer without learning"
     title = "k-means on label counts"
 
-    counts: Literal["plain", "log", "shares"] = Field(
-        "plain", description="numbers of nodes as they are, log(1 + number), or divided by the graph's nodes"
+    counts: Literal["plain", "log", "shares"] = option(
+        "plain", "numbers of nodes as they are, log(1 + number), or divided by the graph's nodes"
     )
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:

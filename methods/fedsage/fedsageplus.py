@@ -7,7 +7,6 @@ from functools import reduce
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 
 from ...benchmark.engine import (
     METHODS,
@@ -27,6 +26,7 @@ from ...benchmark.engine import (
     Tree,
     transform,
 )
+from ...registry import option
 from ..fedavg import FedAvg
 from .mending import Mending
 from .neighgen import WIDTHS
@@ -50,7 +50,7 @@ class FedSage(FedAvg):
     tasks = ("node",)
     fixed_backbone = "sage"
 
-    uniform: bool = Field(True, description="mean of the models (released code), or by the configuration's `weighting`")
+    uniform: bool = option(True, "mean of the models (released code), or by the configuration's `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
@@ -95,7 +95,7 @@ class FedSagePlus(FedSage, Generation):
     code_url = "https://github.com/zkhku/fedsage"
     revision: ClassVar[int] = 4
 
-    score_on: Literal["mended", "own"] = Field("mended", description="clients' graphs as mended, or as they were cut")
+    score_on: Literal["mended", "own"] = option("mended", "clients' graphs as mended, or as they were cut")
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)

@@ -8,7 +8,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ...benchmark.engine import (
     Batch,
@@ -26,7 +25,7 @@ from ...benchmark.engine import (
     section,
 )
 from ...datasets.federation import NodeClient
-from ...registry import Spec
+from ...registry import Spec, option
 from .mending import Mending
 from .neighgen import Impaired, NeighGen, hide, impair, linear, match
 from .products import Thinned, product
@@ -171,29 +170,24 @@ def _masked(x: Features, rows: np.ndarray, slope: torch.Tensor) -> torch.Tensor 
 class Generation(Spec):
     """Hyper-parameters of NeighGen and its training, for methods to inherit."""
 
-    neighbours: int = Field(
-        5, ge=0, description="P, at most this number of new neighbours per node (released code: 5); 0 = none"
-    )
-    hidden_share: float = Field(
-        0.5, ge=0, le=1, description="share of the validation nodes hidden (released code: 0.5)"
-    )
-    latent: int = Field(128, ge=1, description="width of the encoding (released code, OpenFGL: 128)")
-    generator_hidden: int = Field(64, ge=1, description="width of the encoder (FGSSL's code: 64; released code: 32)")
-    generator_dropout: float = Field(0.5, ge=0, lt=1, description="dropout in NeighGen (released code: 0.5)")
-    generator_epochs: int = Field(20, ge=0, description="local epochs of NeighGen (released code: 20)")
-    exchange_epochs: int = Field(20, ge=0, description="epochs with the other clients' gradients (released code: 20)")
-    generator_lr: float = Field(1e-3, gt=0, description="Adam's rate for NeighGen (released code: 0.001)")
-    generator_decay: float = Field(1e-4, ge=0, description="L2 penalty for NeighGen (released code: 1e-4)")
-    degree_weight: float = Field(1.0, ge=0, description="a, weight of the number's loss (released code: 1)")
-    feature_weight: float = Field(1.0, ge=0, description="b, weight of the features' losses (released code: 1)")
-    label_weight: float = Field(1.0, ge=0, description="c, weight of the classifier's loss (released code: 1)")
-    feature_loss: Literal["sum", "mean"] = Field(
-        "sum", description="squared norm (paper), or its mean over the P d entries, 7165 on Cora (released code)"
+    neighbours: int = option(5, "P, at most this number of new neighbours per node (released code: 5); 0 = none", ge=0)
+    hidden_share: float = option(0.5, "share of the validation nodes hidden (released code: 0.5)", ge=0, le=1)
+    latent: int = option(128, "width of the encoding (released code, OpenFGL: 128)", ge=1)
+    generator_hidden: int = option(64, "width of the encoder (FGSSL's code: 64; released code: 32)", ge=1)
+    generator_dropout: float = option(0.5, "dropout in NeighGen (released code: 0.5)", ge=0, lt=1)
+    generator_epochs: int = option(20, "local epochs of NeighGen (released code: 20)", ge=0)
+    exchange_epochs: int = option(20, "epochs with the other clients' gradients (released code: 20)", ge=0)
+    generator_lr: float = option(1e-3, "Adam's rate for NeighGen (released code: 0.001)", gt=0)
+    generator_decay: float = option(1e-4, "L2 penalty for NeighGen (released code: 1e-4)", ge=0)
+    degree_weight: float = option(1.0, "a, weight of the number's loss (released code: 1)", ge=0)
+    feature_weight: float = option(1.0, "b, weight of the features' losses (released code: 1)", ge=0)
+    label_weight: float = option(1.0, "c, weight of the classifier's loss (released code: 1)", ge=0)
+    feature_loss: Literal["sum", "mean"] = option(
+        "sum", "squared norm (paper), or its mean over the P d entries, 7165 on Cora (released code)"
     )
 
-    training_number: Literal["round", "truncate"] = Field(
-        "round",
-        description="whole number of neighbours in training: as in mending (our choice), or cut off (released code)",
+    training_number: Literal["round", "truncate"] = option(
+        "round", "whole number of neighbours in training: as in mending (our choice), or cut off (released code)"
     )
 
     def number(self, missing: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from ....registry import LATER
+from ....registry import option
 from ..batch import Batch, Features
 from ..kernels import active_kernels
 from ..measuring import section
@@ -36,7 +36,7 @@ class SGC(Backbone):
 
     by_blocks: ClassVar[bool] = True
 
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the linear head, where there is one")
+    dropout: float = option(0.0, "dropout before the linear head, where there is one", ge=0, lt=1)
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         return [(features, self.hidden if self.linear_head else classes)]
@@ -82,8 +82,8 @@ class GAT(Backbone):
 
     by_blocks: ClassVar[bool] = True
 
-    heads: int = Field(1, ge=1, description="attention heads of each hidden layer; divides the hidden width")
-    slope: float = Field(0.2, ge=0, description="negative slope of the LeakyReLU on attention scores")
+    heads: int = option(1, "attention heads of each hidden layer; divides the hidden width", ge=1)
+    slope: float = option(0.2, "negative slope of the LeakyReLU on attention scores", ge=0)
 
     @model_validator(mode="after")
     def _divides(self) -> GAT:
@@ -139,11 +139,9 @@ class GIN(Backbone):
 
     by_blocks: ClassVar[bool] = True
 
-    eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
-    train_eps: bool = Field(False, description="learn one eps per layer")
-    batch_norm: bool = Field(
-        False, description="BatchNorm before every ReLU, over a client's own rows of the batch", json_schema_extra=LATER
-    )
+    eps: float = option(0.0, "weight of the node itself; fixed unless train_eps")
+    train_eps: bool = option(False, "learn one eps per layer")
+    batch_norm: bool = option(False, "BatchNorm before every ReLU, over a client's own rows of the batch", later=True)
 
     def whole_only(self) -> str | None:
         if self.batch_norm:
@@ -194,7 +192,7 @@ class GINE(GIN):
 
     by_blocks: ClassVar[bool] = False
 
-    edge_features: int = Field(13, ge=1, description="width of the features of an edge; 13 of a bond")
+    edge_features: int = option(13, "width of the features of an edge; 13 of a bond", ge=1)
 
     def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
         params = super().init_layer(n_in, n_out, source, hidden=hidden)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 
+from ....registry import option
 from ..batch import Batch, Features
 from ..measuring import section
 from ..rng import Streams
@@ -54,11 +54,11 @@ class OrthoGCN(GCN):
 
     by_blocks: ClassVar[bool] = False
 
-    layers: int = Field(4, ge=1, description="number of layers, first and last included (FedOMD: 4, two orthogonal)")
-    iterations: int = Field(
-        4, ge=0, le=6, description="Newton iterations T (Ortho-GConv's script for Cora); float32 blows up beyond 7"
+    layers: int = option(4, "number of layers, first and last included (FedOMD: 4, two orthogonal)", ge=1)
+    iterations: int = option(
+        4, "Newton iterations T (Ortho-GConv's script for Cora); float32 blows up beyond 7", ge=0, le=6
     )
-    mixing: float = Field(0.5, ge=0, le=1, description="share of W beside the identity (Ortho-GConv's script for Cora)")
+    mixing: float = option(0.5, "share of W beside the identity (Ortho-GConv's script for Cora)", ge=0, le=1)
 
     @property
     def orthogonal(self) -> range:

@@ -13,10 +13,10 @@ from typing import ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from scipy.optimize import linear_sum_assignment
 
 from ....datasets.federation import Goal, GraphSetData, Measure
+from ....registry import option
 from ..backbones import Backbone, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
@@ -68,9 +68,9 @@ class GraphMethod(Method):
 
     encoder: ClassVar[type[Encoder]]  # the architecture that the paper fixes
 
-    scored_codes: Literal["raw", "unit"] = Field(
+    scored_codes: Literal["raw", "unit"] = option(
         "raw",
-        description="cluster embeddings as they are, or scaled to length 1; not in the papers, raw is our choice: "
+        "cluster embeddings as they are, or scaled to length 1; not in the papers, raw is our choice: "
         "FCLG's MVGRL rows are those of raw sums, in which k-means splits off a few large graphs",
     )
 
