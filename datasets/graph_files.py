@@ -7,20 +7,22 @@ from __future__ import annotations
 import json
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 import scipy.io
 import scipy.sparse as sp
 import torch
 
 from ..registry import option
 from . import content as contents, pickles
-from .content import Content, checked_csr, csr, node_content, open_npz
+from .content import Content, checked_csr, csr, node_content, open_npz, read_csv
 from .federation import PARTS, Goal, Part
 from .sources import Files
 from .spec import NodeSpec, NumbersSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def read_heterophilous(files: Files) -> Content:
@@ -87,7 +89,7 @@ def read_graphdata(files: Files) -> Content:
 def read_wiki(files: Files) -> Content:
     """Content from an edge list, a label list ("node class" a line) and a MATLAB file whose `fea` is the features."""
     edges = np.loadtxt(files["Wiki_edgelist.txt"], dtype=np.int64)
-    label = pd.read_csv(files["wiki_labels.txt"], sep=" ", header=None, index_col=0)[1].sort_index().to_numpy()
+    label = read_csv(files["wiki_labels.txt"], sep=" ", header=None, index_col=0)[1].sort_index().to_numpy()
     feat = sp.csr_matrix(scipy.io.loadmat(files["mgae_wiki.mat"], variable_names=["fea"])["fea"], dtype=np.float32)
     return node_content(edges, label, feat)
 
@@ -148,12 +150,12 @@ def read_linqs_cora(files: Files, order: np.ndarray | None = None) -> Content:
     if order is None:
         with resources.as_file(_FILES / "cora_planetoid_order.npy") as path:
             order = np.load(path, allow_pickle=False).astype(np.int64)
-    table = pd.read_csv(files["cora.content"], sep="\t", header=None, dtype={0: np.int64})
+    table = read_csv(files["cora.content"], sep="\t", header=None, dtype={0: np.int64})
     table = table.iloc[order]
-    paper = pd.Series(np.arange(len(table)), index=table[0])
+    paper = table.reset_index(drop=True).reset_index().set_index(0)["index"]
     feat = sp.csr_matrix(table.iloc[:, 1:-1].to_numpy(dtype=np.float32))
     label = table.iloc[:, -1].map({name: code for code, name in enumerate(CORA_CLASSES)}).to_numpy(dtype=np.int64)
-    cites = pd.read_csv(files["cora.cites"], sep=r"\s+", header=None).to_numpy()
+    cites = read_csv(files["cora.cites"], sep=r"\s+", header=None).to_numpy()
     edges = paper.loc[cites.ravel()].to_numpy().reshape(-1, 2)
     num_nodes = len(table)
     split = _public_split(20 * len(CORA_CLASSES), np.arange(num_nodes - 1000, num_nodes))
@@ -181,7 +183,7 @@ def read_twitch(files: Files) -> Content:
     found = []
     for country in sorted({name.partition("_")[0] for name in files}):
         edges, features, target = (files[f"{country}_{part}"] for part in ("edges.csv", "features.json", "target.csv"))
-        table = pd.read_csv(target, usecols=["new_id", "mature", "views"])
+        table = read_csv(target, usecols=["new_id", "mature", "views"])
         if (table.groupby("new_id")["mature"].nunique() > 1).any():
             raise ValueError(f"{target.name} gives a user two labels")
         table = _by_node(table.drop_duplicates("new_id"), "new_id", target)
@@ -192,7 +194,7 @@ def read_twitch(files: Files) -> Content:
 
 def read_pages(files: Files) -> Content:
     """Content from `{edges,target}.csv` and `features.json`; classes in the order of PAGE_TYPES."""
-    table = pd.read_csv(files["target.csv"], usecols=["id", "page_type"])
+    table = read_csv(files["target.csv"], usecols=["id", "page_type"])
     kind = _by_node(table, "id", files["target.csv"])["page_type"]
     if unknown := sorted({*kind} - {*PAGE_TYPES}):
         raise ValueError(f"target.csv has the page type {unknown[0]!r:.40}")
@@ -232,7 +234,7 @@ def side_by_side(found: list[Content]) -> Content:
 
 def _edges(path: Path) -> np.ndarray:
     """(M, 2), from a table with a line of names."""
-    return pd.read_csv(path, dtype=np.int64).to_numpy()
+    return read_csv(path, dtype=np.int64).to_numpy()
 
 
 def _by_node(table: pd.DataFrame, key: str, path: Path) -> pd.DataFrame:

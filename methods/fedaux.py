@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.stats import poisson
 
 from ..benchmark.engine import (
     METHODS,
@@ -56,6 +55,8 @@ def smoothed(h: torch.Tensor, aux: torch.Tensor, batch: Batch, sigma: float) -> 
     exp(-(s - t)^2 / sigma^2) = exp(-(s^2 + t^2) / sigma^2) sum_m (2 s t / sigma^2)^m / m!, which takes time in n rather
     than n^2 of a client's n nodes. The terms that are left out add up to `NEGLECTED` at most.
     """
+    from scipy.stats import poisson  # half a second to import: only where it is needed
+
     place = F.cosine_similarity(h, aux.index_select(0, batch.owner), dim=1)
     rate = 2 / sigma**2
     power = torch.arange(1 + int(poisson.isf(NEGLECTED, rate)))  # the tail of exp(-rate) sum_m rate^m / m!

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import linear_sum_assignment
 
 from ..benchmark.engine import (
     METHODS,
@@ -180,6 +179,8 @@ def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbour
 
 def plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray, steps: int = TRANSPORTS) -> np.ndarray:
     """(n, n) a transport plan with equal weights that makes sum T cost + sum (a_ij - b_kl)^2 T_ik T_jl small."""
+    from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
+
     n = len(cost)
     found = np.full((n, n), 1 / n**2)
     linear = cost + ((a * a).sum(1)[:, None] + (b * b).sum(1)) / n

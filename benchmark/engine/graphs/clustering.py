@@ -13,7 +13,6 @@ from typing import ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import linear_sum_assignment
 
 from ....datasets.federation import Goal, GraphSetData, Measure
 from ....registry import option
@@ -206,6 +205,8 @@ def k_means(rows: np.ndarray, k: int, seed: int) -> np.ndarray:
 
 def matched(cluster: np.ndarray, label: np.ndarray, classes: int) -> np.ndarray:
     """(n,) the class of each row's cluster under the one-to-one matching with most rows right."""
+    from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
+
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (cluster, label), 1)
     _, of_cluster = linear_sum_assignment(table, maximize=True)
