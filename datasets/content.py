@@ -40,7 +40,8 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     """A table in a text file; options: those of pandas."""
     import pandas  # half a second to import: only where it is needed
 
-    return pandas.read_csv(path, **options)
+    table: pd.DataFrame = pandas.read_csv(path, **options)
+    return table
 
 
 class Unsound(ValueError):
