@@ -95,10 +95,7 @@ class FedAux(LocalTraining):
     scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            AuxModel(gnn=own, sigma=self.sigma, **{name: getattr(own, name) for name in Backbone.model_fields})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(AuxModel, gnn=own, sigma=self.sigma) for own in super().architecture(backbones)]
 
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}

@@ -131,11 +131,7 @@ class FedDEP(FedAvg, Generation):
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        shared = set(Backbone.model_fields)
-        return [
-            FusedSAGE(width=self.embedding, **{name: getattr(own, name) for name in shared})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(FusedSAGE, width=self.embedding) for own in super().architecture(backbones)]
 
     @property
     def generator(self) -> NeighGen:

@@ -127,10 +127,11 @@ class FedIIH(LocalTraining):
     scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        own = {"factors": self.factors, "routings": self.routings, "convolutions": self.convolutions}
         return [
-            DisentangledGNN(**{name: getattr(given, name) for name in Backbone.model_fields} | own)
-            for given in super().architecture(backbones)
+            own.turned_into(
+                DisentangledGNN, factors=self.factors, routings=self.routings, convolutions=self.convolutions
+            )
+            for own in super().architecture(backbones)
         ]
 
     def open(self, server: Server) -> Download:

@@ -197,9 +197,8 @@ class FedLoG(FedAvg):
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        more = {"condensed": self.condensed, "threshold": self.threshold}
         return [
-            LogSAGE(**more, **{name: getattr(own, name) for name in Backbone.model_fields})
+            own.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
             for own in super().architecture(backbones)
         ]
 

@@ -261,10 +261,9 @@ class FedSSP(LocalTraining):
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        own = {"heads": self.heads, "rate": self.rate, "dropout": 0.0}
         return [
-            SpectralModel(encoder=given, **{name: getattr(given, name) for name in Backbone.model_fields} | own)
-            for given in super().architecture(backbones)
+            own.turned_into(SpectralModel, encoder=own, heads=self.heads, rate=self.rate, dropout=0.0)
+            for own in super().architecture(backbones)
         ]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:

@@ -119,10 +119,7 @@ class FedStar(LocalTraining):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         code = StructureCode(self.walks, self.degrees)
-        return [
-            StarModel(encoder=own, code=code, **{name: getattr(own, name) for name in Backbone.model_fields})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(StarModel, encoder=own, code=code) for own in super().architecture(backbones)]
 
     def open(self, server: Server) -> Download:
         return {"model": structure(server.initial_model())}

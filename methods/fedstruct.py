@@ -107,10 +107,7 @@ class FedStruct(FedAvg):
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            StructBackbone(gnn=own, width=self.width, **{name: getattr(own, name) for name in Backbone.model_fields})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(StructBackbone, gnn=own, width=self.width) for own in super().architecture(backbones)]
 
     # -- rows of P_bar ----------------------------------------------------------------------------------------------
 

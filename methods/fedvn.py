@@ -185,10 +185,7 @@ class FedVN(FedAvg):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
-            VirtualModel(
-                encoder=own, virtual=self.virtual, **{name: getattr(own, name) for name in Backbone.model_fields}
-            )
-            for own in super().architecture(backbones)
+            own.turned_into(VirtualModel, encoder=own, virtual=self.virtual) for own in super().architecture(backbones)
         ]
 
     def prepare(self, cohort: ClientBatch) -> None:

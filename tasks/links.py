@@ -194,8 +194,7 @@ class LinkModel(Backbone):
     @classmethod
     def around(cls, given: Backbone) -> LinkModel:
         """The predictor of links with the layers of a backbone."""
-        shared = {name: getattr(given, name) for name in Backbone.model_fields if name != "linear_head"}
-        return cls(encoder=given.model_copy(update={"linear_head": False}), linear_head=False, **shared)
+        return given.turned_into(cls, encoder=given.model_copy(update={"linear_head": False}), linear_head=False)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.encoder.init(generator, features, self.hidden)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ..segment_ops import dropout, segment_add, segment_product
 
 Params = dict[str, torch.Tensor]
 
+B = TypeVar("B", bound="Backbone")
 BACKBONES: Registry[Backbone] = Registry("backbone")
 
 
@@ -74,6 +75,10 @@ class Backbone(Spec):
         "classified: Glorot's and zero, or PyTorch's default (GCFL's and FedStar's released code)",
         later=True,
     )
+
+    def turned_into(self, cls: type[B], **changed: Any) -> B:
+        """A backbone of another class with this one's options (those of `Backbone`), some of them changed or added."""
+        return cls(**{name: getattr(self, name) for name in Backbone.model_fields} | changed)
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         """(in, out) of each layer, the linear head excluded."""

@@ -131,8 +131,7 @@ class GraphModel(Backbone):
     def around(cls, given: Backbone) -> GraphModel:
         """The classifier with the layers of a backbone."""
         plain = given.model_copy(update={"linear_head": False, "input_dropout": 0.0})
-        shared = {name: getattr(given, name) for name in Backbone.model_fields if name != "linear_head"}
-        return cls(encoder=plain, linear_head=True, **shared)
+        return given.turned_into(cls, encoder=plain, linear_head=True)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.encoder.init(generator, self.hidden, self.hidden)
