@@ -31,7 +31,7 @@ from ..benchmark.engine import (
 )
 from ..registry import option
 from .fedavg import FedAvg
-from .parts.propagate import propagate_labels
+from .fedgta import propagate_labels
 
 # -- the corrected topology --------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Se
 from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
-from .parts.propagate import propagate_labels
 
 
 @METHODS.register("fedgta")
@@ -114,3 +113,16 @@ def smoothing_confidence(soft: torch.Tensor, batch: Batch) -> torch.Tensor:
     """(K,) sum over each client's nodes of (degree + 1) sum_c (1/e + y_c log y_c), never negative. soft: (N, C)."""
     each = (math.exp(-1) + torch.xlogy(soft, soft)).sum(1)
     return segment_sum(each * (batch.degrees + 1), batch.owner, batch.clients)
+
+
+def propagate_labels(batch: Batch, start: torch.Tensor, steps: int, kappa: float) -> torch.Tensor:
+    """Y_l = kappa A_hat Y_(l-1) + (1 - kappa) Y_0 for l = 1..steps, A_hat = D^-1/2 (A + I) D^-1/2 of each client.
+
+    The personalised-PageRank form of label propagation that FedGTA and AdaFGL use (Zhu & Ghahramani, 2002; Gasteiger et
+    al., ICLR 2019). batch: N nodes; a `propagation` of its own takes the place of A_hat. start: Y_0 (N, C), taken up
+    again at every step. Returns Y_steps (N, C), Y_0 itself for no step. Gradients reach `start`.
+    """
+    y = start
+    for _ in range(steps):
+        y = kappa * (batch.gcn @ y) + (1 - kappa) * start
+    return y

@@ -20,8 +20,7 @@ from ..engine.client_batch import ClientBatch
 from ..engine.evaluate import MEASURES
 from ..engine.measuring import counting
 from ..engine.simulation import Simulation
-from .altered import drawn, perturbed, relabelled, swapped
-from .trial import Trial, scored_labels
+from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
 from .verdicts import (
     ContractError,
     Inapplicable,

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from fglbench.benchmark.contract import method_checks, verdicts
-from fglbench.benchmark.contract.altered import drawn, perturbed, relabelled
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable, check
-from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.contract.trial import Trial, drawn, perturbed, relabelled, trials
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg

@@ -20,7 +20,7 @@ from ..rng import Streams
 from ..sampled_batch import MinibatchClientBatch, Shown
 from ..segment_ops import segment_sum
 from ..views import HIDDEN
-from .rows import GraphRows, LabelledStack
+from .graphsets import GraphRows, LabelledStack
 
 
 class LabelledClientBatch(MinibatchClientBatch):
