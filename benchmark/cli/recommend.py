@@ -65,7 +65,7 @@ def recommend(
         say(line)
     if dry_run:
         return
-    likely = given.names(method) or tuple(name for name in evidence.gains if name not in METHODS)
+    likely = given.names(method) or tuple(name for name in evidence.candidates() if name not in METHODS)
     asked = Asked(data, metric, first.budget, (*METHODS, *likely), results, options, *cut, seeds)
     with as_interrupts():
         cells = asked.cells()

@@ -15,6 +15,7 @@ from ...datasets.own_data import words_of
 from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
 from ..runner.execute import FederationCache
+from ..suites.catalogue import entry
 from ..suites.cell import Cell
 from ..suites.published import PublishedTask, published_tasks
 
@@ -48,6 +49,15 @@ class Evidence:
         if not told:
             lines.append("  No method is significantly better than local training on these tasks.")
         return lines
+
+    def candidates(self) -> list[str]:
+        """Methods by what the leaderboard says, the best of each family first.
+
+        Methods of one family score nearly the same, so that one of each covers more than the next of the first.
+        """
+        families = {name: entry("method", name).get("family", name) for name in self.gains}
+        first = {family: name for name, family in reversed(families.items())}
+        return sorted(self.gains, key=lambda name: first[families[name]] != name)
 
 
 def distance(one: Mapping[str, float], other: Mapping[str, float]) -> float:
