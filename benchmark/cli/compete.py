@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from ...registry import UserError
 from ..store.places import safe_name
 from . import options as given
-from .output import complain, plain_console
+from .output import answer, complain, plain_console
 from .run import ask
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def compete(
     results: Annotated[
         Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/compete-METHOD]")
     ] = None,
+    json: given.Json = False,
 ) -> int:  # fmt: skip
     """Check a method, tune it with the board's budget, run it on the board's tasks and say where it would rank.
 
@@ -63,26 +65,30 @@ def compete(
     each = [study for own in found.values() for study in own]
     scored = _cells(name, datasets, rounds or (QUICK_ROUNDS if quick else None),
                     given.parse_seeds(seeds or (str(QUICK_SEEDS) if quick else None)))  # fmt: skip
-    hours = _tell_cost(each, scored, options)
-    if dry_run:
-        return 0
-    ask(hours, yes)
-    if check(name, plugin=[plugin], real=False):
-        raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
-    tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
-    with as_interrupts():
-        for own in found.values():
-            tuner.run(own, complain, lambda: Display(plain_console(), "val"))
-        cells = at_settings(scored, read_tuned(tuner.out))
-        job = Job([(CUSTOM if preview else BOARD, cell) for cell in cells], Store(results), options)
-        plan = job.plan()
-        job.run(job.load(plan, complain), Display(plain_console()))
-    place = standing(job.rows(plan), name)
-    if place is None:
-        raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
-    for line in _told(place, name, preview):
-        typer.echo(line)
-    typer.echo(f"rows in {results}, settings in {tuner.out}; {_next(name, results, preview)}")
+    with answer(json) as said:
+        said |= {"method": name, "studies": len(each), "runs": len(scored)}
+        said["core_hours"] = hours = _tell_cost(each, scored, options)
+        if dry_run:
+            return 0
+        ask(hours, yes)
+        if check(name, plugin=[plugin], real=False):
+            raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
+        tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
+        with as_interrupts():
+            for own in found.values():
+                tuner.run(own, complain, lambda: Display(plain_console(), "val"))
+            cells = at_settings(scored, read_tuned(tuner.out))
+            job = Job([(CUSTOM if preview else BOARD, cell) for cell in cells], Store(results), options)
+            plan = job.plan()
+            job.run(job.load(plan, complain), Display(plain_console()))
+        place = standing(job.rows(plan), name)
+        if place is None:
+            raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
+        for line in _told(place, name, preview):
+            typer.echo(line)
+        against = {other: gap._asdict() for other, gap in place.against.items()}
+        said |= {**asdict(place), "against": against, "preview": preview, "results": results, "settings": tuner.out}
+        typer.echo(f"rows in {results}, settings in {tuner.out}; {_next(name, results, preview)}")
     return 0
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options as given
-from .options import Plugins, ReadResults, Suites, completes, found_folder, names
-from .output import plain_console
+from .options import Json, Plugins, ReadResults, Suites, completes, found_folder, names
+from .output import answer, plain_console
 from .run import carry_out, outline
-from .validate import default_base, tell
+from .validate import as_data, default_base, tell
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to [METHOD-submission]")]
@@ -34,6 +34,7 @@ def submit(
     hardware: Annotated[Text, typer.Option(metavar="TEXT", help="processor, cores, memory")] = None,
     contact: Annotated[Text, typer.Option(metavar="TEXT", help="e-mail, address or @name")] = None,
     notes: Annotated[Text, typer.Option(metavar="TEXT", help="anything else")] = None,
+    json: Json = False,
     plugin: Plugins = None,
 ) -> None:
     """Pack a method's rows, their curves and environments and the metadata; only what validates is written.
@@ -49,15 +50,16 @@ def submit(
     about = pack.metadata(fields | {"method": name})
     store, out = Store(found_folder(results)), out or Path(f"{name}-submission")
     rows = pack.rows_to_submit(store, name, names(suite))
-    with pack.placed(out) as folder:
+    with answer(json) as said, pack.placed(out) as folder:
         pack.write(store, rows, about, folder)
         base = default_base()
         found = validate(folder, str(out), base, submission=True)
+        said |= as_data(found.summary)
         tell(found.summary, base)
         if not found.ok:
             typer.echo("nothing was written")
             raise typer.Exit(1)
-    typer.echo(f"wrote {out}; next: fglbench validate {out}")
+        typer.echo(f"wrote {out}; next: fglbench validate {out}")
 
 
 def adopt(
@@ -66,7 +68,7 @@ def adopt(
     memory_limit: given.Memory = None, device: given.Device = "cpu",
     backend: given.Backends = "processes", address: given.Address = None,
     rerun: given.Rerun = None, dry_run: given.DryRun = False,
-    results: given.Results = Path("results"), submitter: given.Submitter = "fglbench",
+    results: given.Results = Path("results"), submitter: given.Submitter = "fglbench", json: Json = False,
 ) -> int:  # fmt: skip
     """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
 
@@ -94,26 +96,32 @@ def adopt(
     options = replace(how, device=resolved(device, backend))
     job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
     todo, console = job.plan().todo, plain_console()
-    console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
-    if todo:
-        cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
-        console.print(told(cost), soft_wrap=True)
-    if dry_run:
-        for line in outline(todo):
-            console.print(line, soft_wrap=True)
-        return 0
-    code = carry_out(job, False)
-    _tell_differences(results, name)
-    return code
+    with answer(json) as said:
+        said |= {"method": name, "suites": suites, "left": len(todo)}
+        console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
+        if todo:
+            cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
+            said["core_hours"] = cost.hours
+            console.print(told(cost), soft_wrap=True)
+        if dry_run:
+            for line in outline(todo):
+                console.print(line, soft_wrap=True)
+            return 0
+        code = carry_out(job, False)
+        said["scores"] = _tell_differences(results, name)
+        return code
 
 
-def _tell_differences(results: Path, name: str) -> None:
-    """Print each reported score beside ours."""
+def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
+    """Print each reported score beside ours; the same as data."""
     from ...report.text import plain
     from ..store.self_reported import self_reported
 
+    found = []
     for each in self_reported(results):
         if each.row.method == name and each.difference is not None and each.ours is not None:
             where = plain(f"{each.row.suite}: {each.row.dataset} {each.row.partition} x{each.row.clients}", 100)
             seeds = f"{each.our_seeds} seed{'s' * (each.our_seeds != 1)}"
             typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
+            found.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
+    return found
