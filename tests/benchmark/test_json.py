@@ -64,11 +64,15 @@ def test_every_command_has_it() -> None:
 
 
 def test_all_but_the_document_is_on_the_error_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), answer(True) as said:
-        typer.echo("one")
-        plain_console().print("two")
-        said |= {"mean": float("nan"), "where": Path("a"), "of": [1, 2]}
-        raise typer.Exit(1)
+    def ends_early() -> None:
+        with answer(True) as said:
+            typer.echo("one")
+            plain_console().print("two")
+            said |= {"mean": float("nan"), "where": Path("a"), "of": [1, 2]}
+            raise typer.Exit(1)
+
+    with pytest.raises(typer.Exit):
+        ends_early()
     out, err = capsys.readouterr()
     assert json.loads(out, parse_constant=pytest.fail) == {"mean": None, "where": "a", "of": [1, 2]}
     assert err == "one\ntwo\n"
@@ -131,8 +135,8 @@ def test_tune(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     suite = tmp_path / "small.yaml"
     suite.write_text(
-        "description: one cell\ntraining: {rounds: 3}\ncross: {datasets: csbm, partitions: louvain, clients: 3, methods: local, "
-        "splits: ratio, backbones: gcn, seeds: 1}\n"
+        "description: one cell\ntraining: {rounds: 3}\ncross: {datasets: csbm, partitions: louvain, clients: 3, "
+        "methods: local, splits: ratio, backbones: gcn, seeds: 1}\n"
     )
     (found,) = told(capsys, "data", "describe", "-s", str(suite))
     assert found["dataset"] == "csbm" and 0 <= found["homophily"] <= 1
