@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
 IMPORTS = """from {package}benchmark.engine import METHODS, ClientBatch, Params, Server
 from {methods}fedavg import FedAvg"""
-TORCH_IMPORTS = "from {package}benchmark.engine import METHODS, Client, TorchMethod"
+TORCH_IMPORTS = "from {package}benchmark.engine import METHODS, Client, GraphConvolution, TorchMethod"
 OUTSIDE, INSIDE = {"package": "fglbench.", "methods": "fglbench.methods."}, {"package": "..", "methods": "."}
 
 

@@ -57,6 +57,10 @@ def profile(
     all_methods: Annotated[
         bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
     ] = False,
+    method: Annotated[
+        given.Names,
+        typer.Option("-m", "--method", metavar="METHOD[,METHOD]", help="only these beside FedAvg on Cora, 10 clients"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
     ] = None,
@@ -66,8 +70,8 @@ def profile(
     peer_python: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the Python that has what the peer needs (default: this one)")
     ] = None,
-    json: given.Json = False,
-) -> None:
+    json: given.Json = False, plugin: given.PluginNames = None,
+) -> None:  # fmt: skip
     """Measure rounds of a client batch, of single clients and of centralised training, side by side."""
     from ..profile.speed import measure_case, measure_methods
     from ..runner.gpus import resolved
@@ -76,18 +80,21 @@ def profile(
         with answer(json) as said:
             return _keep(_race(peer, peer_python, rounds, threads, epochs, said), output)
     device = resolved(device)
-    wanted, found = [_parse(text) for text in (case or (() if all_methods else CASES))], []
+    wanted, found = [_parse(text) for text in (case or (() if all_methods or method else CASES))], []
     for dataset, clients in wanted:
         typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
         found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs, device))
     tables = [
         (title, about, list(lines)) for (title, about), lines in zip(TABLES, zip(*found, strict=True), strict=False)
     ]
-    if all_methods:
-        typer.echo("measuring all methods on cora with 10 clients ...", err=True)
-        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs, device)
-        tables.append(("Every method, Cora, 10 clients", ALTERNATION, lines))
+    names = () if all_methods else given.names(method)
+    if all_methods or names:
+        which = ", ".join(names) or "all methods"
+        typer.echo(f"measuring {which} on cora with 10 clients ...", err=True)
+        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs, device, names, tuple(plugin or ()))
+        tables.append((f"{'Methods' if names else 'Every method'}, Cora, 10 clients", ALTERNATION, lines))
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
+    flags += [f"-m {','.join(names)}"] * bool(names) + [f"--plugin {own}" for own in plugin or ()]
     flags += [f"--device {device}"] * (device != "cpu")
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
     about: dict[str, Any] = {"command": command, "machine": _machine(device), "when": now()[:10]}
