@@ -20,7 +20,7 @@ def recommend(
     metric: given.Metric = None,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="how long it takes: 90s, 10m, 1.5h")] = "10m",
     method: Annotated[
-        given.Names, typer.Option("-m", "--method", help="try these beside local, fedavg and ditto [by the leaderboard]")
+        given.Names, typer.Option("-m", "--method", help="beside local, fedavg and ditto [by the leaderboard]")
     ] = None,
     partition: given.Partitions = None, clients: given.Clients = None, split: given.Splits = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,

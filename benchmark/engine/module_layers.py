@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from weakref import WeakKeyDictionary
 
 import dgl
@@ -35,7 +36,7 @@ class GraphConvolution(nn.Module):
 
 
 _PROPAGATIONS: WeakKeyDictionary[dgl.DGLGraph, tuple[int, SparseMatrix]] = WeakKeyDictionary()
-_CONSTANTS = WeakIdKeyDictionary()  # feature tensor -> its matrix
+_CONSTANTS: MutableMapping[torch.Tensor, SparseMatrix] = WeakIdKeyDictionary()
 
 
 def _propagation(graph: dgl.DGLGraph) -> SparseMatrix:
@@ -50,7 +51,7 @@ def _propagation(graph: dgl.DGLGraph) -> SparseMatrix:
 
 
 def _constant(feat: torch.Tensor) -> SparseMatrix:
-    known: SparseMatrix | None = _CONSTANTS.get(feat)
+    known = _CONSTANTS.get(feat)
     if known is None:
         known = _CONSTANTS[feat] = SparseMatrix(to_scipy_csr(feat))
     return known
