@@ -165,12 +165,24 @@ class TorchMethod(Method):
                 start = {name: value[place] for name, value in cohort.params.items()}
                 _load(model, start | (client.received[MODEL] if self.delivers == "global" else {}))
                 seed_generators(streams[place])
-                with _counting_steps(client.id, model):
+                with _counting_steps(client.id, model), self._sparse_features_named():
                     sent = self.train(model.train(), client)
                 trained.append(state_of(model))
                 uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
         cohort.params = {name: torch.stack([own[name] for own in trained]) for name in trained[0]}
         return _stacked(uploads)
+
+    @contextmanager
+    def _sparse_features_named(self) -> Iterator[None]:
+        """Say where sparse features come from if the model's layers do not take them."""
+        try:
+            yield
+        except (RuntimeError, NotImplementedError) as error:
+            if self.features == "sparse" and "sparse" in str(error).lower():
+                raise UserError(
+                    f"{self.name}: a layer takes no sparse features ({error!s:.200}); leave out features = 'sparse'"
+                ) from error
+            raise
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["sent"] = self.aggregate(server, uploads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -152,9 +153,18 @@ def facts_of(cell: Cell) -> Facts:
     if len(classes) != data.num_classes:
         classes = [f"class {c}" for c in range(data.num_classes)]
     sizes = [len(ids) for ids in parts]
+    if len(sizes) == 1:
+        raise UserError(
+            f"{name} has one client, so that there is nothing to share; name the site of each node in a column "
+            "client, or try a cut: -p louvain -k 5"
+        )
     partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
-    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} {cell.split.params}"
+    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} ({_listed(cell.split.params)})"
     return Facts(name, own, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)
+
+
+def _listed(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in params.items())
 
 
 def training_counts(federation: Federation, classes: int) -> np.ndarray:

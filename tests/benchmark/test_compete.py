@@ -128,7 +128,7 @@ def test_one_command_packs_rows_of_the_board(
     assert (found["method"], found["methods"], found["datasets"]) == ("my-packed", 2, ["csbm"])
     assert found["submission"]["valid"] and found["submission"]["rows"] == 2
     place = Path("runs/compete-my-packed/my-packed-submission")
-    assert sorted(path.name for path in place.iterdir()) == ["environments", "submission.yaml", "tiny"]
+    assert sorted(path.name for path in place.iterdir()) == ["environments", "submission.yaml", "tiny", "tuned.yaml"]
     assert all('"study":"tiny/my-packed/csbm' in row.tuning for row in Store(place).rows("tiny"))
     assert main(["validate", str(place)]) == 0
 

@@ -110,6 +110,14 @@ class Paper(TorchMethod):
         return None
 
 
+def test_layers_that_take_no_sparse_features_are_named() -> None:
+    class Sparse(Paper):
+        features = "sparse"
+
+    with pytest.raises(UserError, match="leave out features = 'sparse'"):
+        train(trials()[0].federation, Sparse(), STACKED, CONFIG, 0)
+
+
 class Prox(Paper):
     """FedProx."""
 
