@@ -18,19 +18,18 @@ A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
 from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
-from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE
-from .backbones.orthogonal import OrthoGCN
+from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE, OrthoGCN
 from .batch import Batch, Features, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed
 from .evaluate import Diverged
+from .graphs.classification import GraphModel
 from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
-from .graphs.graphmodel import GraphModel
-from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
-from .graphs.rows import GraphRows
+from .graphs.graphsets import GraphBatch, GraphRows, Operator, neighbours, normalised
 from .kernels import active_kernels
 from .lazy import Parts, in_parts
+from .measuring import section
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
 from .module_backbone import ModuleBackbone
 from .module_layers import GraphConvolution
@@ -51,7 +50,6 @@ from .segment_ops import (
     to_scipy_csr,
     to_torch_csr,
 )
-from .timing import section
 from .torch_method import Client, TorchMethod
 from .train import train
 from .views import Facts, union_client, whole_client

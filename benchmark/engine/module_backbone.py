@@ -20,7 +20,7 @@ from .backbones import Backbone, Forward, Params, affine, linear_map
 from .batch import Batch
 from .client_batch import Skip
 from .device import here, on_host
-from .graphs.rows import GraphRows
+from .graphs.graphsets import GraphRows
 from .rng import Streams
 from .segment_ops import to_torch_csr
 

@@ -19,18 +19,18 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ...datasets.federation import GraphClient, NodeClient
 from ...registry import UserError
-from . import step_counter
+from . import measuring
 from .backbones import Params
 from .batch import Batch
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
 from .device import here, on_host
 from .method import Method, Server, average
-from .minibatches import cut
 from .module_backbone import State, client_graphs, drawing, generators_kept, seed_generators, state_of
 from .network import Network
 from .payload import Download, Each, Leaf, Tree
 from .rng import stream
+from .sampled_batch import cut
 
 MODEL = "model"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -283,7 +283,7 @@ def _counting_steps(client: int, model: nn.Module) -> Iterator[None]:
 
     def enter(optimiser: Optimizer, *_: Any) -> None:
         moved = [value for group in optimiser.param_groups for value in group["params"] if value.grad is not None]
-        step_counter.enter_torch(client, [names.get(id(value), "other") for value in moved])
+        measuring.enter_torch(client, [names.get(id(value), "other") for value in moved])
 
     hook = register_optimizer_step_post_hook(enter)
     try:

@@ -19,8 +19,8 @@ from ..engine import Facts, Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
 from ..engine.device import on, settle
+from ..engine.measuring import measure
 from ..engine.segment_ops import SparseMatrix, to_torch_csr
-from ..engine.timing import measure
 from ..engine.train import set_up
 from ..engine.views import whole_client
 from ..runner.gpus import opened
