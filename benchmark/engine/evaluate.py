@@ -18,10 +18,10 @@ from .batch import Batch, collate
 from .client_batch import ClientBatch
 from .device import placed as moved
 from .freed_memory import give_back
+from .measuring import section
 from .method import Arrangement, Method
 from .network import Network
 from .segment_ops import owners, segment_sum
-from .timing import section
 from .views import union_client, unlabelled, whole_client
 
 # Nodes from which on features are summed over neighbours before, and not after, they meet the weights of each model

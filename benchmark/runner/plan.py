@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from ...registry import UserError, did_you_mean
 from ..store import Store
-from ..store.revisions import method_version, outdated
+from ..store.provenance import method_version, outdated
 from ..store.schema import TAKEN_OVER, Row
 from ..suites.catalogue import entry
 
