@@ -41,8 +41,8 @@ def raw(name: str) -> Raw:
     return Raw(edges, features, data.label.numpy(), None if owner is None else np.asarray(owner))
 
 
-def graph_of(edges: np.ndarray, nodes: np.ndarray) -> nx.Graph:
-    graph = nx.Graph()
+def graph_of(edges: np.ndarray, nodes: np.ndarray) -> Any:
+    graph: Any = nx.Graph()
     graph.add_nodes_from(nodes.tolist())
     graph.add_edges_from(edges[np.isin(edges, nodes).all(1)].tolist())
     return graph
