@@ -52,8 +52,9 @@ TRAINED = dict.fromkeys(("chameleon-filtered", "squirrel-filtered", "minesweeper
 
 @dataclass(frozen=True)
 class PublishedTask:
-    """A task of a tuned node board. suite: the board. properties: `adjusted_homophily`, `label_skew`, `majority`, `labels` (training nodes per
-    class and client), `nodes` (per client). methods: name -> "score", "macro_f1", fractions."""
+    """A task of a tuned node board. suite: the board. properties: `adjusted_homophily`, `label_skew`, `majority`,
+    `labels` (training nodes per class and client), `nodes` (per client). methods: name -> "score", "macro_f1"
+    (fractions)."""
 
     suite: str
     dataset: str

@@ -46,7 +46,9 @@ def test_the_interval_holds_what_all_resamples_of_two_datasets_give() -> None:
 
 
 def test_every_published_method_has_a_place_between_first_and_last() -> None:
-    lines = [{**{n: s["score"] for n, s in t.methods.items()}, "dataset": t.dataset} for t in published_tasks(BOARDS[0])]
+    lines = [
+        {**{n: s["score"] for n, s in t.methods.items()}, "dataset": t.dataset} for t in published_tasks(BOARDS[0])
+    ]
     table = pd.DataFrame(lines).groupby("dataset").mean()
     means = table.rank(axis=1, ascending=False).mean().sort_values()
     assert standing_of(table, means.index[0]).rank == 1
@@ -67,7 +69,9 @@ def test_one_command_from_a_file_to_a_place(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(METHOD.format(name="my-compete"))
     scores = {"fedavg": 0.0, "local": 0.01, "fedprox": 1.0}
-    known = PublishedTask("node-3", "csbm", "louvain", 10, "accuracy", {}, {name: {"score": own} for name, own in scores.items()})
+    known = PublishedTask(
+        "node-3", "csbm", "louvain", 10, "accuracy", {}, {name: {"score": own} for name, own in scores.items()}
+    )
     monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
     asked = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
     assert main([*asked, "--dry-run"]) == 0
