@@ -78,7 +78,7 @@ format: $(VENV)/.installed-dev
 	test -z "$(CHANGED)" || $(BIN)/ruff format $(CHANGED)
 
 test: lint
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 	@test ! -f results/LEADERBOARD.md || $(BIN)/fglbench report --check
 
 catalogue: $(VENV)/.installed

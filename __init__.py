@@ -8,6 +8,7 @@
     fglbench.write_report("results")                        # leaderboard, tables, figures
     fglbench.clients("cora", suite="quick")                 # the clients of a suite's runs, as plain PyTorch and DGL
     fglbench.curves(rows), fglbench.per_client(rows)        # curves and figures per client as data frames
+    fglbench.plot.curves(rows, "results")                   # matplotlib axes; plot.scores, plot.per_client likewise
     fglbench.to_latex(rows)                                 # a table for a paper
     fglbench.run(quick=True, observer=fglbench.TensorBoard())  # curves in TensorBoard; WandB and MLflow likewise
     fglbench.federation("cora", suite="quick")              # the clients that a suite's cells have
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from .foundations import keep_graphbolt_out
 
 if TYPE_CHECKING:
+    from . import plot
     from .benchmark.api import compare, list_methods, register, run, show, write_report
     from .benchmark.frames import curves, per_client, to_latex
     from .benchmark.scores import clients, evaluate, federation
@@ -39,8 +41,8 @@ keep_graphbolt_out()
 __version__ = "0.2.0"
 __all__ = [
     "MLflow", "Observer", "TensorBoard", "UserError", "WandB", "__version__", "clients", "compare", "curves",
-    "evaluate", "federation", "list_methods", "load_model", "load_results", "per_client", "register", "run", "show",
-    "to_latex", "write_report",
+    "evaluate", "federation", "list_methods", "load_model", "load_results", "per_client", "plot", "register", "run",
+    "show", "to_latex", "write_report",
 ]  # fmt: skip
 _HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
 _HOMES |= dict.fromkeys(("clients", "evaluate", "federation"), ".benchmark.scores")
@@ -51,6 +53,8 @@ _HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":
+        return import_module(".plot", __name__)
     if name in _HOMES:
         return getattr(import_module(_HOMES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

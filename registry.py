@@ -10,11 +10,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import to_jsonable_python
 
 
@@ -94,11 +94,31 @@ class Spec(BaseModel):
 
 
 SEARCH = "search"  # where a field keeps its choices
-
-
 LATER: dict[str, Any] = {"later": True}
-"""Marks an option that was added after the first rows: `Field(0.0, json_schema_extra=LATER)`. At its default it is part
-of no key and of no row, so its default never changes: rows without it mean that value."""
+SGD_RATE = "sgd_rate"
+
+
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    tune: Sequence[Any] = (),
+    own_rate: bool = False,
+    later: bool = False,
+    **bounds: Any,
+) -> Any:
+    """A parameter of a spec: pydantic's `Field` with what this package adds. bounds: `ge`, `gt`, `le`, `lt`, ...
+
+    tune: the values that `fglbench tune` tries besides that of the suite. Mappings set several fields at once, as an
+    optimiser and its rate. They compute nothing: a method's version does not depend on them.
+
+    own_rate: the rate of a method's own SGD, which is tuned over the table of rates that all methods share.
+
+    later: added after the first rows. At its default it is part of no key and of no row, so its default never changes:
+    rows without it mean that value.
+    """
+    extra = (tunable(*tune) if tune else {}) | ({SGD_RATE: True} if own_rate else {}) | (LATER if later else {})
+    return Field(default, description=meaning, json_schema_extra=extra or None, **bounds)
 
 
 def identity(cls: type[Spec], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,11 +138,7 @@ def _later(cls: type[Spec]) -> dict[str, Any]:
 
 
 def tunable(*choices: Any) -> dict[str, Any]:
-    """The values of a field that `fglbench tune` tries: `Field(0.01, json_schema_extra=tunable(0.001, 0.1, 1.0))`.
-
-    The value that a suite has is tried besides. Choices that are mappings set several fields at once, as an optimiser
-    and its rate. They compute nothing: a method's version does not depend on them.
-    """
+    """The mark of `option(..., tune=choices)`, for a plain `Field(0.01, json_schema_extra=tunable(0.1, 1.0))`."""
     keys = {tuple(choice) if isinstance(choice, Mapping) else None for choice in choices}
     if len(keys) != 1:
         raise ValueError(f"tunable() takes values, or mappings with the same fields, got {choices}")
@@ -140,19 +156,8 @@ def searched(cls: type[Spec]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-SGD_RATE = "sgd_rate"
-
-
-def sgd_rate() -> dict[str, Any]:
-    """Mark a field as the rate of a method's own SGD: `Field(0.5, json_schema_extra=sgd_rate())`.
-
-    `fglbench tune` takes it from the table of rates that all methods share.
-    """
-    return {SGD_RATE: True}
-
-
 def sgd_rates(cls: type[Spec]) -> list[str]:
-    """The fields marked by `sgd_rate()`."""
+    """The fields that are the rate of the method's own SGD."""
     extras = ((field, info.json_schema_extra) for field, info in cls.model_fields.items())
     return [field for field, extra in extras if isinstance(extra, dict) and extra.get(SGD_RATE)]
 

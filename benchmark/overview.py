@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .store import Store
-from .store.revisions import outdated
+from .store.provenance import outdated
 from .store.schema import Row
 from .suites.catalogue import catalogue, cell_keys
 
@@ -86,6 +86,6 @@ def _version(method: str) -> str:
     if method in catalogue()["method"]:
         return str(catalogue()["method"][method]["revision"])
     from ..methods import METHODS
-    from .store.revisions import method_version
+    from .store.provenance import method_version
 
     return method_version(METHODS.cls(method))

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from pydantic import Field
 
+from ..registry import option
 from . import content as contents
 from .content import Content, node_content, open_npz
 from .sources import Files, Unavailable, cache_file, exclusive, keep
@@ -78,8 +78,8 @@ class ArxivStructureSpec(AnyNodeSpec):
     """The graph under random features."""
 
     synthetic: ClassVar[bool] = True
-    width: int = Field(128, ge=1, description="number of standard normal features")
-    seed: int = Field(0, ge=0, description="seed of the features")
+    width: int = option(128, "number of standard normal features", ge=1)
+    seed: int = option(0, "seed of the features", ge=0)
 
     def content(self) -> tuple[Content, str]:
         content, source = super().content()
@@ -95,8 +95,8 @@ class ArxivStructureFeaturesSpec(AnyNodeSpec):
     split, the options, and the singular values to 3 decimals, which are the lengths that the columns have as computed.
     """
 
-    dimension: int = Field(128, ge=1, le=1024, description="number of features, the leading singular vectors")
-    seed: int = Field(0, ge=0, description="seed of the randomised decomposition")
+    dimension: int = option(128, "number of features, the leading singular vectors", ge=1, le=1024)
+    seed: int = option(0, "seed of the randomised decomposition", ge=0)
 
     def content(self) -> tuple[Content, str]:
         content, source = super().content()

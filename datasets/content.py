@@ -22,7 +22,7 @@ import hashlib
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +31,17 @@ from numpy.lib.npyio import NpzFile
 from ..files import replacing
 
 Content = dict[str, np.ndarray]
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """A table in a text file; options: those of pandas."""
+    import pandas  # half a second to import: only where it is needed
+
+    table: pd.DataFrame = pandas.read_csv(path, **options)
+    return table
 
 
 class Unsound(ValueError):

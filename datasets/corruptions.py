@@ -20,9 +20,8 @@ import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
-from pydantic import Field
 
-from ..registry import LATER, Spec, UserError
+from ..registry import Spec, UserError, option
 from .build import node_client
 from .features import Rows, csr_tensor, to_scipy
 from .federation import Federation, GraphClient, NodeClient, NodeData, RowsClient
@@ -35,41 +34,21 @@ BLOCK = 4096  # random pairs drawn at a time
 class Stress(Spec):
     """The strength of each condition; 0 is none."""
 
-    feature_noise: float = Field(
-        0.0,
-        ge=0,
-        description="Gaussian noise on all features: its length, in units of a node's mean (RMS) length",
-        json_schema_extra=LATER,
+    feature_noise: float = option(
+        0.0, "Gaussian noise on all features: its length, in units of a node's mean (RMS) length", ge=0, later=True
     )
-    missing_features: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="share of the non-zero features of each client's nodes that are set to 0",
-        json_schema_extra=LATER,
+    missing_features: float = option(
+        0.0, "share of the non-zero features of each client's nodes that are set to 0", ge=0, le=1, later=True
     )
-    edge_noise: float = Field(
-        0.0,
-        ge=0,
-        description="random edges that each client gets besides, as a share of the edges that it has",
-        json_schema_extra=LATER,
+    edge_noise: float = option(
+        0.0, "random edges that each client gets besides, as a share of the edges that it has", ge=0, later=True
     )
-    dropped_edges: float = Field(
-        0.0, ge=0, le=1, description="share of each client's edges that it loses", json_schema_extra=LATER
+    dropped_edges: float = option(0.0, "share of each client's edges that it loses", ge=0, le=1, later=True)
+    label_noise: float = option(
+        0.0, "share of each client's training nodes whose label is another class at random", ge=0, le=1, later=True
     )
-    label_noise: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="share of each client's training nodes whose label is another class at random",
-        json_schema_extra=LATER,
-    )
-    missing_labels: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of each client's training nodes that no longer train; one always does",
-        json_schema_extra=LATER,
+    missing_labels: float = option(
+        0.0, "share of each client's training nodes that no longer train; one always does", ge=0, lt=1, later=True
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from ..registry import option
 from . import content as contents
 from .content import Content, node_content
 from .spec import DATASETS, About, AnyNodeSpec
@@ -31,13 +32,13 @@ class CSBM(AnyNodeSpec):
     kind: ClassVar[str] = "generated"
     synthetic: ClassVar[bool] = True
 
-    nodes: int = Field(1000, ge=2, description="number of nodes N")
-    classes: int = Field(4, ge=2, description="number of classes C <= N")
-    degree: float = Field(6.0, ge=0, description="mean degree <= (N / C - 1) / 2")
-    homophily: float = Field(0.8, ge=0, le=1, description="share of edges inside a class")
-    features: int = Field(32, ge=1, description="number of features d")
-    signal: float = Field(1.0, ge=0, description="length of the class means, in units of the noise's length")
-    seed: int = Field(0, ge=0, description="seed of the whole dataset")
+    nodes: int = option(1000, "number of nodes N", ge=2)
+    classes: int = option(4, "number of classes C <= N", ge=2)
+    degree: float = option(6.0, "mean degree <= (N / C - 1) / 2", ge=0)
+    homophily: float = option(0.8, "share of edges inside a class", ge=0, le=1)
+    features: int = option(32, "number of features d", ge=1)
+    signal: float = option(1.0, "length of the class means, in units of the noise's length", ge=0)
+    seed: int = option(0, "seed of the whole dataset", ge=0)
 
     @model_validator(mode="after")
     def _fits(self) -> CSBM:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 import torch
 
 from .federation import Data, Federation, GraphSetData, NodeClient, NodeData
 from .partitioning import adjacency
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def statistics(data: Data) -> dict[str, int | float]:
@@ -95,6 +98,8 @@ def label_counts(data: Data, parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def describe(data: Data, parts: Sequence[np.ndarray]) -> Description:
     """Describe the parts (ids of nodes or graphs, one array per client)."""
+    import pandas as pd  # half a second to import: only where it is needed
+
     sizes = np.array([len(ids) for ids in parts])
     starts, ones = np.cumsum([0, *sizes]), np.ones(sizes.sum(), dtype=np.int64)
     held = sp.csr_matrix((ones, np.concatenate(parts), starts), shape=(len(parts), len(data.label)))

@@ -9,9 +9,8 @@ from typing import ClassVar, cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
-from ..registry import UserError
+from ..registry import UserError, option
 from .federation import GraphSetData, Task
 from .spec import DATASETS, About, DatasetSpec, GraphFeatures
 
@@ -30,7 +29,7 @@ class Domains(DatasetSpec):
     about: ClassVar[About] = About("those of the sets", "those of the sets", "", "each set is a client of its own")
     task: ClassVar[Task] = "graph"
     sets: ClassVar[tuple[str, ...]] = ()
-    features: GraphFeatures = Field("labels", description="node features of every set; see the sets")
+    features: GraphFeatures = option("labels", "node features of every set; see the sets")
 
     @property
     def parts(self) -> tuple[DatasetSpec, ...]:

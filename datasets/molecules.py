@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 
 from ..registry import UserError
-from .content import Content, undirected
+from .content import Content, read_csv, undirected
 from .federation import Goal
 from .sources import Files
 from .spec import GraphSetSpec, NumbersSpec
@@ -30,7 +29,7 @@ def read_molecules(
     missing. scaffold: the Bemis-Murcko scaffold of each molecule, numbered in the order of their first molecules.
     """
     chem, to_graph, scaffold_of = _rdkit()
-    table = pd.read_csv(next(iter(files.values())), skipinitialspace=True)
+    table = read_csv(next(iter(files.values())), skipinitialspace=True)
     names = list(table.select_dtypes("number").columns) if columns is None else list(columns)
     missing = [name for name in (smiles, *names) if name not in table.columns]
     if missing:
@@ -52,12 +51,13 @@ def read_molecules(
     ends, kinds = np.concatenate(edges), np.concatenate(bonds)
     once = ends[:, 0] < ends[:, 1]  # each bond is there in both directions
     order = np.lexsort((ends[once, 1], ends[once, 0]))
+    number = {own: i for i, own in enumerate(dict.fromkeys(scaffolds))}
     content: Content = {
         "edge_label": kinds[once][order].astype(np.uint8),
         "graph": np.repeat(np.arange(len(sizes)), sizes),
         "edges": undirected(ends, total),
         "node_label": np.concatenate(nodes).astype(np.int64),
-        "scaffold": pd.factorize(np.array(scaffolds, dtype=object))[0].astype(np.int64),
+        "scaffold": np.array([number[own] for own in scaffolds], dtype=np.int64),
         "label": values[:, 0].astype(np.int64) if labels else np.zeros(len(sizes), dtype=np.int64),
     }
     return content if labels else content | {"target": values.astype(np.float32)}

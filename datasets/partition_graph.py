@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from ..registry import LATER, UserError
+from ..registry import UserError, option
 from .federation import Data, NodeData, Task
 from .partitioning import PARTITIONS, PartitionSpec, adjacency, floor
 
@@ -32,14 +32,13 @@ class Louvain(PartitionSpec):
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
-    resolution: float = Field(1.0, gt=0, description="larger = more and smaller communities")
-    dealing: Literal["balanced", "whole"] = Field("balanced", description="cut large communities, or keep them whole")
-    delta: int = Field(20, ge=0, description="tolerated deviation from N/K nodes (at most half of N/K)")
-    ordering: Literal["library", "size"] = Field(
+    resolution: float = option(1.0, "larger = more and smaller communities", gt=0)
+    dealing: Literal["balanced", "whole"] = option("balanced", "cut large communities, or keep them whole")
+    delta: int = option(20, "tolerated deviation from N/K nodes (at most half of N/K)", ge=0)
+    ordering: Literal["library", "size"] = option(
         "library",
-        description="order of equally large communities: scikit-network's numbers, as stored rows have them, or by "
-        "smallest node",
-        json_schema_extra=LATER,
+        "order of equally large communities: scikit-network's numbers, as stored rows have them, or by smallest node",
+        later=True,
     )
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -161,8 +160,8 @@ class MetisOverlap(Metis):
     """
 
     overlapping: ClassVar[bool] = True
-    sharing: int = Field(5, ge=1, description="clients that draw from the same part")
-    share: Proportion = Field(0.5, description="of the nodes of its part that a client holds")
+    sharing: int = option(5, "clients that draw from the same part", ge=1)
+    share: Proportion = option(0.5, "of the nodes of its part that a client holds")
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         if clients % self.sharing:
@@ -201,10 +200,10 @@ class RandomOverlap(PartitionSpec):
 
     tasks: ClassVar[tuple[Task, ...]] = ("node",)
     overlapping: ClassVar[bool] = True
-    proportions: tuple[Proportion, ...] = Field(
-        (0.3, 0.4, 0.5, 0.5, 0.6, 0.7), description="share of all nodes that each client holds"
+    proportions: tuple[Proportion, ...] = option(
+        (0.3, 0.4, 0.5, 0.5, 0.6, 0.7), "share of all nodes that each client holds"
     )
-    overlap: float | None = Field(None, ge=0, le=1, description="share of nodes that every client holds")
+    overlap: float | None = option(None, "share of nodes that every client holds", ge=0, le=1)
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         if clients != len(self.proportions):

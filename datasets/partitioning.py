@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from pydantic import Field
 
-from ..registry import Registry, Spec, UserError
+from ..registry import Registry, Spec, UserError, option
 from .federation import Data, GraphSetData, NodeData, Task
 
 if TYPE_CHECKING:
@@ -112,8 +111,8 @@ class LabelDirichlet(PartitionSpec):
     Drawn again until every client holds at least `minimum`; UserError when 1000 draws do not manage.
     """
 
-    alpha: float = Field(0.5, gt=0, description="concentration: small = each client has few classes")
-    minimum: int = Field(1, ge=1, description="least number of nodes or graphs of a client")
+    alpha: float = option(0.5, "concentration: small = each client has few classes", gt=0)
+    minimum: int = option(1, "least number of nodes or graphs of a client", ge=1)
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         label = data.label.numpy()
@@ -142,7 +141,7 @@ class FCLG(PartitionSpec):
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
-    major: float = Field(0.8, gt=0, le=1, description="share of a class that its own clients hold")
+    major: float = option(0.8, "share of a class that its own clients hold", gt=0, le=1)
 
     def deal(self, data: Data, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         if clients < data.num_classes or data.num_classes < 2:

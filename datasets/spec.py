@@ -10,9 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
-from ..registry import Registry, Spec, UserError
+from ..registry import Registry, Spec, UserError, option
 from . import content as contents
 from .content import Content
 from .features import Preprocessing, preprocess, to_tensor
@@ -133,9 +132,7 @@ class AnyNodeSpec(DatasetSpec):
 
 def preprocessing(default: Preprocessing) -> Any:
     """The `features` field of a node dataset."""
-    return Field(
-        default, description="rows divided by their sums (row) or lengths (unit), 1 where not 0 (binary), as published"
-    )
+    return option(default, "rows divided by their sums (row) or lengths (unit), 1 where not 0 (binary), as published")
 
 
 class NodeSpec(AnyNodeSpec):
@@ -150,7 +147,7 @@ class NodeSpec(AnyNodeSpec):
 class NumbersSpec(DatasetSpec):
     """A dataset of numbers to be predicted, beside `NodeSpec` or `GraphSetSpec`."""
 
-    score: Literal["rmse", "mae"] = Field("rmse", description="the measure: root mean square error, or mean absolute")
+    score: Literal["rmse", "mae"] = option("rmse", "the measure: root mean square error, or mean absolute")
 
     @property
     def measure(self) -> Measure:
@@ -166,9 +163,9 @@ class GraphSetSpec(DatasetSpec):
     """A set of small graphs with one label each."""
 
     task: ClassVar[Task] = "graph"
-    features: GraphFeatures = Field(
+    features: GraphFeatures = option(
         "auto",
-        description="node features: labels one-hot, attributes, degree one-hot; auto: labels and attributes, or "
+        "node features: labels one-hot, attributes, degree one-hot; auto: labels and attributes, or "
         "degree; first: the first of the three that the set has",
     )
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from ..registry import LATER, Registry, UserError
+from ..registry import Registry, UserError, option
 from .federation import PARTS, Data, Goal, GraphSetData, NodeData, RowsClient, Task
 from .partitioning import CuttingSpec, by_size, floor
 
@@ -106,10 +106,8 @@ class NoSplit(SplitSpec):
 class Fixed(SplitSpec):
     """The split that comes with the dataset: Planetoid's public one, OGB's official one."""
 
-    per_seed: bool = Field(
-        False,
-        description="of a dataset with n published splits, seed s has number s mod n, instead of the same one",
-        json_schema_extra=LATER,
+    per_seed: bool = option(
+        False, "of a dataset with n published splits, seed s has number s mod n, instead of the same one", later=True
     )
 
     def choose(self, data: Data, seed: int) -> Data:
@@ -136,9 +134,9 @@ class PerClass(SplitSpec):
     A class of n nodes gives min(k, n - 1), so that at least one of its nodes can be tested.
     """
 
-    k: int = Field(20, ge=1, description="training nodes a class")
-    val: int = Field(500, ge=0, description="validation nodes in all")
-    test: int = Field(1000, ge=1, description="test nodes in all")
+    k: int = option(20, "training nodes a class", ge=1)
+    val: int = option(500, "validation nodes in all", ge=0)
+    test: int = option(1000, "test nodes in all", ge=1)
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
@@ -165,8 +163,8 @@ class QuotaPerClass(SplitSpec):
     validation and test (the rest) hold none of their nodes: compare with its tables only, and prefer `ratio`.
     """
 
-    train: float = Field(0.6, gt=0, lt=1, description="share of nodes that the quotas add up to")
-    val: float = Field(0.2, ge=0, lt=1, description="share of nodes that validate; the rest tests")
+    train: float = option(0.6, "share of nodes that the quotas add up to", gt=0, lt=1)
+    val: float = option(0.2, "share of nodes that validate; the rest tests", ge=0, lt=1)
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         label = data.label.numpy()
@@ -188,9 +186,9 @@ class Scaffold(SplitSpec):
 
     tasks: ClassVar[tuple[Task, ...]] = ("graph",)
 
-    train: float = Field(0.8, gt=0, lt=1, description="training share")
-    val: float = Field(0.1, ge=0, lt=1, description="validation share; the rest tests")
-    scope: Literal["client", "global"] = Field("client", description="shares of each client's molecules, or of all")
+    train: float = option(0.8, "training share", gt=0, lt=1)
+    val: float = option(0.1, "validation share; the rest tests", ge=0, lt=1)
+    scope: Literal["client", "global"] = option("client", "shares of each client's molecules, or of all")
 
     def roles(self, data: Data, parts: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         if not isinstance(data, GraphSetData) or data.group is None:
@@ -219,12 +217,12 @@ class Ratio(SplitSpec):
 
     tasks: ClassVar[tuple[Task, ...]] = ("node", "graph")
 
-    train: float = Field(0.2, gt=0, lt=1, description="training share")
-    val: float = Field(0.4, ge=0, lt=1, description="validation share")
-    test: float = Field(0.4, gt=0, lt=1, description="test share; train + val + test <= 1, the rest is unused")
-    scope: Literal["client", "global"] = Field("client", description="shares of each client's nodes, or of all nodes")
-    strategy: Literal["floor", "quota", "random"] = Field("floor", description="how shares become counts; see above")
-    min_train: int = Field(0, ge=0, description="least training nodes of a client that holds enough labelled nodes")
+    train: float = option(0.2, "training share", gt=0, lt=1)
+    val: float = option(0.4, "validation share", ge=0, lt=1)
+    test: float = option(0.4, "test share; train + val + test <= 1, the rest is unused", gt=0, lt=1)
+    scope: Literal["client", "global"] = option("client", "shares of each client's nodes, or of all nodes")
+    strategy: Literal["floor", "quota", "random"] = option("floor", "how shares become counts; see above")
+    min_train: int = option(0, "least training nodes of a client that holds enough labelled nodes", ge=0)
 
     @model_validator(mode="after")
     def _at_most_one(self) -> Ratio:

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch.utils.checkpoint import checkpoint
 
 from ..benchmark.engine import (
@@ -30,9 +29,9 @@ from ..benchmark.engine import (
     segment_product,
     stream,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
-from .parts.propagate import propagate_labels
+from .fedgta import propagate_labels
 
 # -- the corrected topology --------------------------------------------------------------------------------------------
 
@@ -186,36 +185,20 @@ class AdaFGL(FedAvg):
     delivers = "personal"
     travels = False
 
-    extractor_rounds: int | None = Field(
-        None, ge=0, description="rounds of step 1; None = half of them (OpenFGL: 50 of 100)"
+    extractor_rounds: int | None = option(None, "rounds of step 1; None = half of them (OpenFGL: 50 of 100)", ge=0)
+    personal_epochs: int = option(1, "epochs a round of step 2 (OpenFGL: 1; released code: 200 in all)", ge=1)
+    alpha: float = option(
+        0.5, "weight of the edges beside S (OpenFGL: 0.5; released code: 0.05)", ge=0, le=1, tune=[0.05, 0.2, 0.5]
     )
-    personal_epochs: int = Field(
-        1, ge=1, description="epochs a round of step 2 (OpenFGL: 1; released code: 200 in all)"
+    beta: float = option(0.0, "weight of S in R (OpenFGL: 0; released code: 0.2)", ge=0, le=1, tune=[0.0, 0.2, 0.5])
+    similar: float = option(0.999, "least cosine for an entry of S (released code: 0.999)", ge=-1, lt=1)
+    powers: int = option(3, "powers of A~ in X~ (released code: 3)", ge=0)
+    steps: int = option(10, "steps of label propagation (released code: 10)", ge=0)
+    kappa: float = option(0.5, "weight of the neighbours in label propagation (released code: 0.5)", ge=0, le=1)
+    branches: Literal["mixed", "chosen"] = option(
+        "mixed", "w as it is (paper, OpenFGL), or 1 from `threshold` on and else 0 (released code)"
     )
-    alpha: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="weight of the edges beside S (OpenFGL: 0.5; released code: 0.05)",
-        json_schema_extra=tunable(0.05, 0.2, 0.5),
-    )
-    beta: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="weight of S in R (OpenFGL: 0; released code: 0.2)",
-        json_schema_extra=tunable(0.0, 0.2, 0.5),
-    )
-    similar: float = Field(0.999, ge=-1, lt=1, description="least cosine for an entry of S (released code: 0.999)")
-    powers: int = Field(3, ge=0, description="powers of A~ in X~ (released code: 3)")
-    steps: int = Field(10, ge=0, description="steps of label propagation (released code: 10)")
-    kappa: float = Field(
-        0.5, ge=0, le=1, description="weight of the neighbours in label propagation (released code: 0.5)"
-    )
-    branches: Literal["mixed", "chosen"] = Field(
-        "mixed", description="w as it is (paper, OpenFGL), or 1 from `threshold` on and else 0 (released code)"
-    )
-    threshold: float = Field(0.9, ge=0, le=1, description="for chosen branches (released code: 0.9)")
+    threshold: float = option(0.9, "for chosen branches (released code: 0.9)", ge=0, le=1)
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)

@@ -6,10 +6,9 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, Tree
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 
 RELATION = "relation"  # what is learnt at the client, p_i - p_0
@@ -43,14 +42,10 @@ class Apple(LocalTraining):
     tasks = ("node", "graph-classification")
     delivers = "personal"
 
-    rate: float = Field(
-        1e-3, ge=0, description="rate of the relationships (code: 1e-3)", json_schema_extra=tunable(1e-3, 1e-2, 1e-1)
-    )
-    mu: float = Field(
-        0.1, ge=0, description="pull of the relationships to p_0 (code: 0.1)", json_schema_extra=tunable(0.01, 0.1, 1.0)
-    )
-    last: float = Field(0.1, ge=0, le=1, description="share of the rounds with that pull (code: 0.1)")
-    schedule: Literal["exponential", "cosine"] = Field("exponential", description="how it fades (code: exponential)")
+    rate: float = option(1e-3, "rate of the relationships (code: 1e-3)", ge=0, tune=[1e-3, 1e-2, 1e-1])
+    mu: float = option(0.1, "pull of the relationships to p_0 (code: 0.1)", ge=0, tune=[0.01, 0.1, 1.0])
+    last: float = option(0.1, "share of the rounds with that pull (code: 0.1)", ge=0, le=1)
+    schedule: Literal["exponential", "cosine"] = option("exponential", "how it fades (code: exponential)")
 
     def open(self, server: Server) -> Download:
         cores = {n: v.expand(server.clients, *v.shape).clone() for n, v in server.initial_model().items()}

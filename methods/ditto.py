@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Params, Tree
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 OWN = "own."
@@ -30,11 +29,11 @@ class Ditto(FedAvg):
     code_url = "https://github.com/litian96/ditto"
     delivers = "personal"
 
-    lam: float = Field(
+    lam: float = option(
         1.0,
+        "lambda, pull of the own model towards the received one; not fixed by the paper, our choice",
         ge=0,
-        description="lambda, pull of the own model towards the received one; not fixed by the paper, our choice",
-        json_schema_extra=tunable(0.01, 0.1, 1.0, 10.0),
+        tune=[0.01, 0.1, 1.0, 10.0],
     )
 
     def prepare(self, cohort: ClientBatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -18,6 +17,7 @@ from ..benchmark.engine import (
     encoder_of,
     neighbours,
 )
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.encoders import Codes, GINEncoder
 from .parts.mutual_information import PersonalisedPageRank, between_views, to_global_from_previous
@@ -50,12 +50,12 @@ class IntraFedAvg(GraphMethod, FedAvg):
     paper_url = "https://arxiv.org/abs/2411.12098"
     encoder = GINEncoder
 
-    tau: float = Field(0.5, gt=0, description="temperature of the intra-client contrast; not in the paper, MOON's 0.5")
-    unit_codes: bool = Field(
-        True, description="scale codes to length 1 in the intra-client contrast (SimCLR; our choice), or take them raw"
+    tau: float = option(0.5, "temperature of the intra-client contrast; not in the paper, MOON's 0.5", gt=0)
+    unit_codes: bool = option(
+        True, "scale codes to length 1 in the intra-client contrast (SimCLR; our choice), or take them raw"
     )
-    alpha: float = Field(0.2, gt=0, lt=1, description="restart probability of the diffusion; not in the paper, MVGRL's")
-    threshold: float = Field(0.0, ge=0, description="drop diffusion entries below this; 0 = exact (our choice)")
+    alpha: float = option(0.2, "restart probability of the diffusion; not in the paper, MVGRL's", gt=0, lt=1)
+    threshold: float = option(0.0, "drop diffusion entries below this; 0 = exact (our choice)", ge=0)
 
     def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         encoder, batch, params = encoder_of(cohort.network, GINEncoder), cohort.minibatch, cohort.params
@@ -100,7 +100,7 @@ class IntraKL(IntraFedAvg):
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
 
-    distillation: float = Field(1.0, ge=0, description="weight of the distillation term (no weight in Eq. 2)")
+    distillation: float = option(1.0, "weight of the distillation term (no weight in Eq. 2)", ge=0)
 
     def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
         shared = frozen(cohort, cohort.received["model"]).graphs
@@ -147,10 +147,8 @@ class FCLG(IntraFedAvg):
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
 
-    tau_inter: float = Field(
-        0.5, gt=0, description="temperature of the inter-client contrast; not in the paper, MOON's 0.5"
-    )
-    inter: float = Field(1.0, ge=0, description="weight of the inter-client contrast (paper: plain sum)")
+    tau_inter: float = option(0.5, "temperature of the inter-client contrast; not in the paper, MOON's 0.5", gt=0)
+    inter: float = option(1.0, "weight of the inter-client contrast (paper: plain sum)", ge=0)
 
     def client(self, cohort: ClientBatch) -> Tree:
         def remember() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Params, Tensors, Tree
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.personal import last_layers
 
@@ -37,15 +36,11 @@ class FedALA(FedAvg):
     delivers = "personal"
     heterogeneous_features = False
 
-    layers: int = Field(
-        1, ge=0, description="p, last layers with weights of their own (paper: 1)", json_schema_extra=tunable(1, 2)
-    )
-    share: float = Field(0.8, gt=0, le=1, description="s, share of the training nodes that W is learnt on (paper: 0.8)")
-    eta: float = Field(
-        1.0, ge=0, description="learning rate of W (paper: 1)", json_schema_extra=tunable(0.1, 1.0, 10.0)
-    )
-    threshold: float = Field(0.1, ge=0, description="deviation of ten losses that ends the first learning (code: 0.1)")
-    first_steps: int = Field(50, ge=1, description="most steps of the first learning; our bound")
+    layers: int = option(1, "p, last layers with weights of their own (paper: 1)", ge=0, tune=[1, 2])
+    share: float = option(0.8, "s, share of the training nodes that W is learnt on (paper: 0.8)", gt=0, le=1)
+    eta: float = option(1.0, "learning rate of W (paper: 1)", ge=0, tune=[0.1, 1.0, 10.0])
+    threshold: float = option(0.1, "deviation of ten losses that ends the first learning (code: 0.1)", ge=0)
+    first_steps: int = option(50, "most steps of the first learning; our bound", ge=1)
 
     def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
-from scipy.stats import poisson
 
 from ..benchmark.engine import (
     METHODS,
@@ -25,7 +23,7 @@ from ..benchmark.engine import (
     affine,
     glorot,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 
@@ -57,6 +55,8 @@ def smoothed(h: torch.Tensor, aux: torch.Tensor, batch: Batch, sigma: float) -> 
     exp(-(s - t)^2 / sigma^2) = exp(-(s^2 + t^2) / sigma^2) sum_m (2 s t / sigma^2)^m / m!, which takes time in n rather
     than n^2 of a client's n nodes. The terms that are left out add up to `NEGLECTED` at most.
     """
+    from scipy.stats import poisson  # half a second to import: only where it is needed
+
     place = F.cosine_similarity(h, aux.index_select(0, batch.owner), dim=1)
     rate = 2 / sigma**2
     power = torch.arange(1 + int(poisson.isf(NEGLECTED, rate)))  # the tail of exp(-rate) sum_m rate^m / m!
@@ -91,24 +91,11 @@ class FedAux(LocalTraining):
     paper_url = "https://arxiv.org/abs/2505.23864"
     delivers = "personal"
 
-    sigma: float = Field(
-        1.0,
-        ge=0.25,
-        description="width of the kernel (code: 1, its README's run 10)",
-        json_schema_extra=tunable(0.5, 1.0, 10.0),
-    )
-    scale: float = Field(
-        10.0,
-        ge=0,
-        description="sharpness of the mixture (code: 10)",
-        json_schema_extra=tunable(1.0, 5.0, 10.0),
-    )
+    sigma: float = option(1.0, "width of the kernel (code: 1, its README's run 10)", ge=0.25, tune=[0.5, 1.0, 10.0])
+    scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            AuxModel(gnn=own, sigma=self.sigma, **{name: getattr(own, name) for name in Backbone.model_fields})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(AuxModel, gnn=own, sigma=self.sigma) for own in super().architecture(backbones)]
 
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}

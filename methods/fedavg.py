@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -22,6 +21,7 @@ from ..benchmark.engine import (
     whole_client,
 )
 from ..datasets.federation import Federation, Goal, NodeClient
+from ..registry import option
 
 
 class LocalTraining(Method):
@@ -117,7 +117,7 @@ class Global(Local):
     heterogeneous = False
     reference = True
 
-    scope: Literal["whole", "union"] = Field("whole", description="the uncut graph, or the union of the clients'")
+    scope: Literal["whole", "union"] = option("whole", "the uncut graph, or the union of the clients'")
 
     @classmethod
     def takes_minibatches(cls) -> bool:

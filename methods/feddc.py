@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import LATER, sgd_rate, tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 
@@ -43,30 +42,27 @@ class FedDC(FedAvg):
     code_url = "https://github.com/gaoliang13/FedDC"
     heterogeneous_features = False
 
-    alpha: float = Field(
-        0.1,
-        ge=0,
-        description="weight of the drift penalty (released code on MNIST, OpenFGL: 0.1)",
-        json_schema_extra=tunable(0.01, 0.1, 0.5),
+    alpha: float = option(
+        0.1, "weight of the drift penalty (released code on MNIST, OpenFGL: 0.1)", ge=0, tune=[0.01, 0.1, 0.5]
     )
-    correction: Literal["update", "state", "none"] = Field(
-        "update", description="gradient correction: last updates (paper), SCAFFOLD-like states (released code), or none"
+    correction: Literal["update", "state", "none"] = option(
+        "update", "gradient correction: last updates (paper), SCAFFOLD-like states (released code), or none"
     )
-    client_size: bool = Field(
+    client_size: bool = option(
         False,
-        description="alpha and the mean update divided by the client's relative size (released code, not the paper)",
-        json_schema_extra=LATER,
+        "alpha and the mean update divided by the client's relative size (released code, not the paper)",
+        later=True,
     )
-    optimiser: Literal["sgd", "adam"] = Field(
-        "sgd", description="local optimiser; Adam does not fit the correction, and does best with correction none"
+    optimiser: Literal["sgd", "adam"] = option(
+        "sgd", "local optimiser; Adam does not fit the correction, and does best with correction none"
     )
-    lr: float = Field(
+    lr: float = option(
         0.1,
+        "local rate (released code: 0.1; the drift's momentum overshoots at 0.5; 0.01 suits Adam)",
         gt=0,
-        description="local rate (released code: 0.1; the drift's momentum overshoots at 0.5; 0.01 suits Adam)",
-        json_schema_extra=sgd_rate(),
+        own_rate=True,
     )
-    clip: float | None = Field(10.0, gt=0, description="bound on each client's gradient 2-norm (released code: 10)")
+    clip: float | None = option(10.0, "bound on each client's gradient 2-norm (released code: 10)", gt=0)
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         own = {"optimiser": self.optimiser, "momentum": 0.0, "lr": self.lr, "grad_clip": self.clip}

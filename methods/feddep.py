@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -33,7 +32,7 @@ from ..benchmark.engine import (
     placed,
 )
 from ..datasets.federation import NodeClient
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .fedsage import Generation, Impaired, NeighGen, Turn, first_hidden, hide, impair, match
 from .parts.encoders import linear
@@ -112,36 +111,27 @@ class FedDEP(FedAvg, Generation):
     heterogeneous_features = False
     fixed_backbone = "sage"
 
-    embedding: int = Field(128, ge=1, description="width e of embeddings (released code: 128)")
-    prototypes: int = Field(
-        5, ge=1, description="K, clusters of a client (released code: 5)", json_schema_extra=tunable(5, 10, 20)
+    embedding: int = option(128, "width e of embeddings (released code: 128)", ge=1)
+    prototypes: int = option(5, "K, clusters of a client (released code: 5)", ge=1, tune=[5, 10, 20])
+    encoder_epochs: int = option(50, "epochs of the encoder (released code: 50)", ge=0)
+    encoder_lr: float = option(0.01, "Adam's rate for the encoder (released code: 0.01)", gt=0)
+    encoder_decay: float = option(5e-4, "L2 penalty for the encoder (released code: 5e-4)", ge=0)
+    generator_hidden: int = option(128, "width of H^e (released code: 128)", ge=1)
+    generator_epochs: int = option(
+        20, "local epochs of the generator (FedSage+'s: 20; released code: 1, FedGB: 2)", ge=0
     )
-    encoder_epochs: int = Field(50, ge=0, description="epochs of the encoder (released code: 50)")
-    encoder_lr: float = Field(0.01, gt=0, description="Adam's rate for the encoder (released code: 0.01)")
-    encoder_decay: float = Field(5e-4, ge=0, description="L2 penalty for the encoder (released code: 5e-4)")
-    generator_hidden: int = Field(128, ge=1, description="width of H^e (released code: 128)")
-    generator_epochs: int = Field(
-        20, ge=0, description="local epochs of the generator (FedSage+'s: 20; released code: 1, FedGB: 2)"
+    exchange_epochs: int = option(
+        20, "epochs with the others' prototypes (FedSage+'s: 20; released code: 3)", ge=0, tune=[3, 20]
     )
-    exchange_epochs: int = Field(
-        20,
-        ge=0,
-        description="epochs with the others' prototypes (FedSage+'s: 20; released code: 3)",
-        json_schema_extra=tunable(3, 20),
+    feature_loss: Literal["sum", "mean"] = option(
+        "mean", "squared norm, or its mean over the P e entries (released code)"
     )
-    feature_loss: Literal["sum", "mean"] = Field(
-        "mean", description="squared norm, or its mean over the P e entries (released code)"
-    )
-    score_on: Literal["mended", "own"] = Field(
-        "mended", description="clients' nodes with their m_v (FedGB's code), or with m = 0 (released code)"
+    score_on: Literal["mended", "own"] = option(
+        "mended", "clients' nodes with their m_v (FedGB's code), or with m = 0 (released code)"
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        shared = set(Backbone.model_fields)
-        return [
-            FusedSAGE(width=self.embedding, **{name: getattr(own, name) for name in shared})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(FusedSAGE, width=self.embedding) for own in super().architecture(backbones)]
 
     @property
     def generator(self) -> NeighGen:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     GCN,
@@ -34,7 +33,7 @@ from ..benchmark.engine import (
     segment_product,
 )
 from ..datasets.federation import NodeClient
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.rows import listed, packed, rows_of, split, unpacked
 
@@ -95,11 +94,7 @@ class FedGCNHops(FedAvg):
     fixed_backbone = "gcn"
     edges_between_clients: ClassVar[bool] = True
 
-    hops: Literal[0, 1, 2] = Field(
-        2,
-        description="how far a client sees beyond its own nodes (code: 2)",
-        json_schema_extra=tunable(1, 2),
-    )
+    hops: Literal[0, 1, 2] = option(2, "how far a client sees beyond its own nodes (code: 2)", tune=[1, 2])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [SummedGCN(**own.params()) for own in super().architecture(backbones)]

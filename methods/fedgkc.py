@@ -7,10 +7,10 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, Server, Tree
-from ..registry import LATER, tunable
+from ..registry import option
 from .parts.contrast import Views
 from .parts.dual import SHARED, DualModel, Nodes, kl, mean_of, neighbour_kl
 from .parts.personal import CommonWidth
@@ -52,41 +52,32 @@ class FedGKC(Views, CommonWidth, DualModel):
     venue = "arXiv 2025"
     paper_url = "https://arxiv.org/abs/2501.12624"
 
-    alpha: float = Field(
+    alpha: float = option(
         0.6,
+        "weight of cross-entropy (paper)",
         ge=0,
         le=1,
-        description="weight of cross-entropy (paper)",
-        json_schema_extra=tunable(
-            {"alpha": 0.4, "beta": 0.3}, {"alpha": 0.6, "beta": 0.2}, {"alpha": 0.8, "beta": 0.1}
-        ),
+        tune=[{"alpha": 0.4, "beta": 0.3}, {"alpha": 0.6, "beta": 0.2}, {"alpha": 0.8, "beta": 0.1}],
     )
-    beta: float = Field(0.2, ge=0, le=1, description="weight of the neighbour distillation N (paper)")
-    strength_lambda: float = Field(
-        0.1,
-        ge=0,
-        description="lambda of P_k, weight of the neighbours' agreement (paper)",
-        json_schema_extra=tunable(0.0, 0.1, 1.0),
+    beta: float = option(0.2, "weight of the neighbour distillation N (paper)", ge=0, le=1)
+    strength_lambda: float = option(
+        0.1, "lambda of P_k, weight of the neighbours' agreement (paper)", ge=0, tune=[0.0, 0.1, 1.0]
     )
-    nodes: Nodes = Field(
-        "all",
-        description="nodes of KL, N and MSE: all (our choice; the paper has N_k), or training nodes as in FML",
-        json_schema_extra=LATER,
+    nodes: Nodes = option(
+        "all", "nodes of KL, N and MSE: all (our choice; the paper has N_k), or training nodes as in FML", later=True
     )
-    order: Literal["together", "copilot first"] = Field(
+    order: Literal["together", "copilot first"] = option(
         "together",
-        description="both models in one pass, each fixed for the other (our choice), or all local epochs of the "
+        "both models in one pass, each fixed for the other (our choice), or all local epochs of the "
         "copilot and then those of the private model (Algorithm 1, lines 7 and 8, read as a sequence)",
-        json_schema_extra=LATER,
+        later=True,
     )
-    view_dropout: bool = Field(
-        True,
-        description="dropout in the two views, besides their augmentation; ours: the paper names none",
-        json_schema_extra=LATER,
+    view_dropout: bool = option(
+        True, "dropout in the two views, besides their augmentation; ours: the paper names none", later=True
     )
-    neighbour_mean: bool = Field(False, description="divide N's inner sum by |N(i)| + 1, which the paper does not")
-    smkd: bool = Field(True, description="self-mutual knowledge distillation: N and the two views")
-    kama: bool = Field(True, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
+    neighbour_mean: bool = option(False, "divide N's inner sum by |N(i)| + 1, which the paper does not")
+    smkd: bool = option(True, "self-mutual knowledge distillation: N and the two views")
+    kama: bool = option(True, "knowledge-aware aggregation; off: the training configuration's `weighting`")
 
     @model_validator(mode="after")
     def _weights(self) -> FedGKC:
@@ -164,7 +155,7 @@ class FedGKCSMKD(FedGKC):
     venue = "arXiv 2025"
     paper_url = "https://arxiv.org/abs/2501.12624"
 
-    kama: bool = Field(False, description="knowledge-aware aggregation; off: the training configuration's `weighting`")
+    kama: bool = option(False, "knowledge-aware aggregation; off: the training configuration's `weighting`")
 
 
 @METHODS.register("fedgkc-kama")
@@ -179,4 +170,4 @@ class FedGKCKAMA(FedGKC):
     venue = "arXiv 2025"
     paper_url = "https://arxiv.org/abs/2501.12624"
 
-    smkd: bool = Field(False, description="self-mutual knowledge distillation: N and the two views")
+    smkd: bool = option(False, "self-mutual knowledge distillation: N and the two views")

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     GCN,
@@ -30,7 +29,7 @@ from ..benchmark.engine import (
     Tree,
     section,
 )
-from ..registry import LATER, tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 # -- the pseudo-graph --------------------------------------------------------------------------------------------------
@@ -141,44 +140,32 @@ class FedGL(FedAvg):
     paper_url = "https://arxiv.org/abs/2105.03170"
     tasks = ("node",)
 
-    alpha: float = Field(
-        0.2,
-        ge=0,
-        description="weight of the pseudo-labels (paper: 0.2, Wiki 0.1)",
-        json_schema_extra=tunable(0.1, 0.2, 0.5),
+    alpha: float = option(0.2, "weight of the pseudo-labels (paper: 0.2, Wiki 0.1)", ge=0, tune=[0.1, 0.2, 0.5])
+    beta: float = option(1.0, "weight of the pseudo-graph (paper: 1)", ge=0, tune=[0.0, 0.1, 1.0])
+    threshold: float = option(0.5, "confidence lambda of a pseudo-label (paper: 0.5, Wiki 0.1)", ge=0, lt=1)
+    neighbours: int = option(100, "pseudo-neighbours s of a node (paper: 100)", ge=1)
+    reduction: Literal["mean", "sum"] = option(
+        "mean", "both losses as means over nodes (ours, and OpenFGL's), or as sums (paper, Eq. 8)"
     )
-    beta: float = Field(
-        1.0, ge=0, description="weight of the pseudo-graph (paper: 1)", json_schema_extra=tunable(0.0, 0.1, 1.0)
+    literal: bool = option(False, "fuse by Eq. 11 and 13 as printed, not divided by the holders' weight")
+    threshold_on: Literal["fused", "each"] = option(
+        "fused", "apply the threshold to the fused prediction (paper), or to each client's before (OpenFGL)"
     )
-    threshold: float = Field(0.5, ge=0, lt=1, description="confidence lambda of a pseudo-label (paper: 0.5, Wiki 0.1)")
-    neighbours: int = Field(100, ge=1, description="pseudo-neighbours s of a node (paper: 100)")
-    reduction: Literal["mean", "sum"] = Field(
-        "mean", description="both losses as means over nodes (ours, and OpenFGL's), or as sums (paper, Eq. 8)"
-    )
-    literal: bool = Field(False, description="fuse by Eq. 11 and 13 as printed, not divided by the holders' weight")
-    threshold_on: Literal["fused", "each"] = Field(
-        "fused", description="apply the threshold to the fused prediction (paper), or to each client's before (OpenFGL)"
-    )
-    report_on: Literal["own", "augmented"] = Field(
-        "own", description="reported outputs are computed on the client's own graph (ours), or on A_hat + beta A too"
+    report_on: Literal["own", "augmented"] = option(
+        "own", "reported outputs are computed on the client's own graph (ours), or on A_hat + beta A too"
     )
 
-    report_when: Literal["after", "before"] = Field(
-        "after",
-        description="outputs of the trained model (ours, OpenFGL), or of the received one (paper, Alg. 1)",
-        json_schema_extra=LATER,
+    report_when: Literal["after", "before"] = option(
+        "after", "outputs of the trained model (ours, OpenFGL), or of the received one (paper, Alg. 1)", later=True
     )
-    pseudo_graph: Literal["symmetric", "printed", "openfgl"] = Field(
+    pseudo_graph: Literal["symmetric", "printed", "openfgl"] = option(
         "symmetric",
-        description="A made symmetric, then normalised (ours); Eq. 9 as printed; or OpenFGL's: own entry 1, normalised "
+        "A made symmetric, then normalised (ours); Eq. 9 as printed; or OpenFGL's: own entry 1, normalised "
         "before it is cut",
-        json_schema_extra=LATER,
+        later=True,
     )
-    start: int = Field(
-        2,
-        ge=2,
-        description="first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours",
-        json_schema_extra=LATER,
+    start: int = option(
+        2, "first round with pseudo-labels and pseudo-graph (paper: 2); later ones are ours", ge=2, later=True
     )
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
@@ -308,7 +295,7 @@ class FedGLWithoutGraph(FedGL):
     venue = "arXiv 2021"
     paper_url = "https://arxiv.org/abs/2105.03170"
 
-    beta: float = Field(0.0, ge=0, le=0, description="no pseudo-graph")
+    beta: float = option(0.0, "no pseudo-graph", ge=0, le=0)
 
 
 @METHODS.register("fedgl-no-gpl")
@@ -323,4 +310,4 @@ class FedGLWithoutLabels(FedGL):
     venue = "arXiv 2021"
     paper_url = "https://arxiv.org/abs/2105.03170"
 
-    alpha: float = Field(0.0, ge=0, le=0, description="no pseudo-labels")
+    alpha: float = option(0.0, "no pseudo-labels", ge=0, le=0)

@@ -7,13 +7,11 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Download, Params, Server, Tree, segment_sum
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
-from .parts.propagate import propagate_labels
 
 
 @METHODS.register("fedgta")
@@ -46,27 +44,24 @@ class FedGTA(LocalTraining):
     code_url = "https://github.com/xkLi-Allen/FedGTA"
     delivers = "personal"
 
-    steps: int = Field(5, ge=0, description="steps of label propagation (released code: 5)")
-    kappa: float = Field(0.5, ge=0, le=1, description="weight of the neighbours in each step (released code: 0.5)")
-    temperature: float = Field(20.0, gt=0, description="of the softmax in the confidence (released code: 20)")
-    orders: int = Field(
-        10,
-        ge=1,
-        description="moment orders (OpenFGL: 10; paper's code: Cora 6, CiteSeer 20, PubMed 13)",
-        json_schema_extra=tunable(6, 10, 20),
+    steps: int = option(5, "steps of label propagation (released code: 5)", ge=0)
+    kappa: float = option(0.5, "weight of the neighbours in each step (released code: 0.5)", ge=0, le=1)
+    temperature: float = option(20.0, "of the softmax in the confidence (released code: 20)", gt=0)
+    orders: int = option(
+        10, "moment orders (OpenFGL: 10; paper's code: Cora 6, CiteSeer 20, PubMed 13)", ge=1, tune=[6, 10, 20]
     )
-    moments: Literal["hybrid", "raw"] = Field(
-        "hybrid", description="raw and central moments, or raw ones (released code: raw for PubMed)"
+    moments: Literal["hybrid", "raw"] = option(
+        "hybrid", "raw and central moments, or raw ones (released code: raw for PubMed)"
     )
-    similarity: float = Field(
+    similarity: float = option(
         0.5,
+        "least cosine of profiles (OpenFGL, Cora: 0.5; CiteSeer 0.6, PubMed 0.65)",
         ge=-1,
         lt=1,
-        description="least cosine of profiles (OpenFGL, Cora: 0.5; CiteSeer 0.6, PubMed 0.65)",
-        json_schema_extra=tunable(0.3, 0.5, 0.65),
+        tune=[0.3, 0.5, 0.65],
     )
-    as_released: bool = Field(
-        False, description="moments of softmax(Y), one-hot labels over training rows (released codes; paper: Y itself)"
+    as_released: bool = option(
+        False, "moments of softmax(Y), one-hot labels over training rows (released codes; paper: Y itself)"
     )
 
     def open(self, server: Server) -> Download:
@@ -118,3 +113,16 @@ def smoothing_confidence(soft: torch.Tensor, batch: Batch) -> torch.Tensor:
     """(K,) sum over each client's nodes of (degree + 1) sum_c (1/e + y_c log y_c), never negative. soft: (N, C)."""
     each = (math.exp(-1) + torch.xlogy(soft, soft)).sum(1)
     return segment_sum(each * (batch.degrees + 1), batch.owner, batch.clients)
+
+
+def propagate_labels(batch: Batch, start: torch.Tensor, steps: int, kappa: float) -> torch.Tensor:
+    """Y_l = kappa A_hat Y_(l-1) + (1 - kappa) Y_0 for l = 1..steps, A_hat = D^-1/2 (A + I) D^-1/2 of each client.
+
+    The personalised-PageRank form of label propagation that FedGTA and AdaFGL use (Zhu & Ghahramani, 2002; Gasteiger et
+    al., ICLR 2019). batch: N nodes; a `propagation` of its own takes the place of A_hat. start: Y_0 (N, C), taken up
+    again at every step. Returns Y_steps (N, C), Y_0 itself for no step. Gradients reach `start`.
+    """
+    y = start
+    for _ in range(steps):
+        y = kappa * (batch.gcn @ y) + (1 - kappa) * start
+    return y

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -29,7 +28,7 @@ from ..benchmark.engine import (
     segment_product,
     segment_sum,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import send
 
@@ -122,18 +121,17 @@ class FedIIH(LocalTraining):
     code_url = "https://github.com/blgpb/FedIIH"
     delivers = "personal"
 
-    factors: int = Field(
-        2, ge=1, description="latent factors M (code: 1 to 10 by dataset, Cora 2)", json_schema_extra=tunable(1, 2, 4)
-    )
-    convolutions: int = Field(3, ge=1, description="routing layers (code: 3)", json_schema_extra=tunable(1, 3))
-    routings: int = Field(6, ge=1, description="iterations of the routing in a layer (code: 5 or 6)")
-    scale: float = Field(10.0, ge=0, description="sharpness of the mixture (code: 10)")
+    factors: int = option(2, "latent factors M (code: 1 to 10 by dataset, Cora 2)", ge=1, tune=[1, 2, 4])
+    convolutions: int = option(3, "routing layers (code: 3)", ge=1, tune=[1, 3])
+    routings: int = option(6, "iterations of the routing in a layer (code: 5 or 6)", ge=1)
+    scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        own = {"factors": self.factors, "routings": self.routings, "convolutions": self.convolutions}
         return [
-            DisentangledGNN(**{name: getattr(given, name) for name in Backbone.model_fields} | own)
-            for given in super().architecture(backbones)
+            own.turned_into(
+                DisentangledGNN, factors=self.factors, routings=self.routings, convolutions=self.convolutions
+            )
+            for own in super().architecture(backbones)
         ]
 
     def open(self, server: Server) -> Download:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -21,7 +20,7 @@ from ..benchmark.engine import (
     segment_product,
     transform,
 )
-from ..registry import tunable
+from ..registry import option
 from .parts.dual import DualModel, Nodes, as_shared, kl, rows_of, shared_part
 from .parts.personal import CommonWidth
 
@@ -54,16 +53,16 @@ class FedKD(CommonWidth, DualModel):
     paper_url = "https://arxiv.org/abs/2108.13323"
     code_url = "https://github.com/wuch15/FedKD"
 
-    start: float = Field(
+    start: float = option(
         0.95,
+        "energy kept at the start (paper)",
         gt=0,
         le=1,
-        description="energy kept at the start (paper)",
-        json_schema_extra=tunable({"start": 0.5, "end": 0.9}, {"start": 0.95, "end": 0.98}, {"start": 1.0, "end": 1.0}),
+        tune=[{"start": 0.5, "end": 0.9}, {"start": 0.95, "end": 0.98}, {"start": 1.0, "end": 1.0}],
     )
-    end: float = Field(0.98, gt=0, le=1, description="energy kept at the last round (paper)")
-    nodes: Nodes = Field("train", description="nodes of the distillation terms: training nodes (our choice), or all")
-    uniform: bool = Field(True, description="mean of the updates (HtFLlib), or by the configuration's `weighting`")
+    end: float = option(0.98, "energy kept at the last round (paper)", gt=0, le=1)
+    nodes: Nodes = option("train", "nodes of the distillation terms: training nodes (our choice), or all")
+    uniform: bool = option(True, "mean of the updates (HtFLlib), or by the configuration's `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config

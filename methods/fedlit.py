@@ -8,7 +8,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -32,7 +31,7 @@ from ..benchmark.engine import (
     segment_product,
     stream,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 # -- types of links ----------------------------------------------------------------------------------------------------
@@ -139,13 +138,10 @@ class FedLIT(FedAvg):
     code_url = "https://github.com/Oxfordblue7/FedLIT"
     tasks = ("node",)
 
-    types: int = Field(
-        4,
-        ge=1,
-        description="link types (the paper's synthetic data: 4; our choice for real graphs)",
-        json_schema_extra=tunable(2, 4, 6),
+    types: int = option(
+        4, "link types (the paper's synthetic data: 4; our choice for real graphs)", ge=1, tune=[2, 4, 6]
     )
-    train_nodes: bool = Field(True, description="shared layers weigh by training nodes (released code), or `weighting`")
+    train_nodes: bool = option(True, "shared layers weigh by training nodes (released code), or `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "train_nodes"}) if self.train_nodes else config

@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -36,7 +35,7 @@ from ..benchmark.engine import (
     segment_product,
     stream,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 KINDS = ("head", "tail")
@@ -184,30 +183,22 @@ class FedLoG(FedAvg):
     delivers = "personal"
     fixed_backbone = "sage"
 
-    condensed: int = Field(20, ge=1, description="s, condensed nodes of a class (code: 20)")
-    threshold: int = Field(3, ge=0, description="degree up to which a node is of the tail (code: 3)")
-    lam_norm: float = Field(
-        1.0,
-        ge=0,
-        description="weight of the condensed nodes' norm (code: 1)",
-        json_schema_extra=tunable(0.01, 0.1, 1.0),
-    )
-    lam_global: float = Field(
-        1.0, ge=0, description="weight of the global nodes (code: 1)", json_schema_extra=tunable(0.1, 1.0)
-    )
-    lam_gradient: float = Field(0.05, ge=0, description="weight of the gradients' difference (code: 1/20, see above)")
-    generator_epochs: int = Field(100, ge=0, description="epochs of the generator (code: 100)")
-    generator_lr: float = Field(0.01, gt=0, description="Adam's rate for the generator (code: 0.01)")
-    generator_dropout: float = Field(0.5, ge=0, lt=1, description="dropout in the generator (code: 0.5)")
-    uniform: bool = Field(True, description="mean of the models (released code), or by the configuration's `weighting`")
+    condensed: int = option(20, "s, condensed nodes of a class (code: 20)", ge=1)
+    threshold: int = option(3, "degree up to which a node is of the tail (code: 3)", ge=0)
+    lam_norm: float = option(1.0, "weight of the condensed nodes' norm (code: 1)", ge=0, tune=[0.01, 0.1, 1.0])
+    lam_global: float = option(1.0, "weight of the global nodes (code: 1)", ge=0, tune=[0.1, 1.0])
+    lam_gradient: float = option(0.05, "weight of the gradients' difference (code: 1/20, see above)", ge=0)
+    generator_epochs: int = option(100, "epochs of the generator (code: 100)", ge=0)
+    generator_lr: float = option(0.01, "Adam's rate for the generator (code: 0.01)", gt=0)
+    generator_dropout: float = option(0.5, "dropout in the generator (code: 0.5)", ge=0, lt=1)
+    uniform: bool = option(True, "mean of the models (released code), or by the configuration's `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        more = {"condensed": self.condensed, "threshold": self.threshold}
         return [
-            LogSAGE(**more, **{name: getattr(own, name) for name in Backbone.model_fields})
+            own.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
             for own in super().architecture(backbones)
         ]
 

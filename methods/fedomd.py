@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
 from torch.autograd import Function
 
 from ..benchmark.engine import (
@@ -26,7 +25,7 @@ from ..benchmark.engine import (
     Tree,
     section,
 )
-from ..registry import LATER, tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 # -- moments -----------------------------------------------------------------------------------------------------------
@@ -160,37 +159,24 @@ class FedOMD(FedAvg):
     tasks = ("node",)
     fixed_backbone = "ortho-gcn"
 
-    hidden_layers: int = Field(
-        2, ge=1, description="layers between the first and the last (paper: 2; its Table 7: 2 to 10)"
-    )
-    alpha: float = Field(
-        5e-4, ge=0, description="weight of the orthogonality loss (paper)", json_schema_extra=tunable(0.0, 5e-4, 5e-3)
-    )
-    beta: float = Field(
-        10.0,
-        ge=0,
-        description="weight of the moment distance (paper)",
-        json_schema_extra=tunable(0.001, 0.01, 0.1, 1.0, 10.0),
-    )
-    span: float = Field(
-        1.0, gt=0, description="b - a of the features' interval; unstated in the paper, 1 is our choice"
-    )
-    norm: Norm = Field(
+    hidden_layers: int = option(2, "layers between the first and the last (paper: 2; its Table 7: 2 to 10)", ge=1)
+    alpha: float = option(5e-4, "weight of the orthogonality loss (paper)", ge=0, tune=[0.0, 5e-4, 5e-3])
+    beta: float = option(10.0, "weight of the moment distance (paper)", ge=0, tune=[0.001, 0.01, 0.1, 1.0, 10.0])
+    span: float = option(1.0, "b - a of the features' interval; unstated in the paper, 1 is our choice", gt=0)
+    norm: Norm = option(
         "l2",
-        description="||.|| of Eq. 11: l2 as printed; squared, or the mean of squares (torch's MSELoss): ours, for the "
+        "||.|| of Eq. 11: l2 as printed; squared, or the mean of squares (torch's MSELoss): ours, for the "
         "printed beta learns nothing with l2",
-        json_schema_extra=LATER,
+        later=True,
     )
-    same_pass: bool = Field(
+    same_pass: bool = option(
         False,
-        description="moments of the training pass itself (paper, Algorithm 1): the step has the dropout masks of their "
+        "moments of the training pass itself (paper, Algorithm 1): the step has the dropout masks of their "
         "pass and is the round's only one, for any local_epochs",
-        json_schema_extra=LATER,
+        later=True,
     )
-    bounded: bool = Field(False, description="moments of tanh(Z), which is in [0, 1); ours, for exploding moments")
-    train_nodes_only: bool = Field(
-        False, description="moments over training nodes (Eq. 11), not all local (Algorithm 1)"
-    )
+    bounded: bool = option(False, "moments of tanh(Z), which is in [0, 1); ours, for exploding moments")
+    train_nodes_only: bool = option(False, "moments over training nodes (Eq. 11), not all local (Algorithm 1)")
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         """The cell's width and dropout; the depth is the method's own."""
@@ -286,7 +272,7 @@ class FedOMDOrtho(FedOMD):
     venue = "ICPP Workshops 2024"
     paper_url = "https://doi.org/10.1145/3677333.3678159"
 
-    beta: float = Field(0.0, ge=0, description="weight of the moment distance, which this ablation leaves out")
+    beta: float = option(0.0, "weight of the moment distance, which this ablation leaves out", ge=0)
 
 
 @METHODS.register("fedomd-cmd")
@@ -303,4 +289,4 @@ class FedOMDCMD(FedOMD):
     paper_url = "https://doi.org/10.1145/3677333.3678159"
     fixed_backbone = "gcn"
 
-    alpha: float = Field(0.0, ge=0, description="weight of the orthogonality loss, which this ablation leaves out")
+    alpha: float = option(0.0, "weight of the orthogonality loss, which this ablation leaves out", ge=0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, Params, Server, average
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 
@@ -29,19 +28,19 @@ class FedOpt(FedAvg):
     venue = "ICLR 2021"
     paper_url = "https://arxiv.org/abs/2003.00295"
 
-    server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = Field(
+    server_optimiser: Literal["sgd", "adam", "yogi", "adagrad"] = option(
         "sgd",
-        description="server rule; sgd is what FGSSL's released code base uses, the paper's own are adam, yogi, adagrad",
-        json_schema_extra=tunable(
+        "server rule; sgd is what FGSSL's released code base uses, the paper's own are adam, yogi, adagrad",
+        tune=[
             *({"server_optimiser": "sgd", "server_lr": rate} for rate in (0.5, 1.0)),
             *({"server_optimiser": rule, "server_lr": rate} for rule in ("adam", "yogi") for rate in (0.01, 0.1)),
-        ),
+        ],
     )
-    server_lr: float = Field(0.5, gt=0, description="server rate; FGSSL's scripts try 0.5 and 0.1, 0.5 is our choice")
-    server_momentum: float = Field(0.0, ge=0, lt=1, description="momentum of the sgd rule")
-    beta1: float = Field(0.9, ge=0, lt=1, description="decay of m for adam and yogi (paper, section 5)")
-    beta2: float = Field(0.99, ge=0, lt=1, description="decay of v for adam and yogi (paper, section 5)")
-    tau: float = Field(1e-3, gt=0, description="adaptivity (paper, section 5)")
+    server_lr: float = option(0.5, "server rate; FGSSL's scripts try 0.5 and 0.1, 0.5 is our choice", gt=0)
+    server_momentum: float = option(0.0, "momentum of the sgd rule", ge=0, lt=1)
+    beta1: float = option(0.9, "decay of m for adam and yogi (paper, section 5)", ge=0, lt=1)
+    beta2: float = option(0.99, "decay of v for adam and yogi (paper, section 5)", ge=0, lt=1)
+    tau: float = option(1e-3, "adaptivity (paper, section 5)", gt=0)
 
     def aggregate(self, server: Server, models: Params) -> Params:
         mean = average(models, server.weights)
@@ -78,8 +77,8 @@ class FedAdam(FedOpt):
     venue = "ICLR 2021"
     paper_url = "https://arxiv.org/abs/2003.00295"
 
-    server_optimiser: Literal["adam"] = Field("adam", description="server rule")
-    server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")
+    server_optimiser: Literal["adam"] = option("adam", "server rule")
+    server_lr: float = option(0.01, "server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)", gt=0)
 
 
 @METHODS.register("fedyogi")
@@ -91,5 +90,5 @@ class FedYogi(FedOpt):
     venue = "ICLR 2021"
     paper_url = "https://arxiv.org/abs/2003.00295"
 
-    server_optimiser: Literal["yogi"] = Field("yogi", description="server rule")
-    server_lr: float = Field(0.01, gt=0, description="server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)")
+    server_optimiser: Literal["yogi"] = option("yogi", "server rule")
+    server_lr: float = option(0.01, "server rate (paper, appendix: 0.01 on CIFAR-10, tuned by task)", gt=0)

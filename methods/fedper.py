@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pydantic import Field
-
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tree
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.personal import last_layers
 
@@ -33,9 +31,7 @@ class FedPer(FedAvg):
     delivers = "personal"
     heterogeneous_features = False
 
-    own_layers: int = Field(
-        1, ge=0, description="last layers that stay at the clients (paper: 1 to 4)", json_schema_extra=tunable(1, 2)
-    )
+    own_layers: int = option(1, "last layers that stay at the clients (paper: 1 to 4)", ge=0, tune=[1, 2])
 
     def base(self, names: Collection[str]) -> list[str]:
         """The parameters that are shared, of a model with parameters of these names."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, Server, Tree
+from ..registry import option
 from .parts.prototypes import PrototypeExchange
 
 
@@ -33,8 +33,8 @@ class FedProto(PrototypeExchange):
     code_url = "https://github.com/yuetan031/FedProto"
     tasks = ("node", "graph-classification")
 
-    server_weights: Literal["clients", "samples"] = Field(
-        "clients", description="c^(j): plain mean over clients (code), or weighted by training nodes of class j (paper)"
+    server_weights: Literal["clients", "samples"] = option(
+        "clients", "c^(j): plain mean over clients (code), or weighted by training nodes of class j (paper)"
     )
 
     def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 
@@ -26,11 +25,8 @@ class FedProx(FedAvg):
     paper_url = "https://arxiv.org/abs/1812.06127"
     code_url = "https://github.com/litian96/FedProx"
 
-    mu: float = Field(
-        0.01,
-        ge=0,
-        description="proximal weight; 0.01 is our choice (authors: 0.001 to 1)",
-        json_schema_extra=tunable(0.001, 0.01, 0.1, 1.0),
+    mu: float = option(
+        0.01, "proximal weight; 0.01 is our choice (authors: 0.001 to 1)", ge=0, tune=[0.001, 0.01, 0.1, 1.0]
     )
 
     def local_loss(self, cohort: ClientBatch) -> torch.Tensor:

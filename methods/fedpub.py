@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -26,7 +25,7 @@ from ..benchmark.engine import (
     as_graph,
     section,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine, mix
 
@@ -65,21 +64,21 @@ class FedPub(LocalTraining):
 
     delivers = "personal"
 
-    l1: float = Field(
+    l1: float = option(
         1e-5,
+        "L1 weight of the masks; our choice on validation (code: 1e-3, no effect)",
         ge=0,
-        description="L1 weight of the masks; our choice on validation (code: 1e-3, no effect)",
-        json_schema_extra=tunable(1e-6, 1e-5, 1e-4, 1e-3),
+        tune=[1e-6, 1e-5, 1e-4, 1e-3],
     )
-    prune: float = Field(1e-3, ge=0, description="size below which a mask counts as 0 outside training (code: 1e-3)")
-    proximal: float = Field(1e-3, ge=0, description="weight of the distance to the received model (code: 1e-3)")
-    scale: float = Field(
+    prune: float = option(1e-3, "size below which a mask counts as 0 outside training (code: 1e-3)", ge=0)
+    proximal: float = option(1e-3, "weight of the distance to the received model (code: 1e-3)", ge=0)
+    scale: float = option(
         10.0,
+        "tau, sharpness of the mixture (code: 10, its scripts 3 disjoint and 5 overlapping; OpenFGL: 10)",
         ge=0,
-        description="tau, sharpness of the mixture (code: 10, its scripts 3 disjoint and 5 overlapping; OpenFGL: 10)",
-        json_schema_extra=tunable(1.0, 5.0, 10.0),
+        tune=[1.0, 5.0, 10.0],
     )
-    as_released: bool = Field(False, description="penalties without gradient, weight decay on masks (released code)")
+    as_released: bool = option(False, "penalties without gradient, weight decay on masks (released code)")
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [backbone.model_copy(update={"linear_head": True}) for backbone in super().architecture(backbones)]

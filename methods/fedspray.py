@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -21,7 +20,7 @@ from ..benchmark.engine import (
     segment_product,
     segment_sum,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.dual import kl
 
@@ -60,14 +59,9 @@ class FedSpray(LocalTraining):
     delivers = "personal"
     heterogeneous = True
 
-    lambda_1: float = Field(
-        5.0,
-        ge=0,
-        description="weight of the common model's teaching (code: 1 to 5)",
-        json_schema_extra=tunable(0.1, 1, 5),
-    )
-    width: int = Field(64, ge=1, description="p, width of proxies and encoder (code: 64)")
-    sure: float = Field(0.7, ge=0, le=1, description="least probability of a node that teaches (code: 0.7)")
+    lambda_1: float = option(5.0, "weight of the common model's teaching (code: 1 to 5)", ge=0, tune=[0.1, 1, 5])
+    width: int = option(64, "p, width of proxies and encoder (code: 64)", ge=1)
+    sure: float = option(0.7, "least probability of a node that teaches (code: 0.7)", ge=0, le=1)
 
     # -- server -------------------------------------------------------------------------------------------------------
 

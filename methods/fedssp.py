@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -45,7 +44,7 @@ from ..benchmark.engine import (
     segment_product,
     segment_sum,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.encoders import linear, normalise
 from .parts.padded import Padded
@@ -137,8 +136,8 @@ class SpectralModel(GraphModel):
     Parameters: "eigen." and "filter." for the two encoders; "preference", (h,), is the method's.
     """
 
-    heads: int = Field(4, ge=1, description="filters of the spectrum, and heads of the attention")
-    rate: float = Field(0.1, ge=0, lt=1, description="dropout")
+    heads: int = option(4, "filters of the spectrum, and heads of the attention", ge=1)
+    rate: float = option(0.1, "dropout", ge=0, lt=1)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         source, h = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden
@@ -249,21 +248,22 @@ class FedSSP(LocalTraining):
     heterogeneous_features = True
     delivers = "personal"
 
-    heads: int = Field(4, ge=1, description="filters, and heads of the attention (released code: 4)")
-    rate: float = Field(0.1, ge=0, lt=1, description="dropout in the place of the cell's (released code: 0.1)")
-    tau: float = Field(
-        25.0, ge=0, description="weight of the distance to the consensus (released code: 100 on halves, which is 25)",
-        json_schema_extra=tunable(0.25, 2.5, 25.0),
-    )  # fmt: skip
-    preference: Literal["training", "always"] = Field(
-        "training", description="when p_k is added: only in training (released code), or in predictions too"
+    heads: int = option(4, "filters, and heads of the attention (released code: 4)", ge=1)
+    rate: float = option(0.1, "dropout in the place of the cell's (released code: 0.1)", ge=0, lt=1)
+    tau: float = option(
+        25.0,
+        "weight of the distance to the consensus (released code: 100 on halves, which is 25)",
+        ge=0,
+        tune=[0.25, 2.5, 25.0],
+    )
+    preference: Literal["training", "always"] = option(
+        "training", "when p_k is added: only in training (released code), or in predictions too"
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        own = {"heads": self.heads, "rate": self.rate, "dropout": 0.0}
         return [
-            SpectralModel(encoder=given, **{name: getattr(given, name) for name in Backbone.model_fields} | own)
-            for given in super().architecture(backbones)
+            own.turned_into(SpectralModel, encoder=own, heads=self.heads, rate=self.rate, dropout=0.0)
+            for own in super().architecture(backbones)
         ]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:

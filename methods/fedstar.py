@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -28,6 +27,7 @@ from ..benchmark.engine import (
     segment_add,
     segment_product,
 )
+from ..registry import option
 from .fedavg import LocalTraining
 
 STRUCTURE = "structure."
@@ -114,15 +114,12 @@ class FedStar(LocalTraining):
     heterogeneous_features = True
     delivers = "personal"
 
-    walks: int = Field(16, ge=1, description="steps of the random walks in a node's code (released code: 16)")
-    degrees: int = Field(16, ge=1, description="largest degree that a node's code tells apart (released code: 16)")
+    walks: int = option(16, "steps of the random walks in a node's code (released code: 16)", ge=1)
+    degrees: int = option(16, "largest degree that a node's code tells apart (released code: 16)", ge=1)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         code = StructureCode(self.walks, self.degrees)
-        return [
-            StarModel(encoder=own, code=code, **{name: getattr(own, name) for name in Backbone.model_fields})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(StarModel, encoder=own, code=code) for own in super().architecture(backbones)]
 
     def open(self, server: Server) -> Download:
         return {"model": structure(server.initial_model())}

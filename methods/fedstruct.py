@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -33,7 +32,7 @@ from ..benchmark.engine import (
     placed,
 )
 from ..datasets.federation import NodeClient
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .fedgcnhops import degrees
 from .parts.encoders import linear
@@ -99,24 +98,16 @@ class FedStruct(FedAvg):
     heterogeneous_features = False
     edges_between_clients: ClassVar[bool] = True
 
-    width: int = Field(256, ge=1, description="length c of a node's vector (code: 256, Cora 512)")
-    hops: int = Field(
-        10, ge=1, description="hops L (code: 1 to 20 by dataset, Cora 10)", json_schema_extra=tunable(2, 5, 10)
-    )
-    powers: Literal["last", "mean"] = Field("last", description="P_bar: P^L (code), or the mean of all (paper: beta_l)")
-    keep: int = Field(30, ge=0, description="entries kept in a row; 0: all (code: all, its pruning 30 n in the matrix)")
-    lr_vectors: float = Field(
-        0.005,
-        gt=0,
-        description="Adam rate of the vectors (code: that of the model, 0.001 to 0.008)",
-        json_schema_extra=tunable(0.001, 0.005, 0.02),
+    width: int = option(256, "length c of a node's vector (code: 256, Cora 512)", ge=1)
+    hops: int = option(10, "hops L (code: 1 to 20 by dataset, Cora 10)", ge=1, tune=[2, 5, 10])
+    powers: Literal["last", "mean"] = option("last", "P_bar: P^L (code), or the mean of all (paper: beta_l)")
+    keep: int = option(30, "entries kept in a row; 0: all (code: all, its pruning 30 n in the matrix)", ge=0)
+    lr_vectors: float = option(
+        0.005, "Adam rate of the vectors (code: that of the model, 0.001 to 0.008)", gt=0, tune=[0.001, 0.005, 0.02]
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [
-            StructBackbone(gnn=own, width=self.width, **{name: getattr(own, name) for name in Backbone.model_fields})
-            for own in super().architecture(backbones)
-        ]
+        return [own.turned_into(StructBackbone, gnn=own, width=self.width) for own in super().architecture(backbones)]
 
     # -- rows of P_bar ----------------------------------------------------------------------------------------------
 

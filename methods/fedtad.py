@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -31,7 +30,7 @@ from ..benchmark.engine import (
     placed,
     segment_sum,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .fedpub import tiled
 from .parts.encoders import linear
@@ -71,28 +70,17 @@ class FedTAD(FedAvg):
     tasks = ("node",)
     heterogeneous_features = False
 
-    server_epochs: int = Field(
-        5,
-        ge=0,
-        description="rounds of generator and distillation at the server (code: 5)",
-        json_schema_extra=tunable(1, 5),
-    )
-    steps: int = Field(5, ge=1, description="steps of the global model in each (code: 5)")
-    lr_generator: float = Field(1e-3, gt=0, description="Adam rate of the generator (code: 1e-3)")
-    lr_server: float = Field(
-        1e-3,
-        gt=0,
-        description="Adam rate of the distillation (code: 1e-3)",
-        json_schema_extra=tunable(1e-4, 1e-3, 1e-2),
-    )
-    generated: int = Field(100, ge=2, description="generated nodes, at least one a class (code: 100)")
-    neighbours: int = Field(5, ge=1, description="nearest nodes that a generated node is joined to (code: 5)")
-    lam_semantic: float = Field(1.0, ge=0, description="weight of the teachers' cross-entropy (code: 1)")
-    lam_diversity: float = Field(1.0, ge=0, description="weight of the diversity (code: 1)")
-    walks: int = Field(5, ge=0, description="steps of the random walks (code: 5)")
-    on: Literal["features", "hidden"] = Field(
-        "features",
-        description="generated: features, or the last layer's inputs (code: raw_distill, its default; rep_distill)",
+    server_epochs: int = option(5, "rounds of generator and distillation at the server (code: 5)", ge=0, tune=[1, 5])
+    steps: int = option(5, "steps of the global model in each (code: 5)", ge=1)
+    lr_generator: float = option(1e-3, "Adam rate of the generator (code: 1e-3)", gt=0)
+    lr_server: float = option(1e-3, "Adam rate of the distillation (code: 1e-3)", gt=0, tune=[1e-4, 1e-3, 1e-2])
+    generated: int = option(100, "generated nodes, at least one a class (code: 100)", ge=2)
+    neighbours: int = option(5, "nearest nodes that a generated node is joined to (code: 5)", ge=1)
+    lam_semantic: float = option(1.0, "weight of the teachers' cross-entropy (code: 1)", ge=0)
+    lam_diversity: float = option(1.0, "weight of the diversity (code: 1)", ge=0)
+    walks: int = option(5, "steps of the random walks (code: 5)", ge=0)
+    on: Literal["features", "hidden"] = option(
+        "features", "generated: features, or the last layer's inputs (code: raw_distill, its default; rep_distill)"
     )
 
     def phases(self, config: TrainConfig) -> list[Phase]:

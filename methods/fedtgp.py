@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, Download, Server, Tree
-from ..registry import tunable
+from ..registry import option
 from .parts.prototypes import PrototypeExchange
 
 EPS = 1e-12  # under the root of a squared distance, whose gradient is infinite at 0
@@ -34,21 +33,13 @@ class FedTGP(PrototypeExchange):
     code_url = "https://github.com/TsingZ0/FedTGP"
     tasks = ("node", "graph-classification")
 
-    lam: float = Field(
-        10.0,
-        ge=0,
-        description="lambda, weight of the distance to the prototypes (FedTGP's scripts)",
-        json_schema_extra=tunable(0.1, 1.0, 10.0),
+    lam: float = option(
+        10.0, "lambda, weight of the distance to the prototypes (FedTGP's scripts)", ge=0, tune=[0.1, 1.0, 10.0]
     )
-    tau: float = Field(
-        100.0,
-        ge=0,
-        description="bound of the margin delta (FedTGP's scripts)",
-        json_schema_extra=tunable(1.0, 10.0, 100.0),
-    )
-    server_epochs: int = Field(100, ge=1, description="server epochs a round (FedTGP's scripts)")
-    server_lr: float = Field(0.01, gt=0, description="server SGD rate (FedTGP's scripts: the local rate)")
-    server_batch: int = Field(10, ge=1, description="uploaded prototypes a server batch (FedTGP's code)")
+    tau: float = option(100.0, "bound of the margin delta (FedTGP's scripts)", ge=0, tune=[1.0, 10.0, 100.0])
+    server_epochs: int = option(100, "server epochs a round (FedTGP's scripts)", ge=1)
+    server_lr: float = option(0.01, "server SGD rate (FedTGP's scripts: the local rate)", gt=0)
+    server_batch: int = option(10, "uploaded prototypes a server batch (FedTGP's code)", ge=1)
 
     def open(self, server: Server) -> Download:
         server.state["net"] = PrototypeNet.fresh(server.generator, server.classes, server.backbones[0].hidden)

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -29,7 +28,7 @@ from ..benchmark.engine import (
     linear_map,
     segment_sum,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.contrast import unit_rows
 from .parts.encoders import linear, normalise
@@ -67,7 +66,7 @@ class VirtualModel(GraphModel):
     Parameters: "generator." for what makes s, "virtual" for V.
     """
 
-    virtual: int = Field(20, ge=1, description="virtual nodes of a graph, M")
+    virtual: int = option(20, "virtual nodes of a graph, M", ge=1)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         source, h, m = torch.Generator().manual_seed(int(generator.integers(2**63))), self.hidden, self.virtual
@@ -176,27 +175,17 @@ class FedVN(FedAvg):
     tasks = ("graph-classification",)
     delivers = "personal"
 
-    virtual: int = Field(
-        20, ge=1, description="M, virtual nodes of a graph (code: 20)", json_schema_extra=tunable(5, 10, 20)
-    )
-    spread_weight: float = Field(
-        0.1, ge=0, description="lambda_1, weight of the correlations of virtual nodes (code: 0.1)"
-    )
-    link_weight: float = Field(
-        1.0, ge=0, description="lambda_2, weight of the contrast of links (code: 1)",
-        json_schema_extra=tunable(0.1, 1.0, 10.0),
-    )  # fmt: skip
-    temperature: float = Field(0.1, gt=0, description="t, temperature of the contrast (code: 0.1)")
-    rival: Literal["uniform", "mean"] = Field(
-        "uniform", description="S', links of equal weight (released code), or the clients' mean"
+    virtual: int = option(20, "M, virtual nodes of a graph (code: 20)", ge=1, tune=[5, 10, 20])
+    spread_weight: float = option(0.1, "lambda_1, weight of the correlations of virtual nodes (code: 0.1)", ge=0)
+    link_weight: float = option(1.0, "lambda_2, weight of the contrast of links (code: 1)", ge=0, tune=[0.1, 1.0, 10.0])
+    temperature: float = option(0.1, "t, temperature of the contrast (code: 0.1)", gt=0)
+    rival: Literal["uniform", "mean"] = option(
+        "uniform", "S', links of equal weight (released code), or the clients' mean"
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
-            VirtualModel(
-                encoder=own, virtual=self.virtual, **{name: getattr(own, name) for name in Backbone.model_fields}
-            )
-            for own in super().architecture(backbones)
+            own.turned_into(VirtualModel, encoder=own, virtual=self.virtual) for own in super().architecture(backbones)
         ]
 
     def prepare(self, cohort: ClientBatch) -> None:

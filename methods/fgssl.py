@@ -7,10 +7,9 @@ from typing import ClassVar, Literal
 
 import dgl
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, Batch, ClientBatch, Forward, active_kernels, on_host, section
-from ..registry import LATER, tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.contrast import Strength, Views, class_contrast
 
@@ -55,34 +54,28 @@ class FGSSL(Views, FedAvg):
     revision: ClassVar[int] = 2
     tasks = ("node",)
 
-    contrast_weight: float = Field(
-        3.0,
-        ge=0,
-        description="weight of FNSC (released code: 3; the paper gives none)",
-        json_schema_extra=tunable(0.1, 0.3, 1.0, 3.0),
+    contrast_weight: float = option(
+        3.0, "weight of FNSC (released code: 3; the paper gives none)", ge=0, tune=[0.1, 0.3, 1.0, 3.0]
     )
-    distil_weight: float = Field(
-        1.0,
-        ge=0,
-        description="weight of FGSD, our choice: neither paper nor code gives one",
-        json_schema_extra=tunable(0.1, 1.0, 10.0),
+    distil_weight: float = option(
+        1.0, "weight of FGSD, our choice: neither paper nor code gives one", ge=0, tune=[0.1, 1.0, 10.0]
     )
-    temperature: float = Field(0.1, gt=0, description="tau of FNSC (paper: 0.1)")
-    distil_temperature: float = Field(5.0, gt=0, description="omega of FGSD (paper: 5)")
-    local_view: Strength = Field("strong", description="augmentation for the client's model (paper, table 3: strong)")
-    global_view: Strength = Field("weak", description="augmentation for the global model (paper, table 3: weak)")
-    rivals: Literal["negatives", "all"] = Field(
-        "negatives", description="denominator of FNSC: own positive and negatives (paper, Eq. 8), all (released code)"
+    temperature: float = option(0.1, "tau of FNSC (paper: 0.1)", gt=0)
+    distil_temperature: float = option(5.0, "omega of FGSD (paper: 5)", gt=0)
+    local_view: Strength = option("strong", "augmentation for the client's model (paper, table 3: strong)")
+    global_view: Strength = option("weak", "augmentation for the global model (paper, table 3: weak)")
+    rivals: Literal["negatives", "all"] = option(
+        "negatives", "denominator of FNSC: own positive and negatives (paper, Eq. 8), all (released code)"
     )
-    symmetric: bool = Field(False, description="mean of both anchor directions (released code); paper: local only")
-    target: Literal["global", "local", "initial"] = Field(
+    symmetric: bool = option(False, "mean of both anchor directions (released code); paper: local only")
+    target: Literal["global", "local", "initial"] = option(
         "global",
-        description="model that FNSC is against: the received one, frozen (paper, Eq. 8); the client's own (released "
+        "model that FNSC is against: the received one, frozen (paper, Eq. 8); the client's own (released "
         "loss); the initial one, frozen (the released trainer's global_model)",
-        json_schema_extra=LATER,
+        later=True,
     )
-    distil_nodes: Literal["train", "all"] = Field(
-        "train", description="nodes that FGSD averages over; the paper's sum runs over one set for all three terms"
+    distil_nodes: Literal["train", "all"] = option(
+        "train", "nodes that FGSD averages over; the paper's sum runs over one set for all three terms"
     )
 
     def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
@@ -144,7 +137,7 @@ class ContrastOnly(FGSSL):
     paper_url = "https://doi.org/10.24963/ijcai.2023/426"
     code_url = "https://github.com/wgc-research/fgssl"
 
-    distil_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FNSC only")
+    distil_weight: float = option(0.0, "off: this is FGSSL with FNSC only", ge=0, le=0)
 
 
 @METHODS.register("fgssl-fgsd")
@@ -157,7 +150,7 @@ class DistillationOnly(FGSSL):
     paper_url = "https://doi.org/10.24963/ijcai.2023/426"
     code_url = "https://github.com/wgc-research/fgssl"
 
-    contrast_weight: float = Field(0.0, ge=0, le=0, description="off: this is FGSSL with FGSD only")
+    contrast_weight: float = option(0.0, "off: this is FGSSL with FGSD only", ge=0, le=0)
 
 
 def trained_in(cohort: ClientBatch) -> dgl.DGLGraph:

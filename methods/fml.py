@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, TrainConfig
-from ..registry import tunable
+from ..registry import option
 from .parts.dual import DualModel, Nodes, kl, rows_of
 
 
@@ -28,24 +27,12 @@ class FML(DualModel):
     venue = "arXiv 2020"
     paper_url = "https://arxiv.org/abs/2006.16765"
 
-    alpha: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="weight of the private model's cross-entropy (released)",
-        json_schema_extra=tunable(0.1, 0.5, 0.9),
+    alpha: float = option(
+        0.5, "weight of the private model's cross-entropy (released)", ge=0, le=1, tune=[0.1, 0.5, 0.9]
     )
-    beta: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="weight of the meme's cross-entropy (released)",
-        json_schema_extra=tunable(0.1, 0.5, 0.9),
-    )
-    nodes: Nodes = Field(
-        "train", description="nodes of KL: training nodes, as their images were (our choice), or all, as FedGKC"
-    )
-    uniform: bool = Field(True, description="mean of the memes (paper), or by the training configuration's `weighting`")
+    beta: float = option(0.5, "weight of the meme's cross-entropy (released)", ge=0, le=1, tune=[0.1, 0.5, 0.9])
+    nodes: Nodes = option("train", "nodes of KL: training nodes, as their images were (our choice), or all, as FedGKC")
+    uniform: bool = option(True, "mean of the memes (paper), or by the training configuration's `weighting`")
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config

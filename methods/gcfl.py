@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Each, Params, Server, Tensors, Tree, average
-from ..registry import LATER, tunable
+from ..registry import option
 from .fedavg import LocalTraining
 from .parts.personal import cosine
 
@@ -48,24 +47,24 @@ class GCFL(LocalTraining):
     heterogeneous_features = True
     delivers = "personal"
 
-    eps1: float = Field(
+    eps1: float = option(
         0.03,
+        "bound of the norm of the mean update (released scripts: 0.03 on PROTEINS, 0.04 on NCI1)",
         ge=0,
-        description="bound of the norm of the mean update (released scripts: 0.03 on PROTEINS, 0.04 on NCI1)",
-        json_schema_extra=tunable(
+        tune=[
             {"eps1": 0.03, "eps2": 0.06, "scale": "absolute"},
             *({"eps1": low, "eps2": 2 * low, "scale": "largest"} for low in (0.05, 0.1, 0.2, 0.4)),
-        ),
+        ],
     )
-    eps2: float = Field(
-        0.06, ge=0, description="least norm of the largest update (released scripts: 0.06 on PROTEINS, 0.08 on NCI1)"
+    eps2: float = option(
+        0.06, "least norm of the largest update (released scripts: 0.06 on PROTEINS, 0.08 on NCI1)", ge=0
     )
-    scale: Literal["absolute", "largest"] = Field(
+    scale: Literal["absolute", "largest"] = option(
         "absolute",
-        description="unit of eps1 and eps2: 1 (released code), or the largest norm of all clients' mean update so far",
-        json_schema_extra=LATER,
+        "unit of eps1 and eps2: 1 (released code), or the largest norm of all clients' mean update so far",
+        later=True,
     )
-    warm_up: int = Field(20, ge=0, description="rounds before the first cut (released code)")
+    warm_up: int = option(20, "rounds before the first cut (released code)", ge=0)
 
     def open(self, server: Server) -> Download:
         model = server.initial_model()
@@ -148,11 +147,11 @@ class GCFLPlus(GCFL):
     paper_url = "https://arxiv.org/abs/2106.13423"
     code_url = "https://github.com/Oxfordblue7/GCFL"
 
-    length: int = Field(10, ge=2, description="rounds that are compared (released code: 10; its scripts: 5 and 10)")
-    series: Literal["gradient", "update"] = Field(
-        "gradient", description="what is compared: norms of the last gradient (GCFL+), or of the updates (its variant)"
+    length: int = option(10, "rounds that are compared (released code: 10; its scripts: 5 and 10)", ge=2)
+    series: Literal["gradient", "update"] = option(
+        "gradient", "what is compared: norms of the last gradient (GCFL+), or of the updates (its variant)"
     )
-    standardise: bool = Field(False, description="divide each series by its standard deviation (released code: no)")
+    standardise: bool = option(False, "divide each series by its standard deviation (released code: no)")
 
     def open(self, server: Server) -> Download:
         server.state["series"] = [[] for _ in range(server.clients)]

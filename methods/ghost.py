@@ -7,8 +7,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
-from scipy.optimize import linear_sum_assignment
 
 from ..benchmark.engine import (
     METHODS,
@@ -24,7 +22,7 @@ from ..benchmark.engine import (
     Tree,
     placed,
 )
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .fedpub import tiled
 from .fedtad import fresh_generator, generated, nearest
@@ -69,24 +67,24 @@ class GHOST(FedAvg):
     tasks = ("node",)
     heterogeneous_features = False
 
-    epochs: int = Field(
+    epochs: int = option(
         100,
+        "epochs of the generator, no more than the suite's rounds times local epochs (code: 100)",
         ge=1,
-        description="epochs of the generator, no more than the suite's rounds times local epochs (code: 100)",
-        json_schema_extra=tunable(30, 100, 300),
+        tune=[30, 100, 300],
     )
-    graphs: int = Field(3, ge=1, description="generated graphs a client (code: 3)")
-    steps: int = Field(5, ge=1, description="steps of the global model on each (code: 5)")
-    neighbours: int = Field(5, ge=1, description="nearest nodes that a generated node is joined to (code: 5)")
-    lam_divergence: float = Field(0.05, ge=0, description="weight of the divergence (code: 0.05)")
-    lam_topology: float = Field(0.1, ge=0, description="weight of FGW (code: 0.1)")
-    lam_retention: float = Field(
+    graphs: int = option(3, "generated graphs a client (code: 3)", ge=1)
+    steps: int = option(5, "steps of the global model on each (code: 5)", ge=1)
+    neighbours: int = option(5, "nearest nodes that a generated node is joined to (code: 5)", ge=1)
+    lam_divergence: float = option(0.05, "weight of the divergence (code: 0.05)", ge=0)
+    lam_topology: float = option(0.1, "weight of FGW (code: 0.1)", ge=0)
+    lam_retention: float = option(
         1e-11,
+        "weight of what earlier graphs taught (code: 1, and an unread `r_scale` of 1e-11; paper: a weight)",
         ge=0,
-        description="weight of what earlier graphs taught (code: 1, and an unread `r_scale` of 1e-11; paper: a weight)",
-        json_schema_extra=tunable(1e-11, 1e-3, 1.0),
+        tune=[1e-11, 1e-3, 1.0],
     )
-    lr_server: float = Field(0.01, gt=0, description="Adam rate of the server (code: 0.01)")
+    lr_server: float = option(0.01, "Adam rate of the server (code: 0.01)", gt=0)
 
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.client, self.server),), 1)]
@@ -181,6 +179,8 @@ def fused(real: torch.Tensor, made: torch.Tensor, edges: torch.Tensor, neighbour
 
 def plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray, steps: int = TRANSPORTS) -> np.ndarray:
     """(n, n) a transport plan with equal weights that makes sum T cost + sum (a_ij - b_kl)^2 T_ik T_jl small."""
+    from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
+
     n = len(cost)
     found = np.full((n, n), 1 / n**2)
     linear = cost + ((a * a).sum(1)[:, None] + (b * b).sum(1)) / n

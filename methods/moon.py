@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Tree
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 from .parts.contrast import model_contrast
 
@@ -34,13 +33,10 @@ class MOON(FedAvg):
     code_url = "https://github.com/QinbinLi/MOON"
     revision: ClassVar[int] = 2
 
-    mu: float = Field(
-        1.0,
-        ge=0,
-        description="weight of the contrast (OpenFGL: 1; paper: chosen from 0.1, 1, 5, 10)",
-        json_schema_extra=tunable(0.1, 1.0, 5.0, 10.0),
+    mu: float = option(
+        1.0, "weight of the contrast (OpenFGL: 1; paper: chosen from 0.1, 1, 5, 10)", ge=0, tune=[0.1, 1.0, 5.0, 10.0]
     )
-    temperature: float = Field(0.5, gt=0, description="tau (paper: 0.5)", json_schema_extra=tunable(0.1, 0.5, 1.0))
+    temperature: float = option(0.5, "tau (paper: 0.5)", gt=0, tune=[0.1, 0.5, 1.0])
 
     def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)

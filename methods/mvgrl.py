@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import (
     METHODS,
@@ -16,6 +15,7 @@ from ..benchmark.engine import (
     encoder_of,
     normalised,
 )
+from ..registry import option
 from .fedavg import FedAvg
 from .fedprox import FedProx
 from .parts.encoders import GCNEncoder, Head, named
@@ -68,8 +68,8 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
     code_url = "https://github.com/kavehhassani/mvgrl"
     encoder = MVGRLModel
 
-    alpha: float = Field(0.2, gt=0, lt=1, description="restart probability of the diffusion (MVGRL)")
-    threshold: float = Field(0.0, ge=0, description="drop diffusion entries below this; 0 = exact, as MVGRL for graphs")
+    alpha: float = option(0.2, "restart probability of the diffusion (MVGRL)", gt=0, lt=1)
+    threshold: float = option(0.0, "drop diffusion entries below this; 0 = exact, as MVGRL for graphs", ge=0)
 
     def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         batch = cohort.minibatch

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Params, Server, Tree, average
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 
@@ -33,26 +32,19 @@ class PFedMe(FedAvg):
     paper_url = "https://arxiv.org/abs/2006.08848"
     delivers = "personal"
 
-    lam: float = Field(
+    lam: float = option(
         1.0,
+        "lambda, pull of theta towards w; our choice on validation (released scripts: 15 to 30)",
         gt=0,
-        description="lambda, pull of theta towards w; our choice on validation (released scripts: 15 to 30)",
-        json_schema_extra=tunable(
-            *({"lam": lam, "eta": share / lam} for lam in (0.1, 1.0, 10.0) for share in (0.5, 1))
-        ),
+        tune=[*({"lam": lam, "eta": share / lam} for lam in (0.1, 1.0, 10.0) for share in (0.5, 1))],
     )
-    eta: float = Field(
-        0.5,
-        ge=0,
-        description="rate of w; our choice on validation (released: 0.005, in 20 local rounds; it does not learn in 3)",
+    eta: float = option(
+        0.5, "rate of w; our choice on validation (released: 0.005, in 20 local rounds; it does not learn in 3)", ge=0
     )
-    inner: int = Field(
-        1,
-        ge=1,
-        description="K, steps of theta between two of w; our choice for three epochs (released: 5)",
-        json_schema_extra=tunable(1, 3),
+    inner: int = option(
+        1, "K, steps of theta between two of w; our choice for three epochs (released: 5)", ge=1, tune=[1, 3]
     )
-    beta: float = Field(1.0, ge=0, description="step of the server towards the mean (released: 1 and 2)")
+    beta: float = option(1.0, "step of the server towards the mean (released: 1 and 2)", ge=0)
 
     def client(self, cohort: ClientBatch) -> Tree:
         w = dict(cohort.received["model"])

@@ -8,10 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Server, Tree, placed
-from ..registry import tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 TERMS = 12  # of the series of P: 0.15^12 is below 1e-9 of the first
@@ -52,16 +51,14 @@ class S2FGL(FedAvg):
     tasks = ("node",)
     heterogeneous_features = False
 
-    nlir: float = Field(
-        5.0, ge=0, description="weight of NLIR (code: 0.05 times 100)", json_schema_extra=tunable(0.1, 1.0, 5.0)
-    )
-    fgma: float = Field(1.0, ge=0, description="weight of FGMA (code: 1)", json_schema_extra=tunable(0.1, 1.0))
-    alpha: float = Field(0.85, gt=0.5, le=1, description="restart probability of P (code: 0.85)")
-    slots: int = Field(4, ge=1, description="vectors a class in the repository (code: 4)")
-    drawn: float = Field(0.7, gt=0, le=1, description="share of the clients in a slot (code: 0.7)")
-    frequencies: int = Field(10, ge=1, description="eigenvectors at either end of the spectrum (code: 10)")
-    similar: int = Field(3, ge=1, description="nearest nodes in the graph of embeddings (code: 3)")
-    limit: int = Field(256, ge=2, description="most nodes in an alignment (code: no limit)")
+    nlir: float = option(5.0, "weight of NLIR (code: 0.05 times 100)", ge=0, tune=[0.1, 1.0, 5.0])
+    fgma: float = option(1.0, "weight of FGMA (code: 1)", ge=0, tune=[0.1, 1.0])
+    alpha: float = option(0.85, "restart probability of P (code: 0.85)", gt=0.5, le=1)
+    slots: int = option(4, "vectors a class in the repository (code: 4)", ge=1)
+    drawn: float = option(0.7, "share of the clients in a slot (code: 0.7)", gt=0, le=1)
+    frequencies: int = option(10, "eigenvectors at either end of the spectrum (code: 10)", ge=1)
+    similar: int = option(3, "nearest nodes in the graph of embeddings (code: 3)", ge=1)
+    limit: int = option(256, "most nodes in an alignment (code: no limit)", ge=2)
 
     def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 
 from ..benchmark.engine import METHODS, ClientBatch, Download, Params, Server, Tensors, TrainConfig, Tree
-from ..registry import sgd_rate, tunable
+from ..registry import option
 from .fedavg import FedAvg
 
 
@@ -28,13 +27,8 @@ class Scaffold(FedAvg):
     paper_url = "https://arxiv.org/abs/1910.06378"
     heterogeneous_features = False
 
-    lr: float = Field(
-        0.5,
-        gt=0,
-        description="local SGD rate, our choice from {0.01, 0.05, 0.1, 0.5} on validation",
-        json_schema_extra=sgd_rate(),
-    )
-    server_lr: float = Field(1.0, gt=0, description="server rate (paper: 1)", json_schema_extra=tunable(0.5, 1.0))
+    lr: float = option(0.5, "local SGD rate, our choice from {0.01, 0.05, 0.1, 0.5} on validation", gt=0, own_rate=True)
+    server_lr: float = option(1.0, "server rate (paper: 1)", gt=0, tune=[0.5, 1.0])
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"optimiser": "sgd", "momentum": 0.0, "lr": self.lr, "grad_clip": None})

@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..benchmark.store.json_columns import conditions
-from ..benchmark.store.schema import RULES
+from ..benchmark.store.schema import RULES, conditions
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
@@ -228,10 +227,10 @@ class Board:
 
     def client_scores(self, key: str) -> NDArray[np.float64]:
         """The score of each client in the side file of a row, without clients that have none; empty if not stored."""
-        numbers = self._per_client(key)
+        numbers = self.per_client(key)
         return numbers[np.isfinite(numbers)]
 
-    def _per_client(self, key: str, columns: Sequence[str] = CLIENT_SCORES) -> NDArray[np.float64]:
+    def per_client(self, key: str, columns: Sequence[str] = CLIENT_SCORES) -> NDArray[np.float64]:
         """As `client_scores`, nan for a client that has none. columns: the first that has more than one client."""
         stored = self.stored(key).get("per_client")
         for column in columns:
@@ -264,7 +263,7 @@ class Board:
         key_of = alone.set_index(["task_label", "seed"])["key"].to_dict()
         gaining, least = [], []
         for task, method, seed, key in rows[["task_label", "method", "seed", "key"]].itertuples(index=False, name=None):
-            base, own = self._per_client(str(key_of.get((task, seed), ""))), self._per_client(str(key))
+            base, own = self.per_client(str(key_of.get((task, seed), ""))), self.per_client(str(key))
             gain = own - base if own.shape == base.shape and method != LOCAL else np.empty(0)
             gain = gain[np.isfinite(gain)]
             gaining.append(float((gain > 0).mean()) if len(gain) else np.nan)
@@ -282,7 +281,7 @@ class Board:
         return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
 
     def _mean_of_clients(self, key: str, name: str) -> float:
-        found = self._per_client(key, (name,))
+        found = self.per_client(key, (name,))
         return float(found[np.isfinite(found)].mean()) if np.isfinite(found).any() else np.nan
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ..benchmark.store.json_columns import mapping
+from ..benchmark.store.schema import mapping
 from ..benchmark.suites.published import TASK, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..benchmark.store.json_columns import NEUTRAL, mapping, parse, wording
+from ..benchmark.store.schema import NEUTRAL, mapping, parse, wording
 from .text import ABSENT
 
 # What a task is, and what a method may bring to it. Everything else in a row is an outcome or provenance. `conditions`

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..benchmark.store import Store
 from ..benchmark.store.places import APART
-from ..benchmark.store.revisions import current_version
+from ..benchmark.store.provenance import current_version
 from ..benchmark.store.schema import COLUMNS, Row
 from ..benchmark.suites.catalogue import board_order
 from ..registry import UserError

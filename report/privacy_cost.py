@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 
-from ..benchmark.store.json_columns import mapping
+from ..benchmark.store.schema import mapping
 from .board import LOCAL, Board
 from .display_names import entrant_labels
 from .groups import display

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..benchmark.store.json_columns import mapping, parse
+from ..benchmark.store.schema import mapping, parse
 from .board import Board
 from .groups import display, family
 from .table import Cell, Column, Line, Span, Table

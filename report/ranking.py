@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from ..benchmark.store.json_columns import mapping
+from ..benchmark.store.schema import mapping
 from .alternative_rankings import AlternativeRankings
 from .board import Board
 from .characteristics import Characteristics

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from ..benchmark.store.json_columns import mapping, strength
+from ..benchmark.store.schema import mapping, strength
 from .board import Board
 from .display_names import task_labels
 from .sweeps import AXES, along, axis

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from .board import CLIENT_SCORES, LOCAL, Board
+from .board import LOCAL, Board
 from .ranking import Ranking
 from .table import Cell, Column, Line, Table
 from .tables import order
@@ -24,7 +24,7 @@ def site_scores(board: Board, task: str) -> pd.DataFrame:
     found: dict[str, list[np.ndarray]] = {}
     rows = board.scored[board.scored["task_label"] == task]
     for entrant, key in zip(rows["entrant"], rows["key"], strict=True):
-        if len(own := _every_client(board, str(key))):
+        if len(own := board.per_client(str(key))):
             found.setdefault(str(entrant), []).append(own)
     if not found:
         return pd.DataFrame()
@@ -36,16 +36,6 @@ def site_scores(board: Board, task: str) -> pd.DataFrame:
     names = board.sites.get(str(row["dataset_fingerprint"]), ()) if row["partition"] == "own" else ()
     table.index = pd.Index(names if len(names) == len(table) else [f"client {k}" for k in range(len(table))])
     return table
-
-
-def _every_client(board: Board, key: str) -> np.ndarray:
-    """The score of each client in the side file of a row, NaN for one that has none; empty if not stored."""
-    stored = board.stored(key).get("per_client")
-    for column in CLIENT_SCORES:
-        values = stored.get(column) if isinstance(stored, dict) else None
-        if isinstance(values, list) and len(values) > 1:
-            return pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").to_numpy(dtype=float)
-    return np.empty(0)
 
 
 def sites_table(ranking: Ranking, task: str) -> Table | None:

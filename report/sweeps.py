@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..benchmark.store.json_columns import mapping, parse
+from ..benchmark.store.schema import mapping, parse
 from .display_names import ENTRANT_COLUMNS, TASK_COLUMNS, task_labels
 
 MIN_AXIS_VALUES = (

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from ..benchmark.engine.evaluate import Scored, Target
-from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch
-from ..benchmark.engine.graphs.graphmodel import graph_models
+from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
 from ..benchmark.engine.segment_ops import segment_sum
 from ..benchmark.engine.task import Task, add_task
 

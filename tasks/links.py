@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import dgl
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ..benchmark.engine.backbones import Backbone, Forward, Params, affine, linear_map
 from ..benchmark.engine.batch import Batch, Features, LabelledRows, collate
@@ -28,7 +28,7 @@ from ..benchmark.engine.task import Task, add_task
 from ..datasets.features import Rows
 from ..datasets.federation import PARTS, Data, Measure, NodeData, RowsClient
 from ..datasets.splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
-from ..registry import UserError
+from ..registry import UserError, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ class Links(SplitSpec):
     outputs: ClassVar[int] = 2
     unit: ClassVar[str] = "edge"
 
-    train: float = Field(0.7, gt=0, lt=1, description="share of edges that train and carry messages")
-    val: float = Field(0.1, ge=0, lt=1, description="share of edges that validate")
-    test: float = Field(0.2, gt=0, lt=1, description="share of edges that test")
-    negatives: int = Field(1, ge=1, le=100, description="pairs without an edge for each edge")
-    score: Literal["roc_auc", "mrr"] = Field(
+    train: float = option(0.7, "share of edges that train and carry messages", gt=0, lt=1)
+    val: float = option(0.1, "share of edges that validate", ge=0, lt=1)
+    test: float = option(0.2, "share of edges that test", gt=0, lt=1)
+    negatives: int = option(1, "pairs without an edge for each edge", ge=1, le=100)
+    score: Literal["roc_auc", "mrr"] = option(
         "roc_auc",
-        description="the measure: area under the ROC curve, or the mean reciprocal rank of an edge among the pairs "
+        "the measure: area under the ROC curve, or the mean reciprocal rank of an edge among the pairs "
         "without one of its client",
     )
 
@@ -194,8 +194,7 @@ class LinkModel(Backbone):
     @classmethod
     def around(cls, given: Backbone) -> LinkModel:
         """The predictor of links with the layers of a backbone."""
-        shared = {name: getattr(given, name) for name in Backbone.model_fields if name != "linear_head"}
-        return cls(encoder=given.model_copy(update={"linear_head": False}), linear_head=False, **shared)
+        return given.turned_into(cls, encoder=given.model_copy(update={"linear_head": False}), linear_head=False)
 
     def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
         params = self.encoder.init(generator, features, self.hidden)

@@ -10,8 +10,7 @@ import torch
 
 from ..benchmark.engine.client_batch import ClientBatch
 from ..benchmark.engine.evaluate import Evaluator, Scored, Target
-from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch
-from ..benchmark.engine.graphs.graphmodel import graph_models
+from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
 from ..benchmark.engine.sampled_batch import SampledClientBatch
 from ..benchmark.engine.task import Task, add_task
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from fglbench.benchmark.runner.cost_estimate import Costs
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.json_columns import mapping
+from fglbench.benchmark.store.schema import mapping
 from fglbench.benchmark.suites.published import BOARDS, FILE, TASK, TRAINED, read_properties
 from fglbench.benchmark.suites.registered import register
 from fglbench.files import write_atomically

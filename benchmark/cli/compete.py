@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,13 +14,18 @@ from ...registry import UserError
 from ..store.places import safe_name
 from ..suites.published import BOARDS, published_tasks
 from . import options as given
-from .output import complain, plain_console
+from .output import answer, complain, plain_console
 from .run import ask
+from .submit import Meta, packed
 
 if TYPE_CHECKING:
     from ..compete import Standing
     from ..runner.job import Options
+    from ..store import Store
+    from ..store.schema import Row
+    from ..submission.submit import Metadata
     from ..suites.cell import Cell
+    from ..tune.session import Tuner
     from ..tune.study import Study
 
 BASELINE, BASELINES = "fedavg", ("fedavg", "local")
@@ -36,56 +44,89 @@ def compete(
     jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
     memory_limit: given.Memory = None, device: given.Device = "cpu", dry_run: given.DryRun = False,
     yes: given.Yes = False,
+    meta: Meta = None,
     results: Annotated[
         Path | None, typer.Option("--results", metavar="DIR", help="the results folder [runs/compete-METHOD]")
     ] = None,
+    json: given.Json = False,
 ) -> int:  # fmt: skip
     """Check a method, tune it with the board's budget, run it on the board's tasks and say where it would rank.
 
     The cost is printed first. If it was stopped, the same command resumes. With --quick, or with other datasets,
-    rounds or trials, the place is a preview: the published methods had the full budget.
+    rounds or trials, the place is a preview: the published methods had the full budget. With --meta the rows are packed
+    for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
     from ..compete import QUICK, standing
     from ..runner.gpus import resolved
-    from ..runner.job import Job, Options, Store
-    from ..runner.system import as_interrupts
-    from ..suites.select import CUSTOM, at_settings
-    from ..suites.tuned import read_tuned
+    from ..runner.job import Options, Store
+    from ..submission.submit import metadata, read_fields
+    from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
     from .check import check
-    from .progress import Display
 
     name, plugin = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"
     options = Options(jobs, threads, timeout, memory_limit, "", (plugin,), device=resolved(device, "processes"))
     datasets = given.names(dataset) or (QUICK if quick else _published())
     preview = quick or bool(dataset or trials or rounds or seeds)
+    if meta and preview:
+        raise UserError("--meta packs rows of the board: leave out --quick, -d, --trials, --rounds and --seeds")
+    about = metadata(read_fields(meta) | {"method": name}) if meta else None
     limits = (trials or QUICK_TRIALS, rounds or QUICK_ROUNDS) if quick else (trials, rounds)
     found = studies(Wanted(BOARD, (name,), datasets, limits[0], None, limits[1]))
     each = [study for own in found.values() for study in own]
     scored = _cells(name, datasets, rounds or (QUICK_ROUNDS if quick else None),
                     given.parse_seeds(seeds or (str(QUICK_SEEDS) if quick else None)))  # fmt: skip
-    hours = _tell_cost(each, scored, options)
-    if dry_run:
-        return 0
-    ask(hours, yes)
-    if check(name, plugin=[plugin], real=False):
-        raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
-    tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
+    with answer(json) as said:
+        said |= {"method": name, "studies": len(each), "runs": len(scored)}
+        said["core_hours"] = hours = _tell_cost(each, scored, options)
+        if dry_run:
+            return 0
+        ask(hours, yes)
+        if check(name, plugin=[plugin], real=False):
+            raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
+        tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
+        place = standing(_rows(found, scored, tuner, CUSTOM if preview else BOARD), name)
+        if place is None:
+            raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
+        for line in _told(place, name, preview):
+            typer.echo(line)
+        against = {other: gap._asdict() for other, gap in place.against.items()}
+        said |= {**asdict(place), "against": against, "preview": preview, "results": results, "settings": tuner.out}
+        typer.echo(f"rows in {results}, settings in {tuner.out}")
+        if about is None:
+            typer.echo(_next(name, results, preview))
+            return 0
+        said["submission"] = _packed(Store(results), about, tuner.out)
+    return int(not said["submission"]["valid"])
+
+
+def _rows(found: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, suite: str) -> list[Row]:
+    """Tune, and run the board's cells at what was chosen, filed under a suite."""
+    from ..runner.job import Job, Store
+    from ..runner.system import as_interrupts
+    from ..suites.select import at_settings
+    from ..suites.tuned import read_tuned
+    from .progress import Display
+
     with as_interrupts():
         for own in found.values():
             tuner.run(own, complain, lambda: Display(plain_console(), "val"))
         cells = at_settings(scored, read_tuned(tuner.out))
-        job = Job([(CUSTOM if preview else BOARD, cell) for cell in cells], Store(results), options)
+        job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
         plan = job.plan()
         job.run(job.load(plan, complain), Display(plain_console()))
-    place = standing(job.rows(plan), name)
-    if place is None:
-        raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
-    for line in _told(place, name, preview):
-        typer.echo(line)
-    typer.echo(f"rows in {results}, settings in {tuner.out}; {_next(name, results, preview)}")
-    return 0
+    return job.rows(plan)
+
+
+def _packed(store: Store, about: Metadata, settings: Path) -> dict[str, Any]:
+    """Pack the rows of the board; a submission that this command has left there is replaced."""
+    from ..submission.listing import METADATA
+
+    out = store.root / f"{safe_name(about.method)}-submission"
+    if (out / METADATA).is_file():
+        shutil.rmtree(out)
+    return packed(store, about, out, (BOARD,), settings)
 
 
 def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
@@ -159,5 +200,6 @@ def _told(place: Standing, name: str, preview: bool) -> list[str]:
 def _next(name: str, results: Path, preview: bool) -> str:
     if preview:
         return "next: the same command without --quick, -d, --trials, --rounds and --seeds"
-    return f"next: one pull request with the method, its settings and rows (docs/trust.md): fglbench submit {name} " \
-           f"--results {results}"  # fmt: skip
+    return (
+        f"next, for one pull request with the method, its settings and rows: fglbench submit {name} --results {results}"
+    )

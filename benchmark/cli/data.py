@@ -30,17 +30,21 @@ DEFAULT = ["node", "leaderboard", "overlap"]
 def describe(
     suite: Suites = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="write all properties there")] = None,
+    json: Json = False,
 ) -> None:
     """Describe the node tasks of suites: adjusted homophily, label skew, share of a client's largest class, share of
     lost edges, nodes a client; means over seeds."""
-    from ..suites.published import write_properties
+    from ..suites.published import TASK, write_properties
     from ..suites.suitefile import load_suite
 
     cells = [cell for name in names(suite) or DEFAULT for cell in load_suite(name).cells()]
     found = measured(cells)
     if csv is not None:
         write_properties(found, csv)
-        typer.echo(f"wrote {len(found)} tasks to {csv}")
+        typer.echo(f"wrote {len(found)} tasks to {csv}", err=json)
+    if json:
+        print_json([dict(zip(TASK, task, strict=True)) | own for task, own in found.items()])
+    if json or csv is not None:
         return
     table = plain_table("dataset", "partition", "clients", *SHOWN, numeric=True)
     for (dataset, _, partition, _, clients), own in found.items():
@@ -112,6 +116,7 @@ def fetch(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="datasets, or all", autocompletion=completes("dataset"))
     ],
+    json: Json = False,
 ) -> None:
     """Get datasets into the cache and check them."""
     from ...datasets import DATASETS
@@ -120,7 +125,7 @@ def fetch(
     if names == ["all"]:
         names = [name for name in DATASETS.names() if DATASETS.cls(name).routes]
     specs = [part for name in names for part in DATASETS.build(name).parts]  # a typo shows before any download
-    failed = []
+    failed, had = [], list[dict[str, Any]]()
     for spec in specs:
         try:
             content, source = spec.content()
@@ -133,7 +138,10 @@ def fetch(
         edges, things = len(content["edges"]), len(content["label"])
         checked = "" if spec.fingerprint and not spec.unverified else f" ({_trust(spec)})"
         kind = "nodes" if spec.task == "node" else "graphs"
-        typer.echo(f"{spec.name}: {things} {kind}, {edges} undirected edges, from {source}{checked}")
+        had.append({"name": spec.name, kind: things, "edges": edges, "source": source, "checked": _trust(spec)})
+        typer.echo(f"{spec.name}: {things} {kind}, {edges} undirected edges, from {source}{checked}", err=json)
+    if json and not failed:
+        print_json(had)
     if failed:
         raise UserError(f"{len(failed)} of {len(specs)} datasets could not be had: {', '.join(failed)}")
 
@@ -231,7 +239,7 @@ def _print(description: Description) -> None:
 
 
 @app.command()
-def register(results: Results = Path("results")) -> None:
+def register(results: Results = Path("results"), json: Json = False) -> None:
     """Register the clients of new rows of a results folder: they stay as they are."""
     from ...registry import UserError
     from ..store import Store
@@ -241,6 +249,9 @@ def register(results: Results = Path("results")) -> None:
         new = registered.register(Store(results).existing().rows())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot register the rows of {str(results)!r}: {error}") from None
+    if json:
+        print_json(list(map(str, new)))
+        return
     typer.echo("\n".join(f"registered: {what}" for what in new) or "nothing new: all clients are registered")
 
 

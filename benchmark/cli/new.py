@@ -12,12 +12,14 @@ import typer
 
 from ...files import write_atomically
 from ...registry import UserError
+from .options import Json
+from .output import answer
 
 TEMPLATES = Path(__file__).parent / "templates"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
 IMPORTS = """from {package}benchmark.engine import METHODS, ClientBatch, Params, Server
 from {methods}fedavg import FedAvg"""
-TORCH_IMPORTS = "from {package}benchmark.engine import METHODS, Client, TorchMethod"
+TORCH_IMPORTS = "from {package}benchmark.engine import METHODS, Client, GraphConvolution, TorchMethod"
 OUTSIDE, INSIDE = {"package": "fglbench.", "methods": "fglbench.methods."}, {"package": "..", "methods": "."}
 
 
@@ -73,36 +75,39 @@ def method(
     torch: Annotated[
         bool, typer.Option("--torch", help="an nn.Module and a training loop, one client at a time")
     ] = False,
+    json: Json = False,
 ) -> None:
     """Write one file with a working method to start from, and say what comes next."""
     what = "your model, training loop and docstring" if torch else "your method's objective, server rule and docstring"
-    _started("method", name, into, what, "--quick -m", torch=torch)
-    typer.echo("CONTRIBUTING.md describes the way from there to results on the leaderboard")
+    _started("method", name, into, what, "--quick -m", json, torch=torch)
+    typer.echo("CONTRIBUTING.md describes the way from there to results on the leaderboard", err=json)
 
 
 @app.command()
-def partition(name: Name, into: Into = Path()) -> None:
+def partition(name: Name, into: Into = Path(), json: Json = False) -> None:
     """Write one file with a working partition to start from, and say what comes next."""
-    _started("partition", name, into, "your rule and docstring", "--quick -m fedavg -p")
+    _started("partition", name, into, "your rule and docstring", "--quick -m fedavg -p", json)
 
 
 @app.command()
-def split(name: Name, into: Into = Path()) -> None:
+def split(name: Name, into: Into = Path(), json: Json = False) -> None:
     """Write one file with a working split to start from, and say what comes next."""
-    _started("split", name, into, "your rule and docstring", "--quick -m fedavg --split")
+    _started("split", name, into, "your rule and docstring", "--quick -m fedavg --split", json)
 
 
 @app.command()
-def backbone(name: Name, into: Into = Path()) -> None:
+def backbone(name: Name, into: Into = Path(), json: Json = False) -> None:
     """Write one file with a working backbone to start from, and say what comes next."""
-    _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b")
+    _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b", json)
 
 
-def _started(kind: str, name: str, into: Path, what: str, option: str, *, torch: bool = False) -> None:
-
+def _started(kind: str, name: str, into: Path, what: str, option: str, json: bool, *, torch: bool = False) -> None:
     path = create(kind, name, into, torch=torch)
     plugin = "" if in_tree(into) else f" --plugin {path}"
-    steps = [f"replace the template's code by {what}", f"fglbench check {name}{plugin}"]
-    typer.echo(f"wrote {path}; next:")
-    for number, step in enumerate([*steps, f"fglbench run {option} {name}{plugin}"], 1):
-        typer.echo(f"  {number}. {step}")
+    commands = [f"fglbench check {name}{plugin}", f"fglbench run {option} {name}{plugin}"]
+    steps = [f"replace the template's code by {what}", *commands]
+    with answer(json) as said:
+        said |= {"file": path, "next": steps}
+        typer.echo(f"wrote {path}; next:")
+        for number, step in enumerate(steps, 1):
+            typer.echo(f"  {number}. {step}")

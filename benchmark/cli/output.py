@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +37,36 @@ def plain_table(*columns: str, numeric: bool = False) -> Table:
     return table
 
 
+def records(table: Table) -> list[dict[str, str]]:
+    """The rows of a table for programs: header -> text."""
+    heads = [str(column.header) for column in table.columns]
+    lines = zip(*(column.cells for column in table.columns), strict=True)
+    return [dict(zip(heads, map(str, cells), strict=True)) for cells in lines]
+
+
 def print_json(found: Any) -> None:
-    """For programs: one JSON document on the output, what JSON does not know as text."""
-    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+    """For programs: one JSON document on the output, what JSON does not know as text, numbers that are none as null."""
+    known = json.loads(json.dumps(found, default=str), parse_constant=lambda _: None)
+    typer.echo(json.dumps(known, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def answer(json: bool) -> Iterator[dict[str, Any]]:
+    """A dict for what a command finds. With `--json` it is printed in the end; all other text is on the error output.
+
+    Also where the command ends by `typer.Exit`. An error leaves the output empty.
+    """
+    found: dict[str, Any] = {}
+    ended: typer.Exit | None = None
+    with redirect_stdout(sys.stderr) if json else nullcontext():
+        try:
+            yield found
+        except typer.Exit as end:
+            ended = end
+    if json:
+        print_json(found)
+    if ended is not None:
+        raise ended
 
 
 def command(name: str, results: Path) -> str:

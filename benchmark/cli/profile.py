@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from tabulate import tabulate
@@ -15,6 +15,7 @@ from tabulate import tabulate
 from ...registry import UserError
 from ..store.provenance import environment, git_output, now
 from . import options as given
+from .output import answer
 
 if TYPE_CHECKING:
     from ..profile.speed import Line
@@ -56,6 +57,10 @@ def profile(
     all_methods: Annotated[
         bool, typer.Option("--all-methods", help="every method beside FedAvg on Cora, 10 clients")
     ] = False,
+    method: Annotated[
+        given.Names,
+        typer.Option("-m", "--method", metavar="METHOD[,METHOD]", help="only these beside FedAvg on Cora, 10 clients"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
     ] = None,
@@ -65,32 +70,42 @@ def profile(
     peer_python: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the Python that has what the peer needs (default: this one)")
     ] = None,
-) -> None:
+    json: given.Json = False, plugin: given.PluginNames = None,
+) -> None:  # fmt: skip
     """Measure rounds of a client batch, of single clients and of centralised training, side by side."""
     from ..profile.speed import measure_case, measure_methods
     from ..runner.gpus import resolved
 
     if peer is not None:
-        return _keep(_race(peer, peer_python, rounds, threads, epochs), output)
+        with answer(json) as said:
+            return _keep(_race(peer, peer_python, rounds, threads, epochs, said), output)
     device = resolved(device)
-    wanted, found = [_parse(text) for text in (case or (() if all_methods else CASES))], []
+    wanted, found = [_parse(text) for text in (case or (() if all_methods or method else CASES))], []
     for dataset, clients in wanted:
         typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
         found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs, device))
-    parts = [_table(*table, lines) for table, lines in zip(TABLES, zip(*found, strict=True), strict=False)]
-    if all_methods:
-        typer.echo("measuring all methods on cora with 10 clients ...", err=True)
-        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs, device)
-        parts.append(_table("Every method, Cora, 10 clients", ALTERNATION, lines))
+    tables = [
+        (title, about, list(lines)) for (title, about), lines in zip(TABLES, zip(*found, strict=True), strict=False)
+    ]
+    names = () if all_methods else given.names(method)
+    if all_methods or names:
+        which = ", ".join(names) or "all methods"
+        typer.echo(f"measuring {which} on cora with 10 clients ...", err=True)
+        lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs, device, names, tuple(plugin or ()))
+        tables.append((f"{'Methods' if names else 'Every method'}, Cora, 10 clients", ALTERNATION, lines))
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
+    flags += [f"-m {','.join(names)}"] * bool(names) + [f"--plugin {own}" for own in plugin or ()]
     flags += [f"--device {device}"] * (device != "cpu")
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
-    about = {"threads": threads, "epochs": epochs, "rounds": rounds}
-    _keep("\n".join([HEAD.format(command=command, machine=_machine(device), when=now()[:10], **about), *parts]), output)
+    about: dict[str, Any] = {"command": command, "machine": _machine(device), "when": now()[:10]}
+    about |= {"threads": threads, "epochs": epochs, "rounds": rounds}
+    with answer(json) as said:
+        said |= {**about, "tables": {title: lines for title, _, lines in tables}}
+        _keep("\n".join([HEAD.format(**about), *(_table(*own) for own in tables)]), output)
 
 
-def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int) -> str:
-    """What `--peer` prints."""
+def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int, said: dict[str, Any]) -> str:
+    """What `--peer` prints. said: gets the same as data."""
     from ..profile.peer import IN_A_ROW, race
 
     name, _, path = peer.partition("=")
@@ -102,6 +117,7 @@ def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int
     command = f"fglbench profile --peer openfgl=PATH --rounds {rounds} --epochs {epochs} --threads {threads}"
     about = {"threads": threads, "epochs": epochs, "rounds": rounds, "row": IN_A_ROW, "peer": told}
     about |= {"commit": _commit(checkout), "machine": _machine(), "when": now()[:10]}
+    said |= {"command": command, **about, "tables": {"Rounds": lines}}
     return RACE.format(command=command, **about) + _table("Rounds", "", lines, "")
 
 

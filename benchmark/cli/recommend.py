@@ -11,7 +11,7 @@ from ...registry import UserError
 from . import options as given
 from .output import complain, plain_console, print_json
 
-METHODS = ("local", "fedavg")  # always among those tried, first
+METHODS = ("local", "fedavg", "ditto")  # always tried: each site alone, one model, and what is between the two
 FOLDER = "runs/recommend-{}"
 
 
@@ -20,7 +20,7 @@ def recommend(
     metric: given.Metric = None,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="how long it takes: 90s, 10m, 1.5h")] = "10m",
     method: Annotated[
-        given.Names, typer.Option("-m", "--method", help="try these beside local and fedavg [by the leaderboard]")
+        given.Names, typer.Option("-m", "--method", help="beside local, fedavg and ditto [by the leaderboard]")
     ] = None,
     partition: given.Partitions = None, clients: given.Clients = None, split: given.Splits = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=3, help="runs of each method [as many as fit]")] = None,
@@ -65,7 +65,7 @@ def recommend(
         say(line)
     if dry_run:
         return
-    likely = given.names(method) or tuple(name for name in evidence.gains if name not in METHODS)
+    likely = given.names(method) or tuple(name for name in evidence.candidates() if name not in METHODS)
     asked = Asked(data, metric, first.budget, (*METHODS, *likely), results, options, *cut, seeds)
     with as_interrupts():
         cells = asked.cells()

@@ -12,7 +12,7 @@ from ..store.judged import Verdicts
 from ..store.places import LOCKS, LOGS, SHIPPED, WRITTEN
 from . import options as given
 from .options import Json, ReadResults, completes, found_folder
-from .output import print_json
+from .output import answer, print_json, records
 from .summary import show_ranking
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def report(
         Path | None,
         typer.Argument(metavar="[DIR]", help="with --html: where it goes (default: site in the results folder)"),
     ] = None,
-) -> None:
+    json: Json = False,
+) -> int:
     """Rebuild the leaderboard, the tables, the figures and the README block from the rows."""
     if folder is not None and not html:
         raise UserError(f"unexpected argument {str(folder)!r}: a folder is only written with --html")
@@ -44,24 +45,33 @@ def report(
     results = Path(SHIPPED) if results is None and check else found_folder(results)
     site = (folder or results / "site") if html else None
     about = *map(str, (results.resolve(), readme, site)), no_figures, check
-    if check:
-        files = [*_files(results, made=False), *_files(results, made=True)]
-        found = Verdicts().of(files, about, lambda: _checked(results, readme, not no_figures))
-        for path in found["stale"]:
-            typer.echo(f"stale: {path}")
-        if found["stale"]:
-            told = f"{len(found['stale'])} of {found['total']} files are stale"
-            typer.echo(f"{told}; run `fglbench report --results {results}`")
-            raise typer.Exit(1)
-        typer.echo("everything is up to date")
-    elif site is None:
-        _written(results, readme, not no_figures)
-    else:
+    with answer(json) as said:
+        if check:
+            return _check(results, readme, not no_figures, about, said)
+        if site is None:
+            said |= _written(results, readme, not no_figures)[1]
+            return 0
         shown = Verdicts().of(
             _files(results, made=False), about, lambda: _site(results, readme, not no_figures, site),
             lambda: [*_files(results, made=True), *sorted(path for path in site.rglob("*") if path.is_file())],
         )  # fmt: skip
-        typer.echo(f"{site / 'index.html'}: {shown['pages']} pages, the largest {shown['largest']}")
+        said |= {"page": site / "index.html", **shown}
+        typer.echo(f"{said['page']}: {shown['pages']} pages, the largest {shown['largest']}")
+    return 0
+
+
+def _check(results: Path, readme: Path | None, figures: bool, about: tuple[object, ...], said: dict[str, Any]) -> int:
+    """Name the stale files; exit code 1 if there are any."""
+    files = [*_files(results, made=False), *_files(results, made=True)]
+    said |= Verdicts().of(files, about, lambda: _checked(results, readme, figures))
+    for path in said["stale"]:
+        typer.echo(f"stale: {path}")
+    if said["stale"]:
+        told = f"{len(said['stale'])} of {said['total']} files are stale"
+        typer.echo(f"{told}; run `fglbench report --results {results}`")
+        return 1
+    typer.echo("everything is up to date")
+    return 0
 
 
 MADE, OTHER = {"tables", "figures"}, {"site", LOCKS, LOGS, ".studies"}  # folders of the report's files; of no rows
@@ -96,17 +106,17 @@ def _checked(results: Path, readme: Path | None, figures: bool) -> dict[str, Any
     return {"stale": list(map(str, build.stale(made))), "total": len(made.texts) + len(made.figures)}
 
 
-def _written(results: Path, readme: Path | None, figures: bool) -> Report:
-    """Write what has changed, and say so."""
+def _written(results: Path, readme: Path | None, figures: bool) -> tuple[Report, dict[str, Any]]:
+    """Write what has changed, and say so; the report, and the same as data."""
     from ...report import build
 
     made = _made(results, readme, figures)
     changed = build.write(made)
     head = results / ("LEADERBOARD.md" if made.boards else "REPRODUCTION.md")
-    for ranking in made.boards[:1]:
-        show_ranking(ranking)
-    typer.echo(f"{head}: {len(changed)} of {len(made.texts) + len(made.figures)} files renewed")
-    return made
+    shown = [records(table) for ranking in made.boards[:1] for table in show_ranking(ranking)]
+    total = len(made.texts) + len(made.figures)
+    typer.echo(f"{head}: {len(changed)} of {total} files renewed")
+    return made, {"page": head, "tables": shown, "renewed": changed, "total": total}
 
 
 def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict[str, Any]:
@@ -114,7 +124,7 @@ def _site(results: Path, readme: Path | None, figures: bool, site: Path) -> dict
     from ...report import build
     from ...report.text import data_size
 
-    count, largest = build.write_site(_written(results, readme, figures), site)
+    count, largest = build.write_site(_written(results, readme, figures)[0], site)
     return {"pages": count, "largest": data_size(largest)}
 
 
@@ -151,7 +161,7 @@ def export(
     suite: given.Suites = None, method: given.Methods = None, dataset: given.Datasets = None,
     clients: given.Clients = None, partition: given.Partitions = None,
     metric: Annotated[str, typer.Option(metavar="NAME", help="of a LaTeX table: score, val or macro_f1")] = "score",
-    results: given.ReadResults = None,
+    results: given.ReadResults = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Write rows to a file: CSV or Parquet with a column for each setting, or a LaTeX table.
 
@@ -180,4 +190,6 @@ def export(
         rows.to_csv(file, index=False)
     else:
         rows.to_parquet(file, index=False)
-    typer.echo(f"{file}: {len(rows)} rows of {folder}")
+    with answer(json) as said:
+        said |= {"file": file, "rows": len(rows), "results": folder}
+        typer.echo(f"{file}: {len(rows)} rows of {folder}")

@@ -43,10 +43,10 @@ def show_scores(rows: Iterable[Row]) -> None:
         console.print(f"\n{len(found) - SHOWN} more tasks: see the report")
 
 
-def show_ranking(ranking: Ranking) -> None:
+def show_ranking(ranking: Ranking) -> list[Table]:
     """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
 
-    A board of one dataset, or without a ranking, is shown as `show_scores` shows rows.
+    A board of one dataset, or without a ranking, is shown as `show_scores` shows rows. Returns what is shown.
     """
     from ...metrics import sign
     from ...report.statistics import paired_difference, ranks
@@ -55,10 +55,11 @@ def show_ranking(ranking: Ranking) -> None:
     board = ranking.board
     console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
     if len(scores) < 2 or len(scores.columns) < 2:
-        for table in list(_tables(board))[:SHOWN]:
+        shown = list(_tables(board))[:SHOWN]
+        for table in shown:
             console.print()
             console.print(table)
-        return
+        return shown
     means, places = scores.mean(), ranks(scores).mean()
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
@@ -76,6 +77,7 @@ def show_ranking(ranking: Ranking) -> None:
         table.add_row(str(name), *cells, data_size(float(traffic[name])))
     console.print()
     console.print(table)
+    return [table]
 
 
 def _tables(board: Board) -> Iterator[Table]:

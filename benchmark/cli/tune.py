@@ -7,7 +7,7 @@ from contextlib import closing
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from ...registry import UserError
 from ..store.places import SHIPPED, WRITTEN
 from . import options as given
 from .options import completes
-from .output import complain, plain_console, plain_table
+from .output import answer, complain, plain_console, plain_table
 
 if TYPE_CHECKING:
     from ..tune.session import Tuner, Wanted
@@ -51,7 +51,7 @@ def tune(
     ] = None,
     report: Annotated[bool, typer.Option("--report", help="run nothing; a page and a figure of what is tuned")] = False,
     submitter: given.Submitter = "",
-    plugin: given.PluginNames = None,
+    json: given.Json = False, plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Choose the settings of a suite's methods on validation, the same number of trials and rounds for each.
 
@@ -76,15 +76,18 @@ def tune(
     results = results or Path(SHIPPED if data is None else WRITTEN)
     place = out or (load_suite(suite).tuned_file if data is None else own_settings(results, data, metric))
     if report:
-        return _report(results, suite, place)
+        with answer(json) as said:
+            return _report(results, suite, place, said)
     where = backend, address, resolved(device, backend)
     options = Options(jobs, threads, timeout, memory_limit, submitter, plugins, False, *where)
     settings = (*(set_ or ()), *metric_setting(metric, data))
     wanted = Wanted(suite, given.names(method), given.names(dataset), trials, numbers, rounds, data, settings)
-    return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run)
+    with answer(json) as said:
+        return _carry_out(wanted, Tuner(results, place, options, given.names(rerun)), dry_run, said)
 
 
-def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
+def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]) -> int:
+    """Plan and tune. said: gets the studies, or what they chose. Returns the exit code."""
     from ..runner.backend import open_backend
     from ..runner.supervisor import check_options
     from ..runner.system import as_interrupts
@@ -93,16 +96,18 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool) -> int:
 
     check_options(tuner.options)
     found = studies(wanted)
-    _tell_cost(every := [study for own in found.values() for study in own])
+    every = [study for own in found.values() for study in own]
+    said["studies"] = _tell_cost(every)
     if dry_run:
         _tell_hours(tuner, wanted.suite, every)
         return 0
     check_writable(tuner.out)
     # Before anything runs, and until all has: rungs share a cluster, and an unavailable one is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
-        number = sum(_tuned(tuner, own) for own in found.values())
-    typer.echo(f"{number} of {len(every)} settings in {tuner.out}; next: {_next(wanted, tuner)}")
-    return int(number < len(every))
+        said["chosen"] = [chosen for own in found.values() for chosen in _tuned(tuner, own)]
+    said |= {"settings": tuner.out, "next": _next(wanted, tuner)}
+    typer.echo(f"{len(said['chosen'])} of {len(every)} settings in {tuner.out}; next: {said['next']}")
+    return int(len(said["chosen"]) < len(every))
 
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
@@ -118,30 +123,31 @@ def _next(wanted: Wanted, tuner: Tuner) -> str:
     return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
 
 
-def _report(results: Path, suite: str, settings: Path) -> int:
+def _report(results: Path, suite: str, settings: Path, said: dict[str, Any]) -> int:
     from ..tune.account import write
 
-    typer.echo(f"wrote {write(results, suite, settings)}")
+    said["page"] = write(results, suite, settings)
+    typer.echo(f"wrote {said['page']}")
     return 0
 
 
-def _tuned(tuner: Tuner, own: list[Study]) -> int:
-    """How many studies of a dataset chose a setting. What cannot be loaded is complained of; the others go on."""
+def _tuned(tuner: Tuner, own: list[Study]) -> list[dict[str, Any]]:
+    """The settings that studies of a dataset chose. What cannot be loaded is complained of; the others go on."""
     from .progress import Display
 
     try:
         chosen = tuner.run(own, complain, lambda: Display(plain_console(), "val"))
     except UserError as error:
         complain(str(error))
-        return 0
+        return []
     for one in chosen:
         default = "failed" if one.default is None else f"{one.default:.4f}"
         typer.echo(f"{one.study}: trial {one.trial}, validation {one.val:.4f} (the suite's own {default}): {one}")
-    return len(chosen)
+    return [one.model_dump() for one in chosen]
 
 
-def _tell_cost(found: list[Study]) -> None:
-    """What each study runs: settings, trials, cells, rounds."""
+def _tell_cost(found: list[Study]) -> list[dict[str, Any]]:
+    """Print what each study runs: settings, trials, runs, rounds; the same as data."""
     table = plain_table(
         "method", "dataset", "own settings", "trials per rung", "rounds per rung", "runs", "rounds", numeric=True
     )
@@ -160,6 +166,10 @@ def _tell_cost(found: list[Study]) -> None:
     plain_console().print(table)
     cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
     typer.echo(f"{len(found)} studies: {cells} runs, {rounds} rounds")
+    return [
+        {"study": own.id, "settings": own.design.own_settings, "trials_per_rung": own.sizes,
+         "rounds_per_rung": own.rungs, "runs": own.size, "rounds": own.rounds} for own in found
+    ]  # fmt: skip
 
 
 def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from . import options as given
 from .options import Names, completes, names
-from .output import complain, plain_console
+from .output import answer, complain, plain_console
 from .validate import PathArgument
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def verify(
     record: Record = None,
     by: Annotated[str, typer.Option("--by", envvar="FGLBENCH_SUBMITTER", help="who verifies, for --record")] = "",
     contract: Annotated[bool, typer.Option("--contract/--no-contract", help="check the methods as well")] = True,
-    plugin: given.PluginNames = None,
+    json_: given.Json = False, plugin: given.PluginNames = None,
 ) -> int:  # fmt: skip
     """Run a random sample of the rows of PATH again, with the code that is here, and compare. Exit code 1 if one fails.
 
@@ -63,31 +63,33 @@ def verify(
     drawn = again.draw(Store(path).existing(), only, sample, number, str(path))
     options = replace(options, plugins=given.apart(plugin))
     found, machines = again.run_again(drawn, options, complain, Display(plain_console(stderr=True)))
-    _tell(found, f"drawn with --seed {number}")
-    if record is not None:
-        again.record(found, machines, record, by)
-        typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
-    methods = sorted({(row.method, row.method_params) for row in drawn}) if contract else []
-    broken = [name for name, params in methods if not _holds(name, json.loads(params), options.plugins)]
-    return 0 if all(each.passed for each in found) and not broken else 1
+    with answer(json_) as said:
+        said |= {"seed": number, "rows": _tell(found, f"drawn with --seed {number}"), "contract": {}}
+        if record is not None:
+            again.record(found, machines, record, by)
+            typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
+        methods = sorted({(row.method, row.method_params) for row in drawn}) if contract else []
+        for name, params in methods:
+            said["contract"].setdefault(name, []).extend(_broken(name, json.loads(params), options.plugins))
+    return 0 if all(each.passed for each in found) and not any(said["contract"].values()) else 1
 
 
-def _holds(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> bool:
-    """Whether a method passes the contract, on real data as well; a line for each check that it fails."""
+def _broken(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> list[str]:
+    """The checks of the contract that a method fails, on real data as well, a line for each."""
     from ..submission.verify import in_child
     from .check import verdicts_on
 
-    wrong = 0
+    wrong = list[str]()
     for check, verdict, reason in in_child(verdicts_on, plugins, name, params, True):
         if verdict == "failed":
-            wrong += 1
-            typer.echo(f"{name}: {check.replace('_', ' ')}: {reason}")
+            wrong.append(f"{check.replace('_', ' ')}: {reason}")
+            typer.echo(f"{name}: {wrong[-1]}")
     typer.echo(f"{name} {'does NOT hold' if wrong else 'holds'} to the contract")
-    return not wrong
+    return wrong
 
 
-def _tell(found: Sequence[Comparison], how: str) -> None:
-    """Print all rows, then what is wrong with each."""
+def _tell(found: Sequence[Comparison], how: str) -> list[dict[str, Any]]:
+    """Print all rows, then what is wrong with each; the same as data."""
     from ...report.text import plain
 
     typer.echo(_table(found))
@@ -97,6 +99,10 @@ def _tell(found: Sequence[Comparison], how: str) -> None:
     equal = sum(abs(each.difference("score") or 0) <= EQUAL for each in found if each.ours)
     typer.echo(f"{equal} of {len(found)} scores are equal to rounding, which tells of the same type of machine")
     typer.echo(f"{sum(each.passed for each in found)} of {len(found)} rows passed ({how})")
+    return [
+        {"suite": each.theirs.suite, "key": each.theirs.key, "theirs": each.theirs.score,
+         "ours": each.ours.score if each.ours else None, "bar": each.bar, "problems": each.problems} for each in found
+    ]  # fmt: skip
 
 
 def _table(found: Sequence[Comparison]) -> str:

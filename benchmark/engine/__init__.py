@@ -2,7 +2,7 @@
 
 All that an author of a method needs is here; no other module of the engine has to be imported.
 
-- in ordinary PyTorch, one client at a time: `TorchMethod`, `Client`, `ModuleBackbone`
+- in ordinary PyTorch, one client at a time: `TorchMethod`, `Client`, `GraphConvolution`, `ModuleBackbone`
 - what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
   `average`, `Arrangement`, `Facts`, `Skip`
 - the client's side: `ClientBatch`, `GraphClientBatch`, `Network`, `Batch`, `GraphBatch`, `Features`, `TrainConfig`
@@ -18,21 +18,21 @@ A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
 from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
-from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE
-from .backbones.orthogonal import OrthoGCN
+from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE, OrthoGCN
 from .batch import Batch, Features, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
 from .device import on_host, placed
 from .evaluate import Diverged
+from .graphs.classification import GraphModel
 from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
-from .graphs.graphmodel import GraphModel
-from .graphs.graphsets import GraphBatch, Operator, neighbours, normalised
-from .graphs.rows import GraphRows
+from .graphs.graphsets import GraphBatch, GraphRows, Operator, neighbours, normalised
 from .kernels import active_kernels
 from .lazy import Parts, in_parts
+from .measuring import section
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
 from .module_backbone import ModuleBackbone
+from .module_layers import GraphConvolution
 from .network import Network
 from .optim import Tensors
 from .outcome import Outcome
@@ -50,7 +50,6 @@ from .segment_ops import (
     to_scipy_csr,
     to_torch_csr,
 )
-from .timing import section
 from .torch_method import Client, TorchMethod
 from .train import train
 from .views import Facts, union_client, whole_client
@@ -58,11 +57,11 @@ from .views import Facts, union_client, whole_client
 __all__ = [
     "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
     "Arrangement", "Backbone", "Batch", "Client", "ClientBatch", "Common", "Diverged", "Download", "Each", "Encoder",
-    "Facts", "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphMethod", "GraphModel", "GraphRows",
-    "GraphSAGE", "Leaf", "Method", "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts",
-    "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors", "TorchMethod", "TrainConfig", "Tree",
-    "active_kernels", "affine", "as_graph", "average", "collate", "dropout", "encoder_of", "glorot", "in_parts",
-    "is_statistic", "k_means", "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate",
-    "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows", "to_scipy_csr",
-    "to_torch_csr", "train", "transform", "union_client", "whole_client",
+    "Facts", "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphMethod", "GraphModel",
+    "GraphRows", "GraphSAGE", "Leaf", "Method", "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome",
+    "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors", "TorchMethod",
+    "TrainConfig", "Tree", "active_kernels", "affine", "as_graph", "average", "collate", "dropout", "encoder_of",
+    "glorot", "in_parts", "is_statistic", "k_means", "linear_map", "neighbours", "normalised", "on_host", "owners",
+    "placed", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows",
+    "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",
 ]  # fmt: skip

@@ -11,13 +11,13 @@ from .backbones import Forward, Params
 from .batch import Batch, Features, collate
 from .config import TrainConfig
 from .lazy import Lazy
+from .measuring import section
 from .network import Network
 from .optim import StackedOptimiser, Tensors, cross_entropy, sum_squares
 from .payload import Tree
 from .rng import Streams
 from .row_sparse import Touched, rows_of, spread
 from .segment_ops import is_shared, segment_sum
-from .timing import section
 
 Loss = Callable[["ClientBatch"], torch.Tensor]
 Adjust = Callable[["ClientBatch", Tensors], Tensors]

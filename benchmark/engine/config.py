@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 
 from ...datasets.corruptions import Stress
-from ...registry import LATER
+from ...registry import option
 
 ATTACKS = ("label_flip", "sign_flip", "gaussian", "small_deviation")  # conditions: the share of hostile clients
 
@@ -19,130 +19,80 @@ class TrainConfig(Stress):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    rounds: int = Field(100, ge=1, description="communication rounds R")
-    local_epochs: int = Field(3, ge=1, description="local epochs E a round")
-    batch_size: int | None = Field(
-        None, ge=2, description="graphs, or training nodes, a minibatch of a client; None = full batch"
+    rounds: int = option(100, "communication rounds R", ge=1)
+    local_epochs: int = option(3, "local epochs E a round", ge=1)
+    batch_size: int | None = option(None, "graphs, or training nodes, a minibatch of a client; None = full batch", ge=2)
+    fanout: tuple[int, ...] | None = option(
+        None, "neighbours drawn for a node of a minibatch, a number for each layer, -1 = all; None = all", later=True
     )
-    fanout: tuple[int, ...] | None = Field(
-        None,
-        description="neighbours drawn for a node of a minibatch, a number for each layer, -1 = all; None = all",
-        json_schema_extra=LATER,
+    optimiser: Literal["adam", "sgd"] = option("adam", "local optimiser")
+    lr: float = option(0.01, "local learning rate", gt=0)
+    weight_decay: float = option(5e-4, "L2 penalty added to the gradient, as torch.optim does", ge=0)
+    momentum: float = option(0.0, "SGD momentum; Adam ignores it", ge=0, lt=1)
+    keep_optimiser: bool = option(True, "keep each client's optimiser state across rounds, or start anew")
+    grad_clip: float | None = option(None, "clip each client's gradient to this 2-norm", gt=0)
+    participation: float = option(1.0, "fraction of clients that train in a round, at least one", gt=0, le=1)
+    weighting: Literal["nodes", "train_nodes", "uniform"] = option(
+        "nodes", "aggregation weights: nodes (or graphs) held, training nodes held, or 1/K"
     )
-    optimiser: Literal["adam", "sgd"] = Field(
-        "adam",
-        description="local optimiser",
+    patience: int | None = option(None, "stop after this number of rounds without a better validation value", ge=1)
+    select_by: Literal["val_accuracy", "val_loss", "last"] = option(
+        "val_accuracy", "how the round is chosen", serialization_alias="select"
     )
-    lr: float = Field(0.01, gt=0, description="local learning rate")
-    weight_decay: float = Field(
-        5e-4,
-        ge=0,
-        description="L2 penalty added to the gradient, as torch.optim does",
-    )
-    momentum: float = Field(0.0, ge=0, lt=1, description="SGD momentum; Adam ignores it")
-    keep_optimiser: bool = Field(True, description="keep each client's optimiser state across rounds, or start anew")
-    grad_clip: float | None = Field(None, gt=0, description="clip each client's gradient to this 2-norm")
-    participation: float = Field(1.0, gt=0, le=1, description="fraction of clients that train in a round, at least one")
-    weighting: Literal["nodes", "train_nodes", "uniform"] = Field(
-        "nodes", description="aggregation weights: nodes (or graphs) held, training nodes held, or 1/K"
-    )
-    patience: int | None = Field(
-        None, ge=1, description="stop after this number of rounds without a better validation value"
-    )
-    select_by: Literal["val_accuracy", "val_loss", "last"] = Field(
-        "val_accuracy", serialization_alias="select", description="how the round is chosen"
-    )
-    score_model: Literal["auto", "global", "personal"] = Field(
+    score_model: Literal["auto", "global", "personal"] = option(
         "auto",
+        "the model that is scored: what the method delivers (auto), the aggregate, or each client's",
         serialization_alias="model",
-        description="the model that is scored: what the method delivers (auto), the aggregate, or each client's",
     )
-    score_on: Literal["local", "global", "union"] = Field(
+    score_on: Literal["local", "global", "union"] = option(
         "local",
-        serialization_alias="data",
-        description="score on each client's own graph (mean over clients), on the whole graph, or on the union of what "
+        "score on each client's own graph (mean over clients), on the whole graph, or on the union of what "
         "the clients hold (FedGL's global goal)",
+        serialization_alias="data",
     )
 
-    failure: float = Field(
+    failure: float = option(
         0.0,
+        "probability that a client fails in a round: it gets and sends nothing, keeps its state",
         ge=0,
         lt=1,
-        description="probability that a client fails in a round: it gets and sends nothing, keeps its state",
-        json_schema_extra=LATER,
+        later=True,
     )
-    straggle: float = Field(
+    straggle: float = option(
         0.0,
+        "probability that a client straggles in a round: it does 1 to E of its local epochs, drawn evenly",
         ge=0,
         le=1,
-        description="probability that a client straggles in a round: it does 1 to E of its local epochs, drawn evenly",
-        json_schema_extra=LATER,
+        later=True,
     )
-    sign_flip: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of clients that send -4 times their update (attacks.py)",
-        json_schema_extra=LATER,
+    sign_flip: float = option(0.0, "share of clients that send -4 times their update", ge=0, lt=1, later=True)
+    gaussian: float = option(0.0, "share of clients that send Gaussian noise as their update", ge=0, lt=1, later=True)
+    small_deviation: float = option(
+        0.0, "share of clients that send the mean update minus 1.5 standard deviations", ge=0, lt=1, later=True
     )
-    gaussian: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of clients that send Gaussian noise as their update",
-        json_schema_extra=LATER,
+    label_flip: float = option(
+        0.0, "share of clients that train on reversed labels: class c becomes C - 1 - c", ge=0, lt=1, later=True
     )
-    small_deviation: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of clients that send the mean update minus 1.5 standard deviations",
-        json_schema_extra=LATER,
+    aggregator: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "norm-clip"] = option(
+        "mean", "the server's rule for uploaded models: the method's own mean, or a robust one", later=True
     )
-    label_flip: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of clients that train on reversed labels: class c becomes C - 1 - c",
-        json_schema_extra=LATER,
+    tolerated: float = option(
+        0.3, "share of hostile clients that a robust aggregator is set for", ge=0, lt=0.5, later=True
     )
-    aggregator: Literal["mean", "median", "trimmed-mean", "krum", "multi-krum", "norm-clip"] = Field(
-        "mean",
-        description="the server's rule for uploaded models: the method's own mean, or a robust one",
-        json_schema_extra=LATER,
+    unseen: float = option(
+        0.0, "share of clients, at least one, that never take part and are scored afterwards", ge=0, lt=1, later=True
     )
-    tolerated: float = Field(
-        0.3,
-        ge=0,
-        lt=0.5,
-        description="share of hostile clients that a robust aggregator is set for",
-        json_schema_extra=LATER,
-    )
-    unseen: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="share of clients, at least one, that never take part and are scored afterwards (unseen.py)",
-        json_schema_extra=LATER,
-    )
-    unseen_epochs: int = Field(
+    unseen_epochs: int = option(
         0,
+        "local epochs from the global model after which unseen clients are scored once more; 0 = none",
         ge=0,
-        description="local epochs from the global model after which unseen clients are scored once more; 0 = none",
-        json_schema_extra=LATER,
+        later=True,
     )
-    dp_clip: float | None = Field(
-        None, gt=0, description="clip each client's update to this 2-norm (privacy.py)", json_schema_extra=LATER
+    dp_clip: float | None = option(None, "clip each client's update to this 2-norm", gt=0, later=True)
+    dp_noise: float = option(
+        0.0, "noise on the average, in units of the most that one client adds to it", ge=0, later=True
     )
-    dp_noise: float = Field(
-        0.0,
-        ge=0,
-        description="noise on the average, in units of the most that one client adds to it",
-        json_schema_extra=LATER,
-    )
-    dp_delta: float = Field(
-        1e-5, gt=0, lt=1, description="the delta that epsilon is given for, below 1 / clients", json_schema_extra=LATER
-    )
+    dp_delta: float = option(1e-5, "the delta that epsilon is given for, below 1 / clients", gt=0, lt=1, later=True)
 
     @model_validator(mode="after")
     def _bounded(self) -> TrainConfig:

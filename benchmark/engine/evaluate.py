@@ -17,10 +17,10 @@ from .backbones import Params
 from .batch import Batch, collate
 from .client_batch import ClientBatch
 from .device import placed as moved
+from .measuring import section
 from .method import Arrangement, Method
 from .network import Network
 from .segment_ops import owners, segment_sum
-from .timing import section
 from .views import union_client, unlabelled, whole_client
 
 

@@ -21,9 +21,9 @@ from .batch import Batch
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .lazy import weighted_sum
+from .measuring import section
 from .network import Network, initial
 from .payload import Download, Leaf, Tree, transform
-from .timing import section
 from .views import Facts
 
 METHODS: Registry[Method] = Registry("method")

@@ -20,7 +20,7 @@ from .backbones import Backbone, Forward, Params, affine, linear_map
 from .batch import Batch
 from .client_batch import Skip
 from .device import here, on_host
-from .graphs.rows import GraphRows
+from .graphs.graphsets import GraphRows
 from .rng import Streams
 from .segment_ops import to_torch_csr
 
@@ -121,14 +121,26 @@ def drawing(source: np.random.Generator | None) -> Iterator[None]:
     if source is None:
         yield
         return
-    seed = int(source.integers(2**63))
+    with generators_kept():
+        seed_generators(source)
+        yield
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """After the block the generators of torch, NumPy and Python are as before it."""
     before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
-    torch.default_generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
     try:
         yield
     finally:
         torch.default_generator.set_state(before[0])
         np.random.set_state(before[1])
         random.setstate(before[2])
+
+
+def seed_generators(source: np.random.Generator) -> None:
+    """Seed the generators of torch, NumPy and Python from a stream."""
+    seed = int(source.integers(2**63))
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)

@@ -11,14 +11,14 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.optim.sgd import sgd
 
-from . import step_counter
+from . import measuring
 from .config import TrainConfig
 from .device import HOST
 from .kernels import active_kernels
 from .lazy import in_parts, whole
+from .measuring import section
 from .row_sparse import rows_of, stored
 from .segment_ops import segment_sum
-from .timing import section
 
 aten = torch.ops.aten
 _NONE, _IGNORED = 0, -100  # of nll_loss: no reduction; the label that is left out
@@ -88,7 +88,7 @@ class StackedOptimiser:
 
         active: positions of the clients that take the step; neither the parameters nor the state of the others move.
         """
-        step_counter.enter(self.clients, list(grads), active)
+        measuring.enter(self.clients, list(grads), active)
         # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
         # are used as one, would be misread without a word.
         grads = {

@@ -72,7 +72,7 @@ class Outcome(Metrics):
     such models. Neither is validated: bytes stay integers. training: what ran, after the method's own `protocol`.
     optimiser_steps: of the client that took most, in all phases and for all that it trained. model_steps: the most that
     a client took on one parameter. budget_steps: those of plain FedAvg with all clients in every round of the protocol
-    that the cell asks for. dp_epsilon: client-level privacy that was spent (privacy.py); None: there is none.
+    that the cell asks for. dp_epsilon: client-level privacy that was spent; None: there is none.
     """
 
     history: SkipValidation[dict[str, list[float]]] = Field(default_factory=dict)

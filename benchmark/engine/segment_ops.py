@@ -22,8 +22,8 @@ from torch.autograd import Function
 
 from .device import here, on_host
 from .kernels import active_kernels
+from .measuring import section
 from .rng import Streams, rate
-from .timing import section
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
 # The matrices made here come from SciPy, whose CSR is valid by construction: say so, and torch does not warn.

@@ -14,21 +14,19 @@ import torch
 
 from ...datasets.federation import Federation, NodeClient
 from . import lazy
-from .attacks import Attack
 from .backbones import Backbone, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import settle
 from .evaluate import Models
+from .hostile import Attack, RobustAggregation
+from .measuring import section
 from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
 from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes
-from .privacy import Privacy
 from .rng import Streams, stream
-from .robust_aggregation import RobustAggregation
 from .task import TASKS, sizes
-from .timing import section
-from .transforms import DroppedClients, HomeLayers, Stragglers
+from .transforms import DroppedClients, HomeLayers, Privacy, Stragglers
 from .views import with_edges_between
 
 # Client batches are so small that what an optimiser moves, parameters, gradients and state, stays near the cache (see

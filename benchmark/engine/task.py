@@ -18,11 +18,9 @@ from .backbones import Backbone
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .evaluate import Evaluator
-from .graphs.classification import GraphEvaluator, LabelledClientBatch
+from .graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
 from .graphs.clustering import ClusteringEvaluator, GraphClientBatch
-from .graphs.graphmodel import graph_models
-from .minibatches import cut
-from .sampled_batch import SampledClientBatch
+from .sampled_batch import SampledClientBatch, cut
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,18 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ...datasets.federation import GraphClient, NodeClient
 from ...registry import UserError
-from . import step_counter
+from . import measuring
 from .backbones import Params
 from .batch import Batch
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
 from .device import here, on_host
 from .method import Method, Server, average
-from .minibatches import cut
-from .module_backbone import State, client_graphs, drawing, state_of
+from .module_backbone import State, client_graphs, drawing, generators_kept, seed_generators, state_of
 from .network import Network
 from .payload import Download, Each, Leaf, Tree
 from .rng import stream
+from .sampled_batch import cut
 
 MODEL = "model"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -156,18 +156,33 @@ class TorchMethod(Method):
 
     def client(self, cohort: ClientBatch) -> Tree:
         model, uploads, trained = self._modules[_shapes(cohort.params, 1)], [], []
-        for place, client in enumerate(cohort.state["clients"]):
-            client.received, client.round = _entry(cohort.received, place), cohort.round
-            epochs = cohort.config.local_epochs if cohort.epochs is None else cohort.epochs[place]
-            client.config = cohort.config.model_copy(update={"local_epochs": epochs})
-            start = {name: value[place] for name, value in cohort.params.items()}
-            _load(model, start | (client.received[MODEL] if self.delivers == "global" else {}))
-            with drawing(cohort.streams("torch")[place]), _counting_steps(client.id, model):
-                sent = self.train(model.train(), client)
-            trained.append(state_of(model))
-            uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
+        streams = cohort.streams("torch")
+        with generators_kept():
+            for place, client in enumerate(cohort.state["clients"]):
+                client.received, client.round = _entry(cohort.received, place), cohort.round
+                epochs = cohort.config.local_epochs if cohort.epochs is None else cohort.epochs[place]
+                client.config = cohort.config.model_copy(update={"local_epochs": epochs})
+                start = {name: value[place] for name, value in cohort.params.items()}
+                _load(model, start | (client.received[MODEL] if self.delivers == "global" else {}))
+                seed_generators(streams[place])
+                with _counting_steps(client.id, model), self._sparse_features_named():
+                    sent = self.train(model.train(), client)
+                trained.append(state_of(model))
+                uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
         cohort.params = {name: torch.stack([own[name] for own in trained]) for name in trained[0]}
         return _stacked(uploads)
+
+    @contextmanager
+    def _sparse_features_named(self) -> Iterator[None]:
+        """Say where sparse features come from if the model's layers do not take them."""
+        try:
+            yield
+        except (RuntimeError, NotImplementedError) as error:
+            if self.features == "sparse" and "sparse" in str(error).lower():
+                raise UserError(
+                    f"{self.name}: a layer takes no sparse features ({error!s:.200}); leave out features = 'sparse'"
+                ) from error
+            raise
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["sent"] = self.aggregate(server, uploads)
@@ -268,7 +283,7 @@ def _counting_steps(client: int, model: nn.Module) -> Iterator[None]:
 
     def enter(optimiser: Optimizer, *_: Any) -> None:
         moved = [value for group in optimiser.param_groups for value in group["params"] if value.grad is not None]
-        step_counter.enter_torch(client, [names.get(id(value), "other") for value in moved])
+        measuring.enter_torch(client, [names.get(id(value), "other") for value in moved])
 
     hook = register_optimizer_step_post_hook(enter)
     try:

@@ -11,13 +11,13 @@ from ...datasets.corruptions import reversed_labels, stressed
 from ...datasets.federation import Federation
 from ...metrics import sign
 from ...registry import UserError
-from . import step_counter
-from .attacks import hostile_clients
+from . import measuring
 from .backbones import Backbone
 from .client_batch import Skip
 from .config import TrainConfig
 from .device import HOST, on, on_host
 from .evaluate import Diverged, Evaluator, Models
+from .hostile import hostile_clients
 from .method import METHODS, Arrangement, Method, effective_training
 from .outcome import BestRound, Outcome, Round, matrix_of, mean, none_if_nan, scores
 from .sampled_batch import misfit
@@ -53,7 +53,7 @@ def train(
     UserError if it breaks a rule (see `set_up`) or if its predictions have a wrong type or shape.
     """
     start = time.perf_counter()
-    with step_counter.counting() as steps, on(device):
+    with measuring.counting() as steps, on(device):
         unseen = UnseenClients(federation, method, config, seed) if config.unseen else None
         federation = unseen.seen if unseen else federation
         simulation, evaluator = set_up(federation, method, backbones, config, seed, clients_per_batch)

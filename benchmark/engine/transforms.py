@@ -1,20 +1,24 @@
-"""Changes of a round that methods do not know of: dropped clients, stragglers, layers that stay at the clients.
+"""Changes of a round that methods do not know of: privacy, dropped clients, stragglers, layers kept at the clients.
 
 The simulation calls the hooks of all active transforms at fixed points of a round, in the order of its list. A new
-transform (compression, other noise) is a subclass here and an entry of `simulation.Simulation.transforms`. Client-level
-privacy is one too (privacy.py).
+transform (compression, other noise) is a subclass here and an entry of `simulation.Simulation.transforms`. Hostile
+clients and robust aggregation are transforms too (hostile.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 import torch
 
+from ...registry import UserError
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
-from .method import Phase, Server, at_home, crossing
-from .payload import Download, Tree
+from .method import Phase, Server, at_home, average, crossing
+from .optim import sum_squares
+from .payload import Download, Each, Tree
 from .rng import stream
 
 MODEL, HOME = "model", "layers at home"  # the name of uploaded models, and of the layers kept in a client's state
@@ -65,6 +69,25 @@ def check_models(upload: Tree, received: Tree, purpose: str) -> None:
     for name, model in upload.items():
         if _shapes(model).items() - _shapes(received.get(name, {})).items():
             raise Skip(f"{purpose}: its upload {name!r} is no update of a model that the clients received")
+
+
+def per_parameter(function: Callable[..., torch.Tensor], models: Tree, *others: Tree) -> Tree:
+    """The models with function(parameter, the same of `others` ...) in the place of each parameter."""
+    return {
+        name: {key: function(value, *(other[name][key] for other in others)) for key, value in model.items()}
+        for name, model in models.items()
+    }
+
+
+def norms(update: Tree) -> torch.Tensor:
+    """(K,) 2-norms of the clients' updates, over all parameters of all models."""
+    flat = {f"{name}.{key}": value for name, model in update.items() for key, value in model.items()}
+    return sum_squares(flat).sqrt()
+
+
+def of_shape(per_client: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """(K,) as (K, 1, ...), with the axes of a parameter (K, ...)."""
+    return per_client.view(-1, *[1] * (value.dim() - 1))
 
 
 class Transform:
@@ -165,3 +188,75 @@ class HomeLayers(Transform):
     @staticmethod
     def _keep(cohort: ClientBatch, layers: Tree) -> None:
         cohort.state[HOME] = {name: value.clone() for name, value in layers.items()}
+
+
+class Privacy(Transform):
+    """Client-level differential privacy of uploads: clipped updates, a noisy average, the account of it.
+
+    Inactive without `dp_clip`.
+
+    Each client's update (its upload minus what it received) is clipped to the 2-norm C. In the place of each client's
+    model the server step gets one and the same model: the average by the aggregation weights w with Gaussian noise of
+    standard deviation sigma C max w on every entry (DP-FedAvg: McMahan et al., ICLR 2018, arXiv 1710.06963; here the
+    noise is relative to the largest share).
+
+    Protected is whether a client's update was in a round or 0 was in its place; weights and who takes part are public.
+    The account composes the Gaussian mechanisms of the client that took part most often; sampling of clients amplifies
+    nothing. Without noise there is no privacy, and the server step gets the clipped models themselves.
+    """
+
+    def __init__(self, config: TrainConfig, server: Server) -> None:
+        self.active, self.clip = config.dp_clip is not None, config.dp_clip or math.inf
+        self.noise, self.delta = config.dp_noise, config.dp_delta
+        self.steps = [0] * server.clients
+        self._seed = torch.Generator().manual_seed(int(stream(server.seed, "privacy").integers(2**63)))
+        if not self.active:
+            return
+        if len(server.backbones) > 1:
+            raise Skip("client-level privacy averages whole models and cannot mix architectures")
+        if self.noise and find_spec("opacus") is None:
+            raise UserError("dp_noise needs Opacus for the account of it: pip install 'fglbench[privacy]'")
+
+    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+        """Clip each client's update to norm C. Raises Skip if an upload is not models alone."""
+        received = cohort.received
+        if not upload:
+            return upload
+        check_models(upload, received, "not private")
+        if isinstance(message, Each):
+            raise Skip("not private: the server sends each client another model, which one average cannot serve")
+        norm = norms(per_parameter(torch.sub, upload, received))
+
+        def clipped(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:  # what is not clipped stays bit for bit
+            own = of_shape(norm, value)
+            return torch.where(own > self.clip, base + self.clip / own * (value - base), value)
+
+        return per_parameter(clipped, upload, received)
+
+    def aggregate(self, server: Server, uploads: Tree) -> Tree:
+        """Return the noisy average in the place of every client's upload."""
+        if not self.noise or not uploads:
+            return uploads
+        for client in server.participants:
+            self.steps[client] += 1
+        weights = server.weights
+        spread = self.noise * self.clip * float(weights.max())
+
+        def noisy(mean: torch.Tensor) -> torch.Tensor:
+            drawn = mean + spread * torch.randn(mean.shape, generator=self._seed, dtype=mean.dtype)
+            return drawn.expand(len(weights), *mean.shape).contiguous()
+
+        return per_parameter(noisy, average(uploads, weights))
+
+    @property
+    def epsilon(self) -> float | None:
+        """What (epsilon, dp_delta) the run spent on the client that was in most steps; None without noise."""
+        if not self.noise:
+            return None
+        if not max(self.steps):
+            return 0.0
+        from opacus.accountants import RDPAccountant
+
+        account = RDPAccountant()
+        account.history = [(self.noise, 1.0, max(self.steps))]
+        return float(account.get_epsilon(self.delta))

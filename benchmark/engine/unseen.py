@@ -17,7 +17,7 @@ import torch
 from ...datasets.federation import Federation, GraphClient, NodeClient
 from ...metrics import ADAPTED, UNSEEN
 from ...registry import UserError
-from . import step_counter
+from . import measuring
 from .backbones import Params
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
@@ -85,7 +85,7 @@ class UnseenClients:
 
         figures = {UNSEEN: found(Models(server, None), "global")}
         if self.epochs and self.method.trains and type(self.method).predict is Method.predict:
-            with step_counter.counting():  # no step of the training that the row counts
+            with measuring.counting():  # no step of the training that the row counts
                 figures[ADAPTED] = found(
                     Models(None, [self._adapted(cohort, server) for cohort in batches]), "personal"
                 )

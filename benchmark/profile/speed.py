@@ -19,12 +19,13 @@ from ..engine import Facts, Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
 from ..engine.device import on, settle
+from ..engine.measuring import measure
 from ..engine.segment_ops import SparseMatrix, to_torch_csr
-from ..engine.timing import measure
 from ..engine.train import set_up
 from ..engine.views import whole_client
 from ..runner.gpus import opened
 from ..runner.system import peak_memory, reset_peak_memory
+from ..suites.plugins import load_plugins
 
 Line = dict[str, Any]  # of a table: heading -> value
 
@@ -262,20 +263,22 @@ def _phase(method: str, fedavg: Timing, name: str, rounds: int, timing: Timing, 
 
 
 def measure_methods(
-    dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu"
-) -> list[Line]:
-    """Every registered method that applies, phase by phase, in alternation with FedAvg.
+    dataset: str, clients: int, rounds: int, threads: int, epochs: int, device: str = "cpu",
+    names: Sequence[str] = (), plugins: Sequence[str] = (),
+) -> list[Line]:  # fmt: skip
+    """These methods, or every registered one that applies, phase by phase, in alternation with FedAvg.
 
-    Phases before a method's last were timed as they ran, not in alternation.
+    Phases before a method's last were timed as they ran, not in alternation. plugins: files or modules to load first.
     """
+    load_plugins(plugins)
     given = conditions(dataset, clients, threads, epochs)
     with on(opened(device)):
-        return _by_method(given, rounds)
+        return _by_method(given, rounds, names or METHODS.names())
 
 
-def _by_method(given: Conditions, rounds: int) -> list[Line]:
+def _by_method(given: Conditions, rounds: int, names: Sequence[str]) -> list[Line]:
     found = []
-    for name in METHODS.names():
+    for name in names:
         method = METHODS.build(name)
         if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ...datasets.own_data import words_of
 from ...registry import UserError
 from ...report.statistics import Difference, paired_difference
 from ..runner.execute import FederationCache
+from ..suites.catalogue import entry
 from ..suites.cell import Cell
 from ..suites.published import PublishedTask, published_tasks
 
@@ -48,6 +50,15 @@ class Evidence:
         if not told:
             lines.append("  No method is significantly better than local training on these tasks.")
         return lines
+
+    def candidates(self) -> list[str]:
+        """Methods by what the leaderboard says, the best of each family first.
+
+        Methods of one family score nearly the same, so that one of each covers more than the next of the first.
+        """
+        families = {name: entry("method", name).get("family", name) for name in self.gains}
+        first = {family: name for name, family in reversed(families.items())}
+        return sorted(self.gains, key=lambda name: first[families[name]] != name)
 
 
 def distance(one: Mapping[str, float], other: Mapping[str, float]) -> float:
@@ -142,9 +153,18 @@ def facts_of(cell: Cell) -> Facts:
     if len(classes) != data.num_classes:
         classes = [f"class {c}" for c in range(data.num_classes)]
     sizes = [len(ids) for ids in parts]
+    if len(sizes) == 1:
+        raise UserError(
+            f"{name} has one client, so that there is nothing to share; name the site of each node in a column "
+            "client, or try a cut: -p louvain -k 5"
+        )
     partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
-    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} {cell.split.params}"
+    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} ({_listed(cell.split.params)})"
     return Facts(name, own, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)
+
+
+def _listed(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in params.items())
 
 
 def training_counts(federation: Federation, classes: int) -> np.ndarray:

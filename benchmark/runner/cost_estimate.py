@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..store.json_columns import mapping
-from ..store.schema import Row
+from ..store.schema import Row, mapping
 from ..suites.cell import Cell
 from ..suites.published import published
 from .worker import Options

@@ -17,7 +17,7 @@ from ...datasets import DATASETS
 from ...methods import METHODS
 from ...registry import UserError, did_you_mean
 from ..store import Store
-from ..store.revisions import method_version, outdated
+from ..store.provenance import method_version, outdated
 from ..store.schema import TAKEN_OVER, Row
 from ..suites.cell import Cell
 

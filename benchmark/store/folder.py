@@ -34,9 +34,8 @@ from filelock import FileLock, Timeout
 from ... import arguments, files
 from ...registry import UserError
 from . import row_file, verified
-from .json_columns import loaded
 from .places import LOCKS, LOGS, is_rows, place, reading, safe_name
-from .schema import COLUMNS, RULES, Row
+from .schema import COLUMNS, RULES, Row, loaded
 from .side_files import SideFiles, clear_errors
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...files import cache_dir, write_atomically
-from .json_columns import parse
 from .provenance import PACKAGES, ROOT, installed
+from .schema import parse
 
 OWN = ("benchmark", "datasets", "methods", "report", "tasks")  # the folders of the package
 LIBRARIES = [*PACKAGES, "pandas", "pyarrow", "matplotlib", "jinja2", "tabulate", "markdown-it-py"]

@@ -19,8 +19,8 @@ from pydantic_core import from_json, to_json
 
 from ... import files
 from ...registry import UserError
-from .json_columns import parse
 from .places import COLUMNS, LOGS, SUFFIX, column_file
+from .schema import parse
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,16 +20,19 @@ MIB = 2**20
 FILES = 50_000  # the most that are read
 TOTAL_BYTES = 256 * MIB  # of a submission
 METADATA = "submission.yaml"
+SETTINGS = "tuned.yaml"  # what `fglbench tune` chose for the method of a submission
 SLUG = r"[a-z0-9][a-z0-9._-]*"
 Kinds = dict[str, tuple[str, int]]  # kind -> (pattern of the path, most bytes); the first that fits
 SUBMISSION: Kinds = {
     "curves": (rf"{NAME}/history/[0-9a-f]{{16}}\.json\.gz", 2 * MIB),
     "environment": (r"environments/[0-9a-f]{12}\.json", 1 << 16),
     "metadata": (re.escape(METADATA), 1 << 14),
+    "settings": (re.escape(SETTINGS), 1 << 16),
     "rows": (ROWS, 16 * MIB),
 }
 RESULTS: Kinds = SUBMISSION | {
     "metadata": (r"(?!)", 0),  # those of submissions are in their folders
+    "settings": (r"(?!)", 0),
     "columns": (rf"{NAME}/{COLUMNS}/{COLUMN_FILE}", 64 * MIB),
     "embeddings": (rf"{NAME}/embeddings/[0-9a-f]{{16}}\.npz", 32 * MIB),
     "verified": (r"verified\.csv", 16 * MIB),

@@ -20,7 +20,8 @@ from ..store import Store, row_file
 from ..store.places import submission_folder
 from ..store.schema import Row
 from ..suites.select import CUSTOM
-from .listing import METADATA, SUBMISSION, Folder
+from ..suites.tuned import read_tuned, write_tuned
+from .listing import METADATA, SETTINGS, SUBMISSION, Folder
 from .read import Line, standing
 
 
@@ -103,14 +104,19 @@ def rows_to_submit(store: Store, method: str, suites: Sequence[str] = ()) -> lis
     return [row for row in mine if row.suite in wanted]
 
 
-def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path) -> None:
-    """Write the submission of rows into an empty folder. UserError if a side file of a row is missing."""
+def write(store: Store, rows: Sequence[Row], about: Metadata, folder: Path, settings: Path | None = None) -> None:
+    """Write the submission of rows into an empty folder. settings: what `fglbench tune` chose for the method.
+
+    UserError if a side file of a row is missing.
+    """
     target = Store(folder)
     for row in rows:
         _add(store, target, row)
     for digest in {row.environment for row in rows}:
         _copy(store.environment_file(digest), target.environment_file(digest))
     (folder / METADATA).write_text(about.text(), encoding="utf-8")
+    if settings is not None and (table := read_tuned(settings)).get(about.method):
+        write_tuned(folder / SETTINGS, {about.method: table[about.method]})
 
 
 def _add(source: Store, target: Store, row: Row) -> None:
@@ -177,5 +183,7 @@ def take_in(folder: Folder, lines: Sequence[Line], results: Path) -> tuple[Path,
         _copy(folder.root / name, root / name)
     for row in new:
         _add(folder.store, store, row)
+    for name in folder.files.get("settings", ()):
+        _copy(folder.root / name, root / name)
     files.write_atomically(kept, about.text().encode())
     return root, len(new)

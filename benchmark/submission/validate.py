@@ -17,16 +17,21 @@ from ..store.places import SUBMISSIONS, safe_name
 from ..store.schema import TRIAL
 from ..suites.cell import Cell
 from ..suites.registered import registered_hash
-from ..suites.select import CUSTOM, Request, parted
+from ..suites.select import CUSTOM, Request, at_settings, parted
+from ..suites.suite import TUNING_SEED
 from ..suites.suitefile import load_suite, suite_names
+from ..suites.tuned import BACKBONE, TRAINING, Table, read_tuned
 from . import base as bases, curves
-from .listing import METADATA, Findings, Folder, Verdict, check_environments, check_rows, inner
+from .listing import METADATA, SETTINGS, Findings, Folder, Verdict, check_environments, check_rows, inner
 from .read import RERUN, Line, grouped, lines_of, read, standing
 from .rows import problems
 from .submit import metadata, read_fields
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"
 DATA_FIX = "get the registered data (fglbench data fetch NAME) and run again with the versions that made it"
+
+
+Expected = dict[str, dict[int, Cell]]  # cell without seed -> seed -> cell
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def _check(folder: Folder, lines: Sequence[Line], fresh: set[Line], claimed: set
             findings.add(line.place, "a trial of `fglbench tune`, not a score of its suite", "leave it out")
     _duplicates(lines, claimed, findings)
     if not folder.trials:
-        _suites(lines, claimed, findings)
+        _suites(lines, claimed, _settings(folder, findings), findings)
     _data(lines, fresh, findings)
     _side_files(folder, lines, findings)
 
@@ -130,15 +135,37 @@ def _duplicates(lines: Sequence[Line], claimed: set[Line], findings: Findings) -
         seen[line.row.suite, line.row.key] = line
 
 
-def _suites(lines: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
-    """Every row is a cell of its suite, and no seed of the suite is missing.
+def _settings(folder: Folder, findings: Findings) -> Table:
+    """The tuned settings of a submission. They were chosen on other seeds, and say nothing of the protocol."""
+    if not folder.files.get("settings"):
+        return {}
+    try:
+        table = read_tuned(folder.root / SETTINGS)
+    except UserError as error:
+        findings.add(folder.place(SETTINGS), str(error), "give the file that `fglbench compete` wrote")
+        return {}
+    for method, own in table.items():
+        for dataset, chosen in own.items():
+            if wrong := sorted({*chosen.training} - TRAINING | {*chosen.backbone} - BACKBONE):
+                what = f"{method} on {dataset} sets {', '.join(wrong)}; tuning chooses {', '.join(TRAINING | BACKBONE)}"
+                findings.add(folder.place(SETTINGS), what, "leave it out")
+                return {}
+            if min(chosen.seeds) < TUNING_SEED:
+                what = f"{method} on {dataset} was tuned on seed {min(chosen.seeds)}, which may be scored"
+                findings.add(folder.place(SETTINGS), what, f"tune on seeds from {TUNING_SEED} on")
+                return {}
+    return table
+
+
+def _suites(lines: Sequence[Line], claimed: set[Line], table: Table, findings: Findings) -> None:
+    """Every row is a cell of its suite, and no seed of the suite is missing. table: settings of a submission.
 
     For rows that are not claimed all of it is a warning: a results folder grows while it is filled.
     """
     for (suite, method), rows in grouped(lines, lambda line: (line.row.suite, line.row.method)).items():
         if suite != CUSTOM and suite in suite_names():
             with suppress(UserError):  # an unknown method or setting, which the check of the row reports
-                _against_suite(suite, method, rows, claimed, findings)
+                _against_suite(suite, method, rows, claimed, expected(suite, method, table), findings)
             continue
         for line in rows:
             if suite != CUSTOM:
@@ -148,8 +175,10 @@ def _suites(lines: Sequence[Line], claimed: set[Line], findings: Findings) -> No
                 findings.add(line.place, "a row with changed settings (suite 'custom') is on no board", CUSTOM_FIX)
 
 
-def _against_suite(suite: str, method: str, rows: Sequence[Line], claimed: set[Line], findings: Findings) -> None:
-    cells, present = expected(suite, method), dict[str, dict[int, Line]]()
+def _against_suite(
+    suite: str, method: str, rows: Sequence[Line], claimed: set[Line], cells: Expected, findings: Findings
+) -> None:
+    present = dict[str, dict[int, Line]]()
     for line in rows:
         if line.seedless in cells:
             present.setdefault(line.seedless, {})[line.row.seed] = line
@@ -179,11 +208,23 @@ def _against_suite(suite: str, method: str, rows: Sequence[Line], claimed: set[L
         findings.add(first[0].place, what, fix, warning=not wrong)
 
 
+def expected(suite: str, method: str, table: Table | None = None) -> Expected:
+    """The cells of a method on a suite. A method that it lacks runs on all of it, with the settings of the table."""
+    found = cells_of(suite, method)
+    if load_suite(suite).lists(method) or method not in (table or {}):
+        return found
+    return _by_seed(at_settings([cell for seeds in found.values() for cell in seeds.values()], table or {}))
+
+
 @cache
-def expected(suite: str, method: str) -> dict[str, dict[int, Cell]]:
-    """The cells of a method on a suite: cell without seed -> seed -> cell. A method that it lacks runs on all of it."""
-    found: dict[str, dict[int, Cell]] = {}
-    for _, cell in parted(Request(suites=(suite,), methods=(method,)))[0]:
+def cells_of(suite: str, method: str) -> Expected:
+    """The cells of a method on a suite, with the settings of the suite."""
+    return _by_seed(cell for _, cell in parted(Request(suites=(suite,), methods=(method,)))[0])
+
+
+def _by_seed(cells: Iterable[Cell]) -> Expected:
+    found: Expected = {}
+    for cell in cells:
         found.setdefault(cell.seedless, {})[cell.seed] = cell
     return found
 

@@ -23,8 +23,7 @@ from ..runner.execute import explain
 from ..runner.job import Job, Options
 from ..runner.supervisor import Observer
 from ..store import Store, provenance, verified
-from ..store.json_columns import mapping
-from ..store.schema import Row
+from ..store.schema import Row, mapping
 from ..store.verified import Verified
 from ..suites.cell import Cell
 from ..suites.plugins import load_plugins

@@ -17,8 +17,7 @@ from ...registry import Registry, UserError, first_error, identity, one_line
 from ..engine.backbones import BACKBONES
 from ..engine.config import TrainConfig
 from ..engine.method import answer, effective_training
-from ..store.provenance import canonical, origin
-from ..store.revisions import method_version
+from ..store.provenance import canonical, method_version, origin
 from ..store.schema import RULES, Row
 from .plugins import REGISTRIES
 

@@ -234,6 +234,10 @@ class Suite(Part):
         table = read_tuned(self.tuned_file) if wanted else {}
         return [(method, dataset) for method, dataset in wanted if dataset not in table.get(method, {})]
 
+    def lists(self, method: str) -> bool:
+        """Whether a method is named in it; others run on all of its tasks where they are asked for."""
+        return any(own.name == method for block in self.cross for own in block.methods)
+
     @property
     def has_tuned_settings(self) -> bool:
         """Whether methods of it have `params: tuned`."""

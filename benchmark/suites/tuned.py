@@ -43,6 +43,9 @@ HEAD = (
 )
 
 
+TRAINING, BACKBONE = {"optimiser", "lr", "weight_decay"}, {"dropout"}  # of a cell, what `fglbench tune` chooses
+
+
 class Values(Part):
     """The values of a cell that are tuned, by what they belong to; the cell keeps the others."""
 

@@ -1,7 +1,6 @@
 """FedSage and FedSage+, and the parts of its neighbour generator that FedDEP uses."""
 
-from .fedsage import FedSage
-from .fedsageplus import FedSagePlus
+from .fedsageplus import FedSage, FedSagePlus
 from .neighgen import Impaired, NeighGen, first_hidden, hide, impair, match
 from .turn import Generation, Turn
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...benchmark.engine import Batch, Features, Streams, as_graph, rate, section
-from .dense import product
+from .products import product
 
 
 class MendedFeatures(Features):

@@ -10,8 +10,7 @@ import torch
 
 from ...benchmark.engine import Batch, GraphSAGE, Params, Streams, on_host, placed, rate, section, take_rows
 from ...datasets.federation import NodeClient
-from .dense import product
-from .thinned import thinned_product
+from .products import product, thinned_product
 
 WIDTHS = (256, 2048)  # fGen's hidden layers
 

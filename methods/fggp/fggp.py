@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -26,7 +25,7 @@ from ...benchmark.engine import (
     Tree,
     segment_sum,
 )
-from ...registry import tunable
+from ...registry import option
 from ..fedavg import FedAvg
 from ..parts.contrast import unit_rows
 from .views import Candidates, ViewModel, alike, edge_codes, sampled, through
@@ -104,23 +103,19 @@ class FGGP(FedAvg):
     heterogeneous_features = False
     fixed_backbone = "gcn"
 
-    view_weight: float = Field(
-        1.0, ge=0, description="weight of the drawn graph's losses (code: 1)", json_schema_extra=tunable(0.1, 1.0)
+    view_weight: float = option(1.0, "weight of the drawn graph's losses (code: 1)", ge=0, tune=[0.1, 1.0])
+    align_weight: float = option(1.0, "weight of InfoNCE (code: 1)", ge=0, tune=[0.1, 1.0, 10.0])
+    align_temperature: float = option(0.5, "temperature of InfoNCE (code: 0.5)", gt=0)
+    neighbours: int = option(3, "nodes that look alike, linked to a node (code: 3, one set 1)", ge=0)
+    refresh: int = option(10, "rounds after which they are chosen anew (code: 10, one set 50)", ge=1)
+    share: float = option(0.5, "alpha, weight of the learnt probabilities (code: 0.5)", ge=0, le=1)
+    relaxation: float = option(1.0, "temperature of the relaxed draw (code: 1)", gt=0)
+    inference: Literal["prototypes", "classifier"] = option(
+        "prototypes", "predict by the memory (paper, code's default), or by the model's own last layer"
     )
-    align_weight: float = Field(
-        1.0, ge=0, description="weight of InfoNCE (code: 1)", json_schema_extra=tunable(0.1, 1.0, 10.0)
-    )
-    align_temperature: float = Field(0.5, gt=0, description="temperature of InfoNCE (code: 0.5)")
-    neighbours: int = Field(3, ge=0, description="nodes that look alike, linked to a node (code: 3, one set 1)")
-    refresh: int = Field(10, ge=1, description="rounds after which they are chosen anew (code: 10, one set 50)")
-    share: float = Field(0.5, ge=0, le=1, description="alpha, weight of the learnt probabilities (code: 0.5)")
-    relaxation: float = Field(1.0, gt=0, description="temperature of the relaxed draw (code: 1)")
-    inference: Literal["prototypes", "classifier"] = Field(
-        "prototypes", description="predict by the memory (paper, code's default), or by the model's own last layer"
-    )
-    memory: int = Field(20, ge=1, description="entries of the memory a class (code: 10, logged run 20)")
-    nearest: int = Field(30, ge=1, description="entries that a prediction looks at (code: 30, logged run 40)")
-    temperature: float = Field(0.1, gt=0, description="temperature of a prediction's weights (code: 0.1)")
+    memory: int = option(20, "entries of the memory a class (code: 10, logged run 20)", ge=1)
+    nearest: int = option(30, "entries that a prediction looks at (code: 30, logged run 40)", ge=1)
+    temperature: float = option(0.1, "temperature of a prediction's weights (code: 0.1)", gt=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [ViewModel(**own.params()) for own in super().architecture(backbones)]

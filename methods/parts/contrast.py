@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch.autograd import Function
 
 from ...benchmark.engine import Batch, ClientBatch, Streams, as_graph, section
-from ...registry import Spec
+from ...registry import Spec, option
 
 Rivals = Literal["negatives", "all"]
 
@@ -159,10 +158,10 @@ def augment(batch: Batch, streams: Streams, purpose: str, edge_rate: float, feat
 class Views(Spec):
     """Hyper-parameters of weak and strong views, for methods to inherit. Defaults: FGSSL's released code."""
 
-    weak_edges: float = Field(0.3, ge=0, lt=1, description="share of edges that a weak view drops (FGSSL's code: 0.3)")
-    weak_features: float = Field(0.3, ge=0, lt=1, description="share of columns that a weak view drops (0.3)")
-    strong_edges: float = Field(0.8, ge=0, lt=1, description="share of edges that a strong view drops (0.8)")
-    strong_features: float = Field(0.5, ge=0, lt=1, description="share of columns that a strong view drops (0.5)")
+    weak_edges: float = option(0.3, "share of edges that a weak view drops (FGSSL's code: 0.3)", ge=0, lt=1)
+    weak_features: float = option(0.3, "share of columns that a weak view drops (0.3)", ge=0, lt=1)
+    strong_edges: float = option(0.8, "share of edges that a strong view drops (0.8)", ge=0, lt=1)
+    strong_features: float = option(0.5, "share of columns that a strong view drops (0.5)", ge=0, lt=1)
 
     def rates(self, strength: Strength) -> tuple[float, float]:
         """(edges, feature columns): the shares that a view drops."""

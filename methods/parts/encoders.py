@@ -24,6 +24,7 @@ from ...benchmark.engine import (
     segment_add,
     segment_product,
 )
+from ...registry import option
 
 Sizes = tuple[int, ...]
 
@@ -43,7 +44,7 @@ class GINEncoder(Encoder):
     batch when training and by the running statistics when scoring (momentum 0.1 and epsilon 1e-5, torch's defaults).
     """
 
-    batch_norm: bool = Field(True, description="BatchNorm after every layer")
+    batch_norm: bool = option(True, "BatchNorm after every layer")
 
     def draw(self, features: int, source: torch.Generator) -> Params:
         params: Params = {}
@@ -100,7 +101,7 @@ class Head(Encoder):
 
     inputs: int = Field(ge=1, description="width of the rows")
     out: int = Field(ge=1, description="width of the projection")
-    activation: str = Field("relu", pattern="^p?relu$", description="relu, or prelu with one slope per layer")
+    activation: str = option("relu", "relu, or prelu with one slope per layer", pattern="^p?relu$")
 
     def draw(self, features: int, source: torch.Generator) -> Params:
         params = init_linear("shortcut", self.inputs, self.out, source)

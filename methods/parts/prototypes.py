@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from pydantic import Field
 
 from ...benchmark.engine import Batch, ClientBatch, Download, Network, Params, Server, Tree, segment_sum
-from ...registry import tunable
+from ...registry import option
 from .personal import CommonWidth
 
 FAR = 1e9  # a distance no embedding reaches
@@ -56,14 +55,12 @@ class PrototypeExchange(CommonWidth):
     classes k has training nodes of; down the (C, h) global table. Subclasses give the server's rule.
     """
 
-    lam: float = Field(
-        1.0, ge=0, description="lambda, weight of R (FedProto's code)", json_schema_extra=tunable(0.1, 1.0, 10.0)
+    lam: float = option(1.0, "lambda, weight of R (FedProto's code)", ge=0, tune=[0.1, 1.0, 10.0])
+    squared: Literal["mean", "sum"] = option(
+        "mean", "R: squared difference averaged over nodes and the h entries (code), or summed over entries"
     )
-    squared: Literal["mean", "sum"] = Field(
-        "mean", description="R: squared difference averaged over nodes and the h entries (code), or summed over entries"
-    )
-    inference: Literal["classifier", "prototype"] = Field(
-        "classifier", description="predict by the own classifier (our choice), or by the nearest prototype (paper)"
+    inference: Literal["classifier", "prototype"] = option(
+        "classifier", "predict by the own classifier (our choice), or by the nearest prototype (paper)"
     )
 
     def local_loss(self, cohort: ClientBatch) -> torch.Tensor:

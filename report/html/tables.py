@@ -9,7 +9,7 @@ from functools import partial
 
 import pandas as pd
 
-from ...benchmark.store.json_columns import mapping
+from ...benchmark.store.schema import mapping
 from .. import tables
 from ..board import FEDAVG, Board
 from ..compare import compare

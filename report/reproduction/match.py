@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...benchmark.store.json_columns import parameters
-from ...benchmark.store.schema import Row
+from ...benchmark.store.schema import Row, parameters
 from ...registry import did_you_mean
 from ..display_names import JSON_COLUMNS
 from ..papers import Filter, Paper, Printed, Reading, Table, printed, tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from fglbench.benchmark import compete
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.compete import ordinal, standing_of
+from fglbench.benchmark.store import Store
+from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.published import BOARDS, PublishedTask, published_tasks
 
 METHOD = '''
@@ -84,6 +87,54 @@ def test_one_command_from_a_file_to_a_place(
     assert main(asked) == 0
     again = capsys.readouterr().out
     assert "you would rank 2nd" in again and "[1/" not in again  # nothing ran again
+
+
+BOARD = """
+description: a tiny board
+leaderboard: true
+tuned: none
+training: {rounds: 6, local_epochs: 1}
+cross:
+  datasets: {name: csbm, params: {nodes: 80, classes: 2, features: 8, signal: 0.4}}
+  partitions: uniform
+  clients: 3
+  splits: {name: ratio, params: {train: 0.4, val: 0.3, test: 0.3}}
+  backbones: {name: gcn, params: {hidden: 4}}
+  methods: [fedavg, local]
+  seeds: 2
+"""
+
+
+@pytest.mark.usefixtures("registries", "in_process")
+def test_one_command_packs_rows_of_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards" / "tiny.yaml").write_text(BOARD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(suitefile, "FOLDER", tmp_path / "boards")
+    monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
+    monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda *_: ("a" * 40, False))
+    known = PublishedTask("csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}})
+    monkeypatch.setattr(compete, "published_tasks", lambda: [known])
+    monkeypatch.setattr("fglbench.benchmark.suites.published.published_tasks", lambda: [known])
+    Path("mine.py").write_text(METHOD.format(name="my-packed"))
+    about = {"paper": "unpublished", "code": "https://example.org/x", "licence": "MIT", "hardware": "2 cores"}
+    Path("meta.json").write_text(json.dumps(about))
+    asked = ["compete", "mine.py", "-j", "1", "--yes", "--meta", "meta.json"]
+    assert main(asked) == 2  # before anything runs
+    assert "the metadata lack contact" in capsys.readouterr().err and not Path("runs").exists()
+    Path("meta.json").write_text(json.dumps({**about, "contact": "me@example.org"}))
+    assert main([*asked, "--quick"]) == 2
+    assert "leave out --quick" in capsys.readouterr().err
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["method"], found["methods"], found["datasets"]) == ("my-packed", 2, ["csbm"])
+    assert found["submission"]["valid"] and found["submission"]["rows"] == 2
+    place = Path("runs/compete-my-packed/my-packed-submission")
+    assert sorted(path.name for path in place.iterdir()) == ["environments", "submission.yaml", "tiny", "tuned.yaml"]
+    assert all('"study":"tiny/my-packed/csbm' in row.tuning for row in Store(place).rows("tiny"))
+    assert main(["validate", str(place)]) == 0
 
 
 @pytest.mark.usefixtures("registries")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fglbench.benchmark.contract import secrecy_checks, verdicts
-from fglbench.benchmark.contract.altered import drawn, perturbed, relabelled
+from fglbench.benchmark.contract import method_checks, verdicts
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable, check
-from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.contract.trial import Trial, drawn, perturbed, relabelled, trials
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
@@ -55,7 +54,7 @@ class FromMemory(FedAvg):
 
 
 def test_who_knows_the_numbers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrecy_checks, "drawn", lambda given: KNOWN.append(drawn(given)) or KNOWN[-1])
+    monkeypatch.setattr(method_checks, "drawn", lambda given: KNOWN.append(drawn(given)) or KNOWN[-1])
     for trial in NUMBERS:
         monkeypatch.setattr(verdicts, "trials", lambda one=trial: [one])
         with pytest.raises(ContractError, match="in random numbers"):

@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib import pyplot
 
 import fglbench
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 
 RESULTS = Path(fglbench.__file__).parent / "results"
+
+
+@pytest.fixture
+def of_cora(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The rows of one task, without a display."""
+    with matplotlib.rc_context({"backend": "agg"}):
+        yield rows[rows["dataset"] == "cora"]
+        pyplot.close("all")
+
+
+def test_figures_show_the_means_of_the_frames(of_cora: pd.DataFrame) -> None:
+    methods = list(dict.fromkeys(of_cora["method"]))
+    found = fglbench.plot.curves(of_cora, RESULTS)
+    frame = fglbench.curves(of_cora, RESULTS).groupby(["method", "round"])["score"].mean()
+    assert [line.get_label() for line in found.lines] == methods
+    for line in found.lines:
+        np.testing.assert_allclose(line.get_ydata(), frame[line.get_label()])
+    clients = fglbench.plot.per_client(of_cora, RESULTS, value="val")
+    each = fglbench.per_client(of_cora, RESULTS).groupby(["method", "client"])["val"].mean()
+    for line in clients.lines:
+        np.testing.assert_allclose(line.get_ydata(), each[line.get_label()])
+    dots = fglbench.plot.scores(of_cora, axes=pyplot.figure().subplots())
+    ordered = of_cora.groupby("method")["score"].mean().sort_values()
+    assert [text.get_text() for text in dots.get_yticklabels()] == list(ordered.index)
+    assert dots.lines[1].get_xdata()[0] == pytest.approx(ordered.iloc[0])
+
+
+def test_figures_are_of_one_task_with_curves(rows: pd.DataFrame, of_cora: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="these are of 3: "):
+        fglbench.plot.curves(rows, RESULTS)
+    with pytest.raises(UserError, match="lack the column 'dataset'"):
+        fglbench.plot.scores(pd.DataFrame({"score": [1.0]}))
+    with pytest.raises(UserError, match="no curves of 'nothing'"):
+        fglbench.plot.curves(of_cora, RESULTS, value="nothing")
+    with pytest.raises(UserError, match="these are of 0"):
+        fglbench.plot.per_client(of_cora[:0], RESULTS)
 
 
 @pytest.fixture(scope="module")

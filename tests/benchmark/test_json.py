@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.cli.app import app
+from fglbench.benchmark.cli.output import answer, plain_console
 from fglbench.benchmark.suites.select import Request, select
+from fglbench.registry import UserError
 from fglbench.report.board import Board
 
 
@@ -50,6 +54,100 @@ def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["validate", str(tmp_path)]) == 1
     lines = capsys.readouterr().out
     assert all(error in lines for error in found["errors"])  # the same problems as in words
+
+
+def test_every_command_has_it() -> None:
+    top: Any = typer.main.get_command(app)
+    commands = [each for own in top.commands.values() for each in getattr(own, "commands", {"": own}).values()]
+    assert len(commands) > 25
+    assert [own.name for own in commands if "--json" not in {text for each in own.params for text in each.opts}] == []
+
+
+def test_all_but_the_document_is_on_the_error_output(capsys: pytest.CaptureFixture[str]) -> None:
+    def ends_early() -> None:
+        with answer(True) as said:
+            typer.echo("one")
+            plain_console().print("two")
+            said |= {"mean": float("nan"), "where": Path("a"), "of": [1, 2]}
+            raise typer.Exit(1)
+
+    with pytest.raises(typer.Exit):
+        ends_early()
+    out, err = capsys.readouterr()
+    assert json.loads(out, parse_constant=pytest.fail) == {"mean": None, "where": "a", "of": [1, 2]}
+    assert err == "one\ntwo\n"
+    with pytest.raises(UserError), answer(True):
+        raise UserError("no such thing")
+    assert capsys.readouterr().out == ""
+    with answer(False):
+        typer.echo("three")
+    assert capsys.readouterr().out == "three\n"
+
+
+@pytest.mark.parametrize("kind", ["method", "partition", "split", "backbone"])
+def test_new(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = told(capsys, "new", kind, f"my-{kind}", "--into", str(tmp_path))
+    assert Path(found["file"]).read_text() and any(step.startswith("fglbench check") for step in found["next"])
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory, in_process: None) -> Path:
+    """Four rows of the suite `quick`, one seed each of two methods on two datasets."""
+    folder = tmp_path_factory.mktemp("rows")
+    asked = ["run", "--quick", "-m", "local,fedavg", "-d", "csbm", "--seeds", "2", "-j", "1", "--results", str(folder)]
+    assert main(asked) == 0
+    return folder
+
+
+@pytest.mark.usefixtures("in_process")
+def test_rows_to_files(
+    rows: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = "--results", str(rows)
+    written = told(capsys, "export", "rows.csv", *where)
+    assert written["rows"] == 4 and Path(written["file"]).is_file()
+    about = ["--paper", "unpublished", "--code", "https://example.org/x", "--licence", "MIT", "--hardware", "2 cores"]
+    monkeypatch.setattr("fglbench.benchmark.cli.submit.default_base", lambda: None)
+    packed = told(capsys, "submit", "fedavg", *where, *about, "--contact", "a@example.org", code=1)
+    assert packed["rows"] == 2 and not packed["valid"] and packed["errors"]  # tests run from a dirty checkout
+    (put,) = told(capsys, "pack", *where)
+    assert (put["rows"], put["left"]) == (4, 0)
+    made = told(capsys, "report", *where, "--no-figures")
+    shown = {line["csbm"] for line in made["tables"][0]}
+    assert shown == {"fedavg", "local"} and Path(made["page"]).is_file() and made["renewed"]
+    assert told(capsys, "report", "--check", *where, "--no-figures") == {"stale": [], "total": made["total"]}
+    again = told(capsys, "verify", str(rows), "-m", "local", "--sample", "1", "--no-contract", "-j", "1")
+    assert [each["problems"] for each in again["rows"]] == [[], []] and again["rows"][0]["ours"] > 0.5
+
+
+@pytest.mark.usefixtures("in_process")
+def test_tune(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    asked = ["tune", "-s", "quick", "-m", "local", "-d", "csbm", "--trials", "2", "--rounds", "3", "-j", "1"]
+    asked += ["--results", str(tmp_path), "--out", str(tmp_path / "chosen.yaml")]
+    (plan,) = told(capsys, *asked, "--dry-run")["studies"]
+    assert (plan["runs"], plan["trials_per_rung"], plan["rounds_per_rung"]) == (4, [2, 2], [1, 3])
+    found = told(capsys, *asked)
+    assert len(found["chosen"]) == 1 and 0 < found["chosen"][0]["val"] <= 1
+    assert Path(told(capsys, *asked, "--report")["page"]).is_file()
+
+
+def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    suite = tmp_path / "small.yaml"
+    suite.write_text(
+        "description: one cell\ntraining: {rounds: 3}\ncross: {datasets: csbm, partitions: louvain, clients: 3, "
+        "methods: local, splits: ratio, backbones: gcn, seeds: 1}\n"
+    )
+    (found,) = told(capsys, "data", "describe", "-s", str(suite))
+    assert found["dataset"] == "csbm" and 0 <= found["homophily"] <= 1
+    (own,) = told(capsys, "data", "fetch", "csbm")
+    assert own["nodes"] > 0 and own["checked"] == "generated, nothing to check"
+
+
+def test_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "profile", "--case", "csbm:3", "--rounds", "2", "--threads", "1")
+    (line,) = found["tables"]["A round"]
+    assert found["rounds"] == 2 and line["clients"] == 3 and float(line["round, ms"].split()[0]) > 0
 
 
 @pytest.mark.parametrize(("suite", "warned"), [("node", True), ("leaderboard", False)])

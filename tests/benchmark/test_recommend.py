@@ -102,6 +102,18 @@ def test_evidence_is_of_the_nearest_datasets_and_its_interval_is_students() -> N
     assert "cora" not in {task.dataset for task in evidence_for(cora.properties, "accuracy", without=["cora"]).tasks}
 
 
+def test_the_best_of_each_family_comes_first_and_none_is_left_out() -> None:
+    for task in published_tasks():
+        found = evidence_for(task.properties, "accuracy")
+        families = {name: catalogue()["method"][name]["family"] for name in found.gains}
+        order = found.candidates()
+        first = order[: len(set(families.values()))]
+        assert sorted(order) == sorted(found.gains) and len({families[name] for name in first}) == len(first)
+        for name in first:  # the best of its family
+            rivals = [gain.mean for other, gain in found.gains.items() if families[other] == families[name]]
+            assert found.gains[name].mean == max(rivals)
+
+
 def test_the_plan_fits_and_grows_with_the_budget() -> None:
     def cost(method: str, rounds: int) -> float:
         return 0.5 + 0.05 * rounds * (2 if method == "slow" else 1)
@@ -161,7 +173,7 @@ def test_one_command_from_data_to_answer_goes_on_where_it_stopped(
     assert main([*asked, "--json"]) == 0
     again = capsys.readouterr()
     found = json.loads(again.out)
-    assert {own["method"] for own in found["methods"]} == {"local", "fedavg", "fedprox"}
+    assert {own["method"] for own in found["methods"]} == {"ditto", "fedavg", "fedprox", "local"}
     assert found["plan"]["rounds"] == 4 and set(found["methods"][0]["sites"]) == {"north", "south", "west"}
     assert "[1/" not in again.err  # nothing ran again
     assert answer.ALONE == "local"

@@ -12,8 +12,7 @@ import pytest
 
 from fglbench.benchmark.engine import Method
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.provenance import origin
-from fglbench.benchmark.store.revisions import TABLE, current_version, method_version, outdated
+from fglbench.benchmark.store.provenance import TABLE, current_version, method_version, origin, outdated
 from fglbench.benchmark.store.schema import RULES, Row
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods import METHODS

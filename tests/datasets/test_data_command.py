@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fglbench.benchmark.cli.data import _trust, app
 from fglbench.datasets import DATASETS, content as contents
-from fglbench.datasets.planetoid import SHA256, read_planetoid
+from fglbench.datasets.graph_files import SHA256, read_planetoid
 from fglbench.datasets.sources import cache_file
 from fglbench.registry import UserError
 

@@ -16,7 +16,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from fglbench.datasets import content, npz_graphs, pickles, planetoid, tu
+from fglbench.datasets import content, graph_files, pickles, tu
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
@@ -27,12 +27,12 @@ def registered(papers, monkeypatch):  # type: ignore[no-untyped-def]
     """The toy Planetoid files, with their hashes registered."""
     files = papers.planetoid()
     for name, data in files.items():
-        monkeypatch.setitem(planetoid.SHA256, name, hashlib.sha256(data).hexdigest())
+        monkeypatch.setitem(graph_files.SHA256, name, hashlib.sha256(data).hexdigest())
     return files
 
 
 def test_planetoid_gives_back_the_papers(papers, registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    read = planetoid.read_planetoid(put(tmp_path, registered))
+    read = graph_files.read_planetoid(put(tmp_path, registered))
     assert [tuple(edge) for edge in read["edges"]] == papers.edges
     np.testing.assert_array_equal(content.features(read).toarray(), papers.feat)
     np.testing.assert_array_equal(read["label"], papers.label)
@@ -51,8 +51,8 @@ def test_nodes_that_the_test_index_skips_are_empty(papers, put: Put, tmp_path: P
     files["ind.cora.allx"] = _pickle(sp.csr_matrix(papers.feat[:known]))
     files["ind.cora.ally"] = _pickle(np.eye(7, dtype=np.int32)[papers.label[:known]])
     for name, data in files.items():
-        monkeypatch.setitem(planetoid.SHA256, name, hashlib.sha256(data).hexdigest())
-    read = planetoid.read_planetoid(put(tmp_path, files))
+        monkeypatch.setitem(graph_files.SHA256, name, hashlib.sha256(data).hexdigest())
+    read = graph_files.read_planetoid(put(tmp_path, files))
     assert len(read["label"]) == 1700
     assert read["label"][skipped] == 0
     assert content.features(read)[skipped].nnz == 0
@@ -65,9 +65,9 @@ def _pickle(value: object) -> bytes:
 
 def test_the_older_text_files_give_the_same_content(papers, registered, put: Put, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     order = np.random.default_rng(1).permutation(len(papers.label))
-    text = put(tmp_path / "text", papers.linqs(order, planetoid.CORA_CLASSES))
-    one = planetoid.read_linqs_cora(text, order)
-    other = planetoid.read_planetoid(put(tmp_path / "pickles", registered))
+    text = put(tmp_path / "text", papers.linqs(order, graph_files.CORA_CLASSES))
+    one = graph_files.read_linqs_cora(text, order)
+    other = graph_files.read_planetoid(put(tmp_path / "pickles", registered))
     assert content.fingerprint(one) == content.fingerprint(other)
 
 
@@ -82,7 +82,7 @@ def test_a_changed_pickle_is_refused_before_it_is_opened(registered, put: Put, t
     paths = put(tmp_path, registered)
     paths["ind.cora.graph"].write_bytes(_evil(tmp_path / "ran"))
     with pytest.raises(UserError, match=r"ind\.cora\.graph is truncated or tampered with"):
-        planetoid.read_planetoid(paths)
+        graph_files.read_planetoid(paths)
     assert not (tmp_path / "ran").exists()
 
 
@@ -132,7 +132,7 @@ def test_gnn_benchmark(put: Put, tmp_path: Path) -> None:
     counts = sp.csr_matrix(np.array([[0, 3.0], [2, 0], [0, 0], [1, 1]], dtype=np.float32))
     names = np.array(["a", "b"], dtype=object)  # the upstream files carry such arrays: they must not be touched
     file = _npz(**_csr(adjacency, "adj"), **_csr(counts, "attr"), labels=np.array([1, 0, 1, 2]), class_names=names)
-    read = npz_graphs.read_gnn_benchmark(put(tmp_path, {"x.npz": file}))
+    read = graph_files.read_gnn_benchmark(put(tmp_path, {"x.npz": file}))
     assert read["edges"].tolist() == [[0, 1], [0, 3]]
     np.testing.assert_array_equal(content.features(read).toarray(), counts.toarray())
     assert read["label"].tolist() == [1, 0, 1, 2]
@@ -148,7 +148,7 @@ def test_heterophilous(put: Put, tmp_path: Path) -> None:
     feat = np.array([[0.5, 0], [0, 0], [2, 1], [0, 3]], dtype=np.float32)
     edges, label = np.array([[1, 0], [0, 1], [2, 3], [3, 3]]), np.array([1, 0, 2, 1])
     file = _npz(node_features=feat, node_labels=label, edges=edges, **_masks())
-    read = npz_graphs.read_heterophilous(put(tmp_path, {"x.npz": file}))
+    read = graph_files.read_heterophilous(put(tmp_path, {"x.npz": file}))
     assert read["edges"].tolist() == [[0, 1], [2, 3]]
     np.testing.assert_array_equal(content.features(read), feat)
     assert read["label"].tolist() == label.tolist()
@@ -163,7 +163,7 @@ def test_heterophilous(put: Put, tmp_path: Path) -> None:
 def test_inconsistent_splits_are_an_error(wrong: dict[str, np.ndarray], put: Put, tmp_path: Path) -> None:
     arrays = {"node_features": np.eye(4), "node_labels": np.arange(4), "edges": np.array([[0, 1]]), **_masks()}
     with pytest.raises(ValueError, match="do not give each node one part"):
-        npz_graphs.read_heterophilous(put(tmp_path, {"x.npz": _npz(**{**arrays, **wrong})}))
+        graph_files.read_heterophilous(put(tmp_path, {"x.npz": _npz(**{**arrays, **wrong})}))
 
 
 def test_both_forms_of_acm_agree(put: Put, tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_both_forms_of_acm_agree(put: Put, tmp_path: Path) -> None:
         feat_shape=np.array(feat.shape),
     )
     objects = _npz(adj_matrix=np.array(adjacency, dtype=object), node_attr=feat.toarray(), node_label=[0, 1, 0])
-    one = npz_graphs.read_csr_npz(put(tmp_path, {"ACM.npz": flat}))
-    other = npz_graphs.read_graphdata(put(tmp_path, {"acm.npz": objects}))
+    one = graph_files.read_csr_npz(put(tmp_path, {"ACM.npz": flat}))
+    other = graph_files.read_graphdata(put(tmp_path, {"acm.npz": objects}))
     assert one["edges"].tolist() == [[0, 1], [0, 2]]
     assert content.fingerprint(one) == content.fingerprint(other)
 
@@ -193,7 +193,7 @@ def test_wiki_upstream(put: Put, tmp_path: Path) -> None:
         "wiki_labels.txt": b"2 4\n0 3\n1 0\n",
         "mgae_wiki.mat": matlab.getvalue(),
     }
-    read = npz_graphs.read_wiki(put(tmp_path, files))
+    read = graph_files.read_wiki(put(tmp_path, files))
     assert read["edges"].tolist() == [[0, 2], [1, 2]]
     assert read["label"].tolist() == [3, 0, 4]
     np.testing.assert_array_equal(content.features(read).toarray(), feat)

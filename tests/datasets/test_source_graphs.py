@@ -16,7 +16,7 @@ import torch
 
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation, content, load
 from fglbench.datasets.federation import NodeData
-from fglbench.datasets.source_graphs import read_citation_sources, read_pages, read_twitch
+from fglbench.datasets.graph_files import read_citation_sources, read_pages, read_twitch
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 

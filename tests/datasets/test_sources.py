@@ -20,7 +20,7 @@ import pytest
 
 from fglbench.datasets import content as contents, sources
 from fglbench.datasets.content import Content
-from fglbench.datasets.planetoid import CORA_CLASSES, SHA256, read_linqs_cora, read_planetoid
+from fglbench.datasets.graph_files import CORA_CLASSES, SHA256, read_linqs_cora, read_planetoid
 from fglbench.datasets.sources import Download, Mirror, Unavailable, Wheel, cache_file, obtain
 from fglbench.registry import UserError
 

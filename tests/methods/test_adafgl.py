@@ -17,7 +17,7 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS, adafgl
 from fglbench.methods.adafgl import AdaFGL, Topology, signed_propagation
-from fglbench.methods.parts.propagate import propagate_labels
+from fglbench.methods.fedgta import propagate_labels
 
 Make = Callable[..., Federation]
 D, H, C = 12, 8, 3

@@ -16,14 +16,6 @@ Make = Callable[..., Federation]
 PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
 
 
-def test_a_lone_client_that_keeps_its_relationship_trains_alone(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((20,))
-    mine, alone = start(world, "apple", {"rate": 0.0}, kinds=["gcn"]), start(world, "local", kinds=["gcn"])
-    for number in (1, 2, 3):
-        mine.round(number), alone.round(number)
-    torch.testing.assert_close(mine.holdings(), alone.holdings())
-
-
 def test_one_step_with_equal_relationships_is_fedavg_at_a_smaller_rate(
     federation: Make, start: Callable[..., Any]
 ) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from fglbench.methods.fedsage import dense
+from fglbench.methods.fedsage import products
 
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)  # sums of 300 terms, in another order
 SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
@@ -15,7 +15,7 @@ SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"], autouse=True)
 def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "ONEDNN", dense.ONEDNN and request.param)
+    monkeypatch.setattr(products, "ONEDNN", products.ONEDNN and request.param)
 
 
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -25,7 +25,7 @@ def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs:
     a, b = torch.randn(inputs, rows).T.requires_grad_(), torch.randn(outputs, inputs).T.requires_grad_()
     operands = [a, b, *[torch.randn(outputs, requires_grad=True)] * with_bias]
     grad = torch.randn(outputs, rows).T
-    ours, theirs = dense.product(*operands), a @ b + sum(operands[2:])
+    ours, theirs = products.product(*operands), a @ b + sum(operands[2:])
     close(ours, theirs)
     found, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
     close(found, wanted)
@@ -33,6 +33,6 @@ def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs:
 
 def test_what_needs_no_gradient_gets_none() -> None:
     a, b, bias = torch.randn(3, 4), torch.randn(4, 2, requires_grad=True), torch.randn(2)
-    dense.product(a, b, bias).sum().backward()
+    products.product(a, b, bias).sum().backward()
     assert a.grad is None and bias.grad is None
     close(b.grad, a.sum(0).unsqueeze(1).expand(4, 2))

@@ -16,23 +16,6 @@ PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimi
 RATE = 0.05
 
 
-def test_without_layers_it_is_fedavg_bit_for_bit(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, mean = start(world, "fedala", {"layers": 0}), start(world, "fedavg")
-    for number in (1, 2, 3):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-def test_without_a_rate_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, mean = start(world, "fedala", {"eta": 0.0}, **PLAIN), start(world, "fedavg", **PLAIN)
-    for number in (1, 2, 3):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        for name, value in one.items():
-            torch.testing.assert_close(value, other[name], atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize("threshold", [0.1, 1e-9])
 def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], threshold: float) -> None:
     """Three rounds, client by client: the weights by their rule with autograd by hand, then FedAvg's steps."""

@@ -68,17 +68,6 @@ def test_three_rounds_equal_the_algorithm(
             torch.testing.assert_close(value, w[n], rtol=1e-4, atol=1e-5)
 
 
-def test_switched_off_it_is_fedavg(federation: Make, start: Start) -> None:
-    off = {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None}
-    mine = start(federation(), "feddc", off, **GCN)
-    plain = start(federation(), "fedavg", optimiser="sgd", lr=0.2, weighting="uniform", **GCN)
-    for number in (1, 2, 3):
-        mine.round(number)
-        plain.round(number)
-    for n, value in plain.simulation.server.state["model"].items():
-        torch.testing.assert_close(mine.simulation.server.state["model"][n], value)
-
-
 def test_both_corrections_agree_in_the_second_round(federation: Make, start: Start) -> None:
     """Until then the states are the last updates."""
     one, two = (start(federation(), "feddc", {"correction": c}, **GCN) for c in ("update", "state"))

@@ -86,14 +86,6 @@ def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, s
     torch.testing.assert_close(on_own, on_whole[ids], rtol=1e-4, atol=1e-5)
 
 
-def test_without_a_hop_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    mine, mean = start(world, "fedgcn-hops", {"hops": 0}, kinds=["gcn"]), start(world, "fedavg", kinds=["gcn"])
-    for number in (1, 2):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        assert all(torch.equal(one[name], value) for name, value in other.items())
-
-
 def test_clients_know_the_edges_to_others_and_only_where_the_method_says_so(
     federation: Make, start: Callable[..., Any]
 ) -> None:

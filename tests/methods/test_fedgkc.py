@@ -145,18 +145,6 @@ def test_a_client_without_training_nodes_weighs_nothing(federation: Make, start:
     assert weights[2] == 0 and float(weights.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("nodes", ["all", "train"])
-def test_without_both_parts_it_is_mutual_learning(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    bare = start(world, "fedgkc", {"smkd": False, "kama": False, "nodes": nodes})
-    mutual = {"alpha": 0.6, "beta": 0.6, "nodes": nodes, "uniform": False}
-    fml = start(world, "fml", mutual, backbone={"linear_head": True})
-    for number in (1, 2, 3):
-        bare.round(number)
-        fml.round(number)
-    torch.testing.assert_close(bare.holdings(), fml.holdings())
-
-
 def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
     """Two epochs of plain SGD by hand: the copilot's beside a fixed private model, then the other way round."""
     world = federation(SIZES)

@@ -109,20 +109,6 @@ def test_nobody_alike_is_local_and_everybody_alike_is_one_model(federation: Make
         torch.testing.assert_close(value, mean.expand_as(value), rtol=1e-5, atol=1e-6)
 
 
-def test_what_chooses_peers_changes_nothing_while_it_chooses_the_same(
-    federation: Make, start: Callable[..., Any]
-) -> None:
-    """Why rows of two settings may have one course: `submission/coincidence.py` excuses it."""
-    world = federation((13, 7, 10))
-    settings = [{"similarity": -1}, {"similarity": -0.99}, {"similarity": -1, "orders": 3, "moments": "raw"}]
-    runs = [start(world, "fedgta", params, **GCN) for params in settings]
-    for number in (1, 2, 3):
-        for run in runs:
-            run.round(number)
-    first, *others = (run.simulation.server.state["personal"] for run in runs)
-    assert all(torch.equal(first[name], other[name]) for other in others for name in first)
-
-
 def test_who_skips_a_round_finds_what_it_was_sent_last(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((6, 6, 6, 6, 6)), "fedgta", participation=0.4, **GCN)
     simulation = run.simulation

@@ -22,25 +22,6 @@ def test_last_layers() -> None:
     assert last_layers(names, 3) == last_layers(names, 9) == set(names)
 
 
-def test_without_own_layers_it_is_fedavg_bit_for_bit(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, mean = start(world, "fedper", {"own_layers": 0}), start(world, "fedavg")
-    for number in (1, 2, 3):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        assert all(torch.equal(value, other[name]) for name, value in one.items())
-        assert len(one) == len(other)
-
-
-def test_with_all_layers_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, alone = start(world, "fedper", {"own_layers": 9}, kinds=["gcn"]), start(world, "local", kinds=["gcn"])
-    for number in (1, 2, 3):
-        assert mine.round(number) == {"model": {}}
-        alone.round(number)
-    assert mine.simulation.upload_bytes == [0, 0, 0]
-    torch.testing.assert_close(mine.holdings(), alone.holdings())
-
-
 def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
     """Two rounds, client by client, SGD by hand; then the scored models."""
     world, rate = federation((13, 7, 10)), 0.05

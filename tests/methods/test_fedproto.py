@@ -49,18 +49,6 @@ def test_a_class_nobody_sends_keeps_its_prototype(federation: Make, start: Calla
     torch.testing.assert_close(send((0, 4.0), (1, 1.0)), torch.tensor([4.0, 1.0, 5.0]))
 
 
-def test_without_pull_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    free = start(world, "fedproto", {"lam": 0})
-    alone = start(world, "local", backbone={"linear_head": True})
-    pulled = start(world, "fedproto", {"lam": 5})
-    for number in (1, 2, 3):
-        for run in (free, alone, pulled):
-            run.round(number)
-    torch.testing.assert_close(free.holdings(), alone.holdings())
-    assert not torch.allclose(pulled.holdings()[0], alone.holdings()[0])
-
-
 def test_prototype_inference(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto", {"inference": "prototype"})
     cohort = run.simulation.client_batches[0]

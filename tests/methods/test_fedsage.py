@@ -23,11 +23,10 @@ from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, NodeClient
 from fglbench.methods import METHODS
 from fglbench.methods.fedsage import fedsageplus
-from fglbench.methods.fedsage.answer import Answer, random_neighbours
 from fglbench.methods.fedsage.fedsageplus import FedSagePlus, add
 from fglbench.methods.fedsage.mending import MendedFeatures, Mending
 from fglbench.methods.fedsage.neighgen import NeighGen, hide, impair, match
-from fglbench.methods.fedsage.turn import Turn, reach
+from fglbench.methods.fedsage.turn import Answer, Turn, random_neighbours, reach
 
 Make = Callable[..., Federation]
 D, P, LATENT = 12, 3, 5

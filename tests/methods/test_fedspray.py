@@ -18,14 +18,6 @@ PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimi
 Model = dict[str, torch.Tensor]
 
 
-def test_without_teaching_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    mine, alone = start(world, "fedspray", {"lambda_1": 0}), start(world, "local")
-    for number in (1, 2, 3):
-        mine.round(number), alone.round(number)
-    assert all(torch.equal(one, other) for one, other in zip(mine.holdings(), alone.holdings(), strict=True))
-
-
 def descended(theta: Model, loss: Callable[[Model], torch.Tensor]) -> Model:
     leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
     grads = torch.autograd.grad(loss(leaf), list(leaf.values()))

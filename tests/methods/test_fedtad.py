@@ -144,14 +144,6 @@ def test_two_rounds_at_the_server_equal_slow_loops(on: str, federation: Make, st
             torch.testing.assert_close(server.state["generator"][n].detach(), value, rtol=1e-4, atol=1e-5)
 
 
-def test_without_server_epochs_it_is_fedavg_bit_for_bit(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((13, 7, 10))
-    mine, mean = start(world, "fedtad", {"server_epochs": 0}), start(world, "fedavg")
-    for number in (1, 2, 3):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
 def test_distillation_closes_the_gap(federation: Make, start: Callable[..., Any]) -> None:
     """Where all clients send the same model, and the average has been moved from it, it comes nearer again."""
     world = federation((13, 7, 10))

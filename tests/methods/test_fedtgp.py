@@ -84,12 +84,3 @@ def test_server_training_is_sgd_over_shuffled_batches(federation: Make, start: C
     e, inner, inner_bias, outer, outer_bias = params
     expected = torch.relu(e @ inner.T + inner_bias) @ outer.T + outer_bias
     torch.testing.assert_close(run.simulation.server.state["prototypes"], expected.detach(), rtol=1e-5, atol=1e-6)
-
-
-def test_without_pull_it_is_local_training(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    free, alone = start(world, "fedtgp", {"lam": 0}), start(world, "local", backbone={"linear_head": True})
-    for number in (1, 2):
-        free.round(number)
-        alone.round(number)
-    torch.testing.assert_close(free.holdings(), alone.holdings())

@@ -21,21 +21,12 @@ SEED = 1
 PLAIN: dict[str, Any] = {
     "kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0, "lr": 0.05,
 }  # fmt: skip
-OFF = {"view_weight": 0, "align_weight": 0, "inference": "classifier"}
 NEIGHBOURS, REFRESH, SHARE, RELAX, ALIGN = 2, 2, 0.4, 0.7, 0.5
 PARAMS: dict[str, Any] = {
     "neighbours": NEIGHBOURS, "refresh": REFRESH, "share": SHARE, "relaxation": RELAX, "view_weight": 0.8,
     "align_weight": 1.5, "memory": 2, "nearest": 3,
 }  # fmt: skip
 Model = dict[str, torch.Tensor]
-
-
-def test_without_views_and_memory_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    mine, mean = start(world, "fggp", OFF), start(world, "fedavg", kinds=["gcn"])
-    for number in (1, 2, 3):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        assert all(torch.equal(one[name], value) for name, value in other.items())
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:

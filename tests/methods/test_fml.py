@@ -63,27 +63,3 @@ def test_a_round_starts_from_the_received_meme(federation: Make, start: Callable
     models = run.round(1)["model"]
     for name, value in start_of_all.items():
         torch.testing.assert_close(models[name], value.expand_as(models[name]))
-
-
-def test_without_exchange_of_knowledge_the_private_model_is_local(federation: Make, start: Callable[..., Any]) -> None:
-    """Alpha 1: nothing is taught to it. Without dropout, which the meme would draw from the same stream."""
-    world = federation(SIZES)
-    alone = start(world, "local", backbone={"dropout": 0})
-    taught = start(world, "fml", {"alpha": 1.0}, backbone={"dropout": 0})
-    for number in (1, 2, 3):
-        alone.round(number)
-        taught.round(number)
-    mine = taught.simulation.client_batches[0].params
-    for name, value in alone.simulation.client_batches[0].params.items():
-        torch.testing.assert_close(mine[name], value)
-
-
-def test_meme_alone_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    """Beta 1: the meme learns from labels only, and is FedAvg's GCN-2."""
-    world, plain = federation(SIZES), {"dropout": 0}
-    taught = start(world, "fml", {"beta": 1.0, "uniform": False}, backbone=plain)
-    averaged = start(world, "fedavg", kinds=["gcn"], backbone=plain)
-    for number in (1, 2, 3):
-        taught.round(number)
-        averaged.round(number)
-    torch.testing.assert_close(taught.simulation.server.state["model"], averaged.simulation.server.state["model"])

@@ -124,33 +124,3 @@ def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
         for n in x:
             torch.testing.assert_close(simulation.server.state["model"][n], x[n], rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(simulation.server.state["control"][n], c[n], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("share", [0.005, 0.001])
-def test_a_slight_proximal_term_moves_the_model_by_its_share_of_a_step(
-    share: float, federation: Make, start: Callable[..., Any]
-) -> None:
-    """The bound on mu x rate x epochs up to which `submission/coincidence.py` excuses FedAvg's course."""
-    world = federation((13, 7, 10))
-    sgd: dict[str, Any] = {"optimiser": "sgd", "lr": 0.1, "local_epochs": 3, "kinds": ["gcn"]}
-    slight = start(world, "fedprox", {"mu": share / 0.3}, **sgd)
-    plain = start(world, "fedavg", **sgd)
-    begun = torch.cat([value.flatten() for _, value in sorted(plain.simulation.server.initial_model().items())])
-    slight.round(1)
-    plain.round(1)
-    (pulled, *_), (free, *_) = slight.holdings(), plain.holdings()
-    assert 0 < (pulled - free).norm() < share * (free - begun).norm()
-
-
-def test_with_one_step_a_round_the_proximal_term_is_nothing(federation: Make, start: Callable[..., Any]) -> None:
-    """The other case that `submission/coincidence.py` excuses, for every mu and optimiser."""
-    world = federation((13, 7, 10))
-    runs = [
-        start(world, name, params, kinds=["gcn"], local_epochs=1)
-        for name, params in [("fedprox", {"mu": 5.0}), ("fedavg", {})]
-    ]
-    for number in (1, 2, 3):
-        for run in runs:
-            run.round(number)
-    pulled, free = (torch.stack(run.holdings()) for run in runs)
-    assert torch.equal(pulled, free)

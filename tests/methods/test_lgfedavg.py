@@ -42,16 +42,6 @@ def test_clients_train_from_the_common_head(federation: Make, start: Callable[..
         torch.testing.assert_close(head[name], common[name].expand_as(head[name]))
 
 
-def test_one_client_is_local_training_of_the_same_model(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation((20,))
-    shared = start(world, "lg-fedavg", kinds=["gcn"])
-    alone = start(world, "local", kinds=["gcn"], backbone={"linear_head": True})
-    for number in (1, 2, 3):
-        shared.round(number)
-        alone.round(number)
-    torch.testing.assert_close(shared.holdings(), alone.holdings())
-
-
 def test_unequal_widths_are_refused_with_the_sizes(federation: Make) -> None:
     method = METHODS.build("lg-fedavg")
     given = [BACKBONES.build("gcn", {"hidden": 16}), BACKBONES.build("sgc", {"hidden": 32})]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 from fglbench.datasets.federation import Federation
@@ -45,15 +44,3 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
     for n, value in game.simulation.server.state["model"].items():
         expected = sum(size / 30 * theta[n][0] for size, theta in zip((13, 7, 10), finals, strict=True))
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("rounds", "params"), [(3, {"mu": 0.0}), (1, {"mu": 5.0})])
-def test_it_is_fedavg_without_weight_or_previous_model(
-    rounds: int, params: dict[str, Any], federation: Make, start: Callable[..., Any]
-) -> None:
-    mine, plain = start(federation(), "moon", params, **GCN), start(federation(), "fedavg", **GCN)
-    for number in range(1, rounds + 1):
-        one, two = mine.round(number)["model"], plain.round(number)["model"]
-        assert all(torch.equal(value, two[name]) for name, value in one.items())
-    if params["mu"]:  # and from then on the contrast tells
-        assert not torch.allclose(mine.round(2)["model"]["0.weight"], plain.round(2)["model"]["0.weight"])

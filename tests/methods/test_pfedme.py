@@ -15,16 +15,6 @@ PLAIN: dict[str, Any] = {"kinds": ["gcn"], "backbone": {"dropout": 0.0}, "optimi
 RATE = 0.05
 
 
-def test_with_one_step_of_w_to_theta_it_is_fedprox(federation: Make, start: Callable[..., Any]) -> None:
-    world, lam = federation((13, 7, 10)), 0.5
-    params = {"lam": lam, "eta": 1 / lam, "inner": 3}
-    mine, prox = start(world, "pfedme", params, local_epochs=3), start(world, "fedprox", {"mu": lam}, local_epochs=3)
-    for number in (1, 2, 3):
-        one, other = mine.round(number)["model"], prox.round(number)["model"]
-        for name, value in one.items():
-            torch.testing.assert_close(value, other[name], atol=1e-6, rtol=1e-5)
-
-
 def test_without_a_rate_the_global_model_stays(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((13, 7, 10)), "pfedme", {"eta": 0.0}, kinds=["gcn"])
     first = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}

@@ -13,7 +13,7 @@ import torch
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.segment_ops import SparseMatrix
 from fglbench.datasets.federation import Federation, NodeClient
-from fglbench.methods.parts.propagate import propagate_labels
+from fglbench.methods.fedgta import propagate_labels
 
 Make = Callable[..., Federation]
 

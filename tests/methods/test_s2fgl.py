@@ -123,14 +123,6 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
         torch.testing.assert_close(cohort.received["repository"][0], book, rtol=1e-4, atol=1e-5)
 
 
-def test_without_both_terms_it_is_fedavg(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    mine, mean = start(world, "s2fgl", {"nlir": 0, "fgma": 0}), start(world, "fedavg")
-    for number in (1, 2):
-        one, other = mine.round(number)["model"], mean.round(number)["model"]
-        assert all(torch.equal(one[name], value) for name, value in other.items())
-
-
 @pytest.mark.parametrize("n", [2, 5, 9])
 def test_a_graph_of_equal_rows_is_constant_at_the_lowest_frequency(n: int) -> None:
     """Every node then has every other as a neighbour: the lowest eigenvector is constant, the others have sum 0."""

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from fglbench.methods.fedsage import thinned
-from fglbench.methods.fedsage.thinned import Thinned, thinned_product
+from fglbench.methods.fedsage import products
+from fglbench.methods.fedsage.products import Thinned, thinned_product
 
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
 LEFT = [0.0, 0.02, 0.5]  # share of entries
@@ -50,9 +50,9 @@ def test_gradients_by_entry_whatever_their_layout(left: float) -> None:
 
 def test_the_share_from_which_on_entries_are_few() -> None:
     rows = torch.zeros(10, 50)
-    rows.view(-1)[: int(500 * thinned.FEW)] = 1
+    rows.view(-1)[: int(500 * products.FEW)] = 1
     assert Thinned(rows).entries is not None
-    rows.view(-1)[int(500 * thinned.FEW)] = 1
+    rows.view(-1)[int(500 * products.FEW)] = 1
     assert Thinned(rows).entries is None
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from ogb.linkproppred import Evaluator as OgbEvaluator
 from sklearn.metrics import roc_auc_score
 
-from fglbench.benchmark.contract.altered import relabelled
+from fglbench.benchmark.contract.trial import relabelled
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Target

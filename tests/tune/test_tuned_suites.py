@@ -86,11 +86,11 @@ def test_what_is_not_tuned_is_told_by_those_who_run_it_on_one_short_line(tuned, 
         assert (out + err).count(f"suite 'tiny': {told} -s tiny` makes them") == 1
         assert (out + err).count("no tuned settings") == 1
     monkeypatch.setattr(suitefile, "FOLDER", tuned.parent)
-    claims.expected.cache_clear()
+    claims.cells_of.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = claims.expected("tiny", "fedprox")  # as `validate` asks
-    claims.expected.cache_clear()
+    claims.cells_of.cache_clear()
     assert sum(map(len, found.values())) == 8
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from ....registry import LATER, Registry, Spec
+from ....registry import Registry, Spec, option
 from ..batch import Batch, Features, LabelledRows
 from ..blocks import in_parts
 from ..rng import Streams
@@ -19,6 +18,7 @@ from ..segment_ops import dropout, segment_add, segment_product
 
 Params = dict[str, torch.Tensor]
 
+B = TypeVar("B", bound="Backbone")
 BACKBONES: Registry[Backbone] = Registry("backbone")
 
 
@@ -50,35 +50,35 @@ class Backbone(Spec):
 
     by_blocks: ClassVar[bool] = False
 
-    hidden: int = Field(64, ge=1, description="hidden width h")
-    layers: int = Field(2, ge=1, description="number of layers, the output layer included")
-    dropout: float = Field(0.5, ge=0, lt=1, description="dropout after every hidden activation")
-    input_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input features (Kipf's GCN: 0.5)")
-    linear_head: bool = Field(
-        False, description="all layers yield width h and a linear classifier follows, as methods that share heads need"
+    hidden: int = option(64, "hidden width h", ge=1)
+    layers: int = option(2, "number of layers, the output layer included", ge=1)
+    dropout: float = option(0.5, "dropout after every hidden activation", ge=0, lt=1)
+    input_dropout: float = option(0.0, "dropout on the input features (Kipf's GCN: 0.5)", ge=0, lt=1)
+    linear_head: bool = option(
+        False, "all layers yield width h and a linear classifier follows, as methods that share heads need"
     )
-    residual: bool = Field(
-        False,
-        description="a layer's input is added to its output, before activation, where both have width h",
-        json_schema_extra=LATER,
+    residual: bool = option(
+        False, "a layer's input is added to its output, before activation, where both have width h", later=True
     )
-    readout: Literal["sum", "mean"] = Field(
-        "sum",
-        description="where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)",
-        json_schema_extra=LATER,
+    readout: Literal["sum", "mean"] = option(
+        "sum", "where graphs are classified: what of its nodes' values a graph gets (GIN, GCFL: the sum)", later=True
     )
-    decoder: Literal["dot", "mlp"] = Field(
+    decoder: Literal["dot", "mlp"] = option(
         "dot",
-        description="where links are predicted: what makes logits of a pair of nodes, the inner product of their "
+        "where links are predicted: what makes logits of a pair of nodes, the inner product of their "
         "vectors or an MLP of one hidden layer on the elementwise product",
-        json_schema_extra=LATER,
+        later=True,
     )
-    linear_start: Literal["glorot", "torch"] = Field(
+    linear_start: Literal["glorot", "torch"] = option(
         "glorot",
-        description="first weights and biases of GIN's linear maps, and of those around the layers where graphs are "
+        "first weights and biases of GIN's linear maps, and of those around the layers where graphs are "
         "classified: Glorot's and zero, or PyTorch's default (GCFL's and FedStar's released code)",
-        json_schema_extra=LATER,
+        later=True,
     )
+
+    def turned_into(self, cls: type[B], **changed: Any) -> B:
+        """A backbone of another class with this one's options (those of `Backbone`), some of them changed or added."""
+        return cls(**{name: getattr(self, name) for name in Backbone.model_fields} | changed)
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         """(in, out) of each layer, the linear head excluded."""

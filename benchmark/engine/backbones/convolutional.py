@@ -1,19 +1,23 @@
-"""GCN, SGC and the MLP, whose weights of neighbours are fixed; GAT, GraphSAGE and GIN, which weigh the node itself."""
+"""GCN, SGC and the MLP, whose weights of neighbours are fixed; GAT, GraphSAGE, GIN and GINE, which weigh nodes too.
+
+OrthoGCN is a deep GCN whose hidden weights are orthogonalised by Newton iterations in every pass.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from ....registry import LATER
+from ....registry import option
 from ..batch import Batch, Features
 from ..kernels import active_kernels
+from ..measuring import section
 from ..rng import Streams
-from ..segment_ops import dropout, propagate, segment_add, segment_dot
-from ..timing import section
+from ..segment_ops import dropout, is_shared, propagate, segment_add, segment_dot, segment_product, segment_sum
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, product
 
 
@@ -36,7 +40,7 @@ class SGC(Backbone):
 
     by_blocks: ClassVar[bool] = True
 
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the linear head, where there is one")
+    dropout: float = option(0.0, "dropout before the linear head, where there is one", ge=0, lt=1)
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         return [(features, self.hidden if self.linear_head else classes)]
@@ -82,8 +86,8 @@ class GAT(Backbone):
 
     by_blocks: ClassVar[bool] = True
 
-    heads: int = Field(1, ge=1, description="attention heads of each hidden layer; divides the hidden width")
-    slope: float = Field(0.2, ge=0, description="negative slope of the LeakyReLU on attention scores")
+    heads: int = option(1, "attention heads of each hidden layer; divides the hidden width", ge=1)
+    slope: float = option(0.2, "negative slope of the LeakyReLU on attention scores", ge=0)
 
     @model_validator(mode="after")
     def _divides(self) -> GAT:
@@ -139,11 +143,9 @@ class GIN(Backbone):
 
     by_blocks: ClassVar[bool] = True
 
-    eps: float = Field(0.0, description="weight of the node itself; fixed unless train_eps")
-    train_eps: bool = Field(False, description="learn one eps per layer")
-    batch_norm: bool = Field(
-        False, description="BatchNorm before every ReLU, over a client's own rows of the batch", json_schema_extra=LATER
-    )
+    eps: float = option(0.0, "weight of the node itself; fixed unless train_eps")
+    train_eps: bool = option(False, "learn one eps per layer")
+    batch_norm: bool = option(False, "BatchNorm before every ReLU, over a client's own rows of the batch", later=True)
 
     def whole_only(self) -> str | None:
         if self.batch_norm:
@@ -184,3 +186,110 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
         F.batch_norm(own, None, None, scale, shift, training=True) if len(own) > 1 else own * 0 + shift
         for own, scale, shift in zip(torch.split(rows, list(batch.sizes)), scales, shifts, strict=True)
     ])  # fmt: skip
+
+
+@BACKBONES.register("gine")
+class GINE(GIN):
+    """Hu et al., ICLR 2020: h'_v = MLP((1 + eps) h_v + sum_{u in N(v)} relu(h_u + W_e e_uv + b_e)), e_uv the features
+    of an edge (molecules: OGB's of a bond, one-hot), the MLP as of `gin`. The same as PyG's GINEConv.
+    """
+
+    by_blocks: ClassVar[bool] = False
+
+    edge_features: int = option(13, "width of the features of an edge; 13 of a bond", ge=1)
+
+    def init_layer(self, n_in: int, n_out: int, source: torch.Generator, *, hidden: bool) -> Params:
+        params = super().init_layer(n_in, n_out, source, hidden=hidden)
+        weight, bias = linear_map(self.edge_features, n_in, source, self.linear_start)
+        return {**params, "edge.weight": weight, "edge.bias": bias}
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        rows, edges = h.dense() if isinstance(h, Features) else h, batch.edges
+        said = segment_product(edges.feat, params[f"{i}.edge.weight"], edges.sizes)
+        said = segment_add(said, params[f"{i}.edge.bias"], edges.sizes)
+        with section("message passing"):
+            messages = torch.relu(rows.index_select(0, edges.source) + said)
+            summed = segment_sum(messages, edges.target, len(rows))
+        own = rows * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else rows * (1 + self.eps)
+        return self.outer(params, i, affine(params, f"{i}.inner", own + summed, batch), batch)
+
+
+RIDGE = 1e-5  # added to the Gram matrix, as released with Ortho-GConv
+
+
+def orthogonalise(weight: torch.Tensor, iterations: int) -> torch.Tensor:
+    """(..., n, m) matrices pushed towards orthogonality, all in one batched program.
+
+    Z = W minus the mean of each row, S = (Z Z^T + 1e-5 I) / ||Z Z^T + 1e-5 I||_F, B_0 = I,
+    B_{t+1} = 1.5 B_t - 0.5 B_t^3 S, result B_T Z / sqrt(||Z Z^T + 1e-5 I||_F), with singular values near 1, except
+    that of the vector of ones, which centring removes. For n > m the m x m matrix Z^T Z replaces Z Z^T: a
+    polynomial commutes, p(Z Z^T) Z = Z p(Z^T Z), so the result is the same without a matrix of n x n.
+
+    The iteration amplifies rounding in the direction that centring removed: finite in float32 up to about 8 iterations.
+    """
+    centred = weight - weight.mean(-1, keepdim=True)
+    n, m = centred.shape[-2:]
+    tall = n > m
+    gram = centred.mT @ centred if tall else centred @ centred.mT
+    eye = torch.eye(gram.shape[-1], dtype=gram.dtype)
+    gram = gram + RIDGE * eye
+    # The n - m eigenvalues that Z Z^T has and Z^T Z has not are the ridge's.
+    norm = (gram.square().sum((-2, -1), keepdim=True) + max(n - m, 0) * RIDGE**2).sqrt()
+    gram = gram / norm
+    root = 1.5 * eye - 0.5 * gram if iterations else eye
+    for _ in range(iterations - 1):
+        root = 1.5 * root - 0.5 * (root @ root @ (root @ gram))
+    return (centred @ root if tall else root @ centred) / norm.sqrt()
+
+
+@BACKBONES.register("ortho-gcn")
+class OrthoGCN(GCN):
+    """Ortho-GConv (Guo et al., AAAI 2022, arXiv 2109.11338) as FedOMD uses it: GCNConv, orthogonal layers, GCNConv.
+
+    The first and the last layer are Kipf's; a layer between them is H' = A_hat H W_o without bias, where W_o is the
+    orthogonalised mixing W + (1 - mixing) I (see `orthogonalise`) and W starts uniform in +-1/sqrt(h). The first
+    layer's weight is orthogonalised once, when it is drawn, and then trained freely.
+    """
+
+    by_blocks: ClassVar[bool] = False
+
+    layers: int = option(4, "number of layers, first and last included (FedOMD: 4, two orthogonal)", ge=1)
+    iterations: int = option(
+        4, "Newton iterations T (Ortho-GConv's script for Cora); float32 blows up beyond 7", ge=0, le=6
+    )
+    mixing: float = option(0.5, "share of W beside the identity (Ortho-GConv's script for Cora)", ge=0, le=1)
+
+    @property
+    def orthogonal(self) -> range:
+        """The numbers of the orthogonal layers."""
+        return range(1, self.layers - 1)
+
+    def init(self, generator: np.random.Generator, features: int, classes: int) -> Params:
+        params = super().init(generator, features, classes)
+        for i in self.orthogonal:
+            params[f"{i}.weight"] /= 3**0.5  # from Glorot's +-sqrt(3 / h) to +-1/sqrt(h)
+            del params[f"{i}.bias"]
+        if self.layers > 1:
+            params["0.weight"] = orthogonalise(params["0.weight"], self.iterations)
+        return params
+
+    def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
+        if i not in self.orthogonal:
+            return super().layer(params, i, h, batch)
+        return batch.gcn @ product(h, params[f"{i}.weight"], batch)
+
+    def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
+        return super().forward(params | self.mixed(params), batch, streams)
+
+    def mixed(self, params: Params) -> Params:
+        """The weights that the orthogonal layers multiply with, (K, h, h) each; expanded where the model is shared."""
+        names = [f"{i}.weight" for i in self.orthogonal]
+        if not names:
+            return {}
+        with section("orthogonalisation"):
+            clients = len(params[names[0]])
+            shared = all(is_shared(params[name]) and not params[name].requires_grad for name in names)
+            stack = torch.stack([params[name][:1] if shared else params[name] for name in names])
+            eye = torch.eye(self.hidden, dtype=stack.dtype)
+            done = orthogonalise(self.mixing * stack + (1 - self.mixing) * eye, self.iterations)
+            return {name: own.expand(clients, -1, -1) for name, own in zip(names, done, strict=True)}

@@ -13,18 +13,17 @@ from typing import ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from pydantic import Field
-from scipy.optimize import linear_sum_assignment
 
 from ....datasets.federation import Goal, GraphSetData, Measure
+from ....registry import option
 from ..backbones import Backbone, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside, demanded
 from ..method import Method
-from ..minibatches import cut
 from ..network import Network
 from ..rng import stream
+from ..sampled_batch import cut
 from .graphsets import GraphBatch, GraphStack
 
 
@@ -68,9 +67,9 @@ class GraphMethod(Method):
 
     encoder: ClassVar[type[Encoder]]  # the architecture that the paper fixes
 
-    scored_codes: Literal["raw", "unit"] = Field(
+    scored_codes: Literal["raw", "unit"] = option(
         "raw",
-        description="cluster embeddings as they are, or scaled to length 1; not in the papers, raw is our choice: "
+        "cluster embeddings as they are, or scaled to length 1; not in the papers, raw is our choice: "
         "FCLG's MVGRL rows are those of raw sums, in which k-means splits off a few large graphs",
     )
 
@@ -206,6 +205,8 @@ def k_means(rows: np.ndarray, k: int, seed: int) -> np.ndarray:
 
 def matched(cluster: np.ndarray, label: np.ndarray, classes: int) -> np.ndarray:
     """(n,) the class of each row's cluster under the one-to-one matching with most rows right."""
+    from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
+
     table = np.zeros((classes, classes), np.int64)
     np.add.at(table, (cluster, label), 1)
     _, of_cluster = linear_sum_assignment(table, maximize=True)

@@ -14,8 +14,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from fglbench.benchmark.engine import Skip, TrainConfig, stream, train
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.graphs.classification import LabelledClientBatch
-from fglbench.benchmark.engine.graphs.graphmodel import GraphModel
+from fglbench.benchmark.engine.graphs.classification import GraphModel, LabelledClientBatch
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.engine.views import HIDDEN, hide_labels

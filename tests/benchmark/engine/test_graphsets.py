@@ -17,9 +17,9 @@ from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.graphs import clustering
 from fglbench.benchmark.engine.graphs.clustering import GraphClientBatch
 from fglbench.benchmark.engine.graphs.graphsets import GraphStack, neighbours, normalised
-from fglbench.benchmark.engine.minibatches import cut
 from fglbench.benchmark.engine.optim import StackedOptimiser
 from fglbench.benchmark.engine.rng import stream
+from fglbench.benchmark.engine.sampled_batch import cut
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.methods import METHODS

@@ -14,9 +14,15 @@ from scipy.stats import trim_mean
 from fglbench.benchmark.contract.recording import Record, record
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, stream, train
-from fglbench.benchmark.engine.attacks import DEVIATIONS, GAUSSIAN_SCALE, SIGN_SCALE, hostile_clients
 from fglbench.benchmark.engine.config import ATTACKS
-from fglbench.benchmark.engine.robust_aggregation import RULES, krum_scores
+from fglbench.benchmark.engine.hostile import (
+    DEVIATIONS,
+    GAUSSIAN_SCALE,
+    RULES,
+    SIGN_SCALE,
+    hostile_clients,
+    krum_scores,
+)
 from fglbench.datasets.corruptions import reversed_labels
 from fglbench.registry import UserError
 

@@ -10,7 +10,7 @@ import torch
 
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
 from fglbench.benchmark.engine.evaluate import Target
-from fglbench.benchmark.engine.graphs.graphmodel import graph_models
+from fglbench.benchmark.engine.graphs.classification import graph_models
 from fglbench.benchmark.engine.rng import stream
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit import initial as fedlit_initial

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.backbones.orthogonal import orthogonalise
+from fglbench.benchmark.engine.backbones.convolutional import orthogonalise
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation

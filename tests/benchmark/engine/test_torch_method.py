@@ -18,6 +18,7 @@ from fglbench.benchmark.engine import (
     BACKBONES,
     METHODS,
     Client,
+    GraphConvolution,
     ModuleBackbone,
     Outcome,
     Skip,
@@ -49,6 +50,39 @@ class Net(nn.Module):
         return found
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_graph_convolution_is_that_of_dgl(sparse: bool) -> None:
+    """Numbers, gradients and initial draws, on graphs with nodes of degree 0, repeated and one-way edges."""
+    for number in range(4):
+        source = torch.Generator().manual_seed(number)
+        ends = torch.randint(9, (2, 14), generator=source)
+        graph = dgl.graph(
+            (ends[0], ends[1] * (ends[0] != ends[1]) + (ends[0] + 1) % 9 * (ends[0] == ends[1])), num_nodes=10
+        )
+        dense = torch.rand(10, 6, generator=source).round()
+        layers = []
+        for make in (GraphConv, GraphConvolution):
+            torch.manual_seed(number)
+            layers.append(make(6, 3))
+        theirs, ours = layers
+        assert {n: v.tolist() for n, v in theirs.state_dict().items()} == {
+            n: v.tolist() for n, v in ours.state_dict().items()
+        }
+        feat = dense.to_sparse_csr() if sparse else dense.clone().requires_grad_()
+        outs = theirs(dgl.add_self_loop(graph), dense), ours(graph, feat)
+        torch.testing.assert_close(outs[1], outs[0])
+        for out in outs:
+            (out * torch.arange(30.0).view(10, 3)).sum().backward()
+        for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
+            torch.testing.assert_close(other.grad, one.grad)
+        if not sparse:
+            again = dense.clone().requires_grad_()
+            (theirs(dgl.add_self_loop(graph), again) * torch.arange(30.0).view(10, 3)).sum().backward()
+            torch.testing.assert_close(feat.grad, again.grad)
+        graph.add_edges(0, 9)  # a graph that has changed is seen
+        torch.testing.assert_close(ours(graph, feat), theirs(dgl.add_self_loop(graph), dense))
+
+
 class Paper(TorchMethod):
     """FedAvg of a GCN, from the same initial weights as the stacked one. Messages: the model up and down."""
 
@@ -74,6 +108,14 @@ class Paper(TorchMethod):
             (loss + self.penalty(model, client)).backward()
             optimiser.step()
         return None
+
+
+def test_layers_that_take_no_sparse_features_are_named() -> None:
+    class Sparse(Paper):
+        features = "sparse"
+
+    with pytest.raises(UserError, match="leave out features = 'sparse'"):
+        train(trials()[0].federation, Sparse(), STACKED, CONFIG, 0)
 
 
 class Prox(Paper):

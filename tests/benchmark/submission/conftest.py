@@ -56,9 +56,9 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suitefile, "FOLDER", folder)
         patch.setenv("FGLBENCH_CACHE", str(folder / "cache"))  # what is checked does not depend on this machine's data
-        checks.expected.cache_clear()
+        checks.cells_of.cache_clear()
         yield folder
-        checks.expected.cache_clear()
+        checks.cells_of.cache_clear()
 
 
 COMMIT = "a" * 40  # that rows of these tests were made at

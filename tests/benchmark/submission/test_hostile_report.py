@@ -14,8 +14,8 @@ import pytest
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.store.json_columns import parse
 from fglbench.benchmark.store.provenance import canonical
+from fglbench.benchmark.store.schema import parse
 from fglbench.benchmark.store.side_files import environment_text
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.report import build

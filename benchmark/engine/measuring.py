@@ -1,10 +1,16 @@
-"""How many optimiser steps the clients of a run take: counted where the steps are taken."""
+"""What a run spends: optimiser steps of its clients, counted where they are taken, and the seconds of named sections.
+
+A section costs nothing unless someone is measuring.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+
+from .device import settle
 
 _Entry = tuple[tuple[int, ...], tuple[str, ...]]  # clients, and the parameters that a step moved
 EVERYONE = -1  # in the place of a client: steps of an optimiser that does not say whose it is
@@ -63,3 +69,44 @@ def enter_torch(client: int, names: Sequence[str]) -> None:
     if _open is not None:
         _open.of_torch += 1
         _open.add((client,), tuple(names))
+
+
+_active: dict[str, float] | None = None
+_stack: list[list[float]] = []  # of each open section its start, and the seconds of those nested in it
+
+
+class section(contextlib.ContextDecorator):
+    """`with section("dense"):` adds the block's own wall seconds, nested sections excluded, to the measurement.
+
+    `@section("dense")` does so for every call of a function.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        if _active is not None:
+            settle()
+            _stack.append([time.perf_counter(), 0.0])
+
+    def __exit__(self, *exc: object) -> None:
+        if _active is not None and _stack:
+            settle()
+            start, inner = _stack.pop()
+            elapsed = time.perf_counter() - start
+            _active[self.name] += elapsed - inner
+            if _stack:
+                _stack[-1][1] += elapsed
+
+
+@contextlib.contextmanager
+def measure() -> Iterator[dict[str, float]]:
+    """Collect the seconds of every section that runs inside the block; yields the growing table."""
+    global _active
+    table: dict[str, float] = defaultdict(float)
+    _active, before = table, _active
+    try:
+        yield table
+    finally:
+        _active = before
+        _stack.clear()

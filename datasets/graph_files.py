@@ -1,0 +1,258 @@
+"""Readers of graphs: Planetoid, NumPy archives (Amazon, Coauthor, ACM, Wiki, heterophilous graphs), graphs of several
+sources that share one space of features (Twitch by country, papers of three sources), and pages of Facebook.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+import torch
+
+from ..registry import option
+from . import content as contents, pickles
+from .content import Content, checked_csr, csr, node_content, open_npz, read_csv
+from .federation import PARTS, Goal, Part
+from .sources import Files
+from .spec import NodeSpec, NumbersSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_heterophilous(files: Files) -> Content:
+    """Content from an npz with `node_features`, `node_labels`, `edges` and `{train,val,test}_masks` (splits, N)."""
+    with open_npz(*files.values()) as archive:
+        content = node_content(archive["edges"], archive["node_labels"], archive["node_features"])
+        masks = np.stack([archive[f"{part}_masks"] for part in PARTS])
+    if masks.shape[2] != len(content["label"]) or (masks.sum(axis=0) > 1).any():
+        raise ValueError("the splits do not give each node one part")
+    content["roles"] = np.where(masks.any(axis=0), masks.argmax(axis=0), -1).astype(np.int8)
+    return content
+
+
+class HeterophilousSpec(NodeSpec):
+    """A graph with several published splits."""
+
+    split_index: int = option(0, "which of the ten published splits is the fixed one", ge=0, le=9)
+
+    def published_splits(self, content: Content) -> tuple[dict[Part, torch.Tensor], ...]:
+        return tuple(
+            {part: torch.from_numpy(np.flatnonzero(role == code)) for code, part in enumerate(PARTS)}
+            for role in content["roles"]
+        )
+
+    def select(self, content: Content) -> Content:
+        role = content["roles"][self.split_index]
+        return content | {f"split_{part}": np.flatnonzero(role == code) for code, part in enumerate(PARTS)}
+
+
+def read_gnn_benchmark(files: Files) -> Content:
+    """Content from one npz of gnn-benchmark: adjacency and attributes in CSR parts, `labels`. Never unpickles."""
+    with open_npz(*files.values()) as archive:
+        return node_content(np.argwhere(csr(archive, "adj")), archive["labels"], csr(archive, "attr"))
+
+
+class AmazonSpec(NodeSpec):
+    """A graph of several components."""
+
+    largest_component: bool = option(False, "keep only the largest connected component")
+
+    def select(self, content: Content) -> Content:
+        return contents.largest_component(content) if self.largest_component else content
+
+
+def read_csr_npz(files: Files) -> Content:
+    """Content from an npz with `edges`, `label`, `feat_{indptr,indices,data,shape}`; empty `feat_data` = all ones."""
+    with open_npz(*files.values()) as archive:
+        arrays = dict(archive)
+    if not arrays["feat_data"].size:
+        arrays["feat_data"] = np.ones(len(arrays["feat_indices"]), dtype=np.float32)
+    return node_content(arrays["edges"], arrays["label"], csr(arrays, "feat"))
+
+
+def read_graphdata(files: Files) -> Content:
+    """Content from an npz of EdisonLeeeee/GraphData: `adj_matrix`, `node_attr` (CSR or array), `node_label`."""
+    (path,) = files.values()
+    entry = pickles.load_npz(path, ("adj_matrix", "node_attr", "node_label"))
+    links, feat = (
+        checked_csr(found, name) if sp.issparse(found := entry[name]) else found for name in ("adj_matrix", "node_attr")
+    )
+    return node_content(np.argwhere(sp.csr_matrix(links)), entry["node_label"], sp.csr_matrix(feat, dtype=np.float32))
+
+
+def read_wiki(files: Files) -> Content:
+    """Content from an edge list, a label list ("node class" a line) and a MATLAB file whose `fea` is the features."""
+    edges = np.loadtxt(files["Wiki_edgelist.txt"], dtype=np.int64)
+    label = read_csv(files["wiki_labels.txt"], sep=" ", header=None, index_col=0)[1].sort_index().to_numpy()
+    feat = sp.csr_matrix(scipy.io.loadmat(files["mgae_wiki.mat"], variable_names=["fea"])["fea"], dtype=np.float32)
+    return node_content(edges, label, feat)
+
+
+NUM_VAL = 500  # the public split: the first labelled nodes train, the next 500 validate, the test index tests
+
+_FILES = resources.files(__package__) / "files"
+_HASHES = (_FILES / "planetoid.sha256").read_text("utf-8")  # as sha256sum writes them: hash, file
+SHA256 = {name: digest for digest, name in map(str.split, _HASHES.splitlines())}
+
+
+def read_planetoid(files: Files) -> Content:
+    """Content from `ind.NAME.{y,tx,ty,allx,ally,graph}` (pickles, hash-checked) and `ind.NAME.test.index` (text).
+
+    Test nodes are listed in shuffled order, and CiteSeer's index skips 15 nodes: those have no features, no links, and
+    label 0, as in every published use of this file.
+    """
+    pickled: dict[str, Any] = {
+        name.rsplit(".", 1)[1]: pickles.load(path, SHA256[name])
+        for name, path in files.items()
+        if not name.endswith("test.index")
+    }
+    index = next(path for name, path in files.items() if name.endswith("test.index"))
+    test = np.loadtxt(index, dtype=np.int64, ndmin=1)
+    known = pickled["allx"].shape[0]
+    num_nodes = max(known, int(test.max()) + 1)
+    place = np.concatenate([np.arange(known), test])
+    stacked = sp.vstack([pickled["allx"], pickled["tx"]], format="coo")
+    feat = sp.csr_matrix((stacked.data, (place[stacked.row], stacked.col)), shape=(num_nodes, stacked.shape[1]))
+    label = np.zeros(num_nodes, dtype=np.int64)
+    label[place] = np.concatenate([pickled["ally"], pickled["ty"]]).argmax(axis=1)
+    edges = [(node, other) for node, others in pickled["graph"].items() for other in others]
+    return node_content(np.array(edges), label, feat, _public_split(len(pickled["y"]), test))
+
+
+def _public_split(num_train: int, test: np.ndarray) -> dict[str, np.ndarray]:
+    return {"train": np.arange(num_train), "val": np.arange(num_train, num_train + NUM_VAL), "test": test}
+
+
+# The classes of cora.content in the order of Planetoid's label columns.
+CORA_CLASSES = (
+    "Theory",
+    "Reinforcement_Learning",
+    "Genetic_Algorithms",
+    "Neural_Networks",
+    "Probabilistic_Methods",
+    "Case_Based",
+    "Rule_Learning",
+)
+
+
+def read_linqs_cora(files: Files, order: np.ndarray | None = None) -> Content:
+    """Planetoid's Cora from the older text files `cora.content` and `cora.cites`.
+
+    order: order[i] is the line of `cora.content` that is Planetoid's node i; by default the shipped one. The public
+    split is Planetoid's: 20 nodes a class first, 1000 test nodes last.
+    """
+    if order is None:
+        with resources.as_file(_FILES / "cora_planetoid_order.npy") as path:
+            order = np.load(path, allow_pickle=False).astype(np.int64)
+    table = read_csv(files["cora.content"], sep="\t", header=None, dtype={0: np.int64})
+    table = table.iloc[order]
+    paper = table.reset_index(drop=True).reset_index().set_index(0)["index"]
+    feat = sp.csr_matrix(table.iloc[:, 1:-1].to_numpy(dtype=np.float32))
+    label = table.iloc[:, -1].map({name: code for code, name in enumerate(CORA_CLASSES)}).to_numpy(dtype=np.int64)
+    cites = read_csv(files["cora.cites"], sep=r"\s+", header=None).to_numpy()
+    edges = paper.loc[cites.ravel()].to_numpy().reshape(-1, 2)
+    num_nodes = len(table)
+    split = _public_split(20 * len(CORA_CLASSES), np.arange(num_nodes - 1000, num_nodes))
+    return node_content(edges, label, feat, split)
+
+
+TWITCH_FEATURES, PAGE_FEATURES = 3170, 4714  # over all countries; of the pages
+PAGE_TYPES = ("company", "government", "politician", "tvshow")
+
+
+class ViewsSpec(NumbersSpec, NodeSpec):
+    """Twitch, with log(1 + views) of each user to be predicted."""
+
+    goal: ClassVar[Goal] = "node-regression"
+
+    def targets(self, content: Content) -> torch.Tensor:
+        return torch.from_numpy(np.log1p(content["views"]).astype(np.float32)).unsqueeze(1)
+
+
+def read_twitch(files: Files) -> Content:
+    """Content from `{COUNTRY}_{edges.csv,features.json,target.csv}` of each country: clients are the countries by name.
+
+    label: 1 for mature content. Two users of FR stand twice in its targets, with the same label: the first line counts.
+    """
+    found = []
+    for country in sorted({name.partition("_")[0] for name in files}):
+        edges, features, target = (files[f"{country}_{part}"] for part in ("edges.csv", "features.json", "target.csv"))
+        table = read_csv(target, usecols=["new_id", "mature", "views"])
+        if (table.groupby("new_id")["mature"].nunique() > 1).any():
+            raise ValueError(f"{target.name} gives a user two labels")
+        table = _by_node(table.drop_duplicates("new_id"), "new_id", target)
+        one = node_content(_edges(edges), table["mature"].to_numpy(bool), _features(features, TWITCH_FEATURES))
+        found.append(one | {"views": table["views"].to_numpy(np.int64)})
+    return side_by_side(found)
+
+
+def read_pages(files: Files) -> Content:
+    """Content from `{edges,target}.csv` and `features.json`; classes in the order of PAGE_TYPES."""
+    table = read_csv(files["target.csv"], usecols=["id", "page_type"])
+    kind = _by_node(table, "id", files["target.csv"])["page_type"]
+    if unknown := sorted({*kind} - {*PAGE_TYPES}):
+        raise ValueError(f"target.csv has the page type {unknown[0]!r:.40}")
+    label = kind.map(PAGE_TYPES.index).to_numpy(np.int64)
+    return node_content(_edges(files["edges.csv"]), label, _features(files["features.json"], PAGE_FEATURES))
+
+
+def read_citation_sources(files: Files) -> Content:
+    """Content from MATLAB files with `network` (N, N), `attrb` (N, d) and `group` (N, C): clients in the files' order.
+
+    A paper with two labels or none has none here (-1): it stays in the graph, and no split takes it.
+    """
+    found = []
+    for path in files.values():
+        arrays = scipy.io.loadmat(path, variable_names=["network", "attrb", "group"])
+        links, feat, group = (sp.csr_matrix(arrays[name]) for name in ("network", "attrb", "group"))
+        if links.shape != (feat.shape[0],) * 2 or group.shape[0] != feat.shape[0]:
+            raise ValueError(f"{path.name}: network, attrb and group are of different numbers of papers")
+        single = np.diff(group.indptr) == 1
+        label = np.where(single, group.argmax(axis=1).A1, -1)
+        found.append(node_content(np.argwhere(links), label, feat.astype(np.float32)))
+    return side_by_side(found)
+
+
+def side_by_side(found: list[Content]) -> Content:
+    """Graphs with sparse features in one space as one content; each is a client. ValueError for two spaces."""
+    sizes = [len(one["label"]) for one in found]
+    first = np.cumsum([0, *sizes[:-1]])
+    feat = [contents.features(one) for one in found]
+    if len({own.shape[1] for own in feat}) > 1:
+        raise ValueError(f"the sources have {sorted({own.shape[1] for own in feat})} features, not one space")
+    edges = np.concatenate([one["edges"] + start for one, start in zip(found, first, strict=True)])
+    content = node_content(edges, np.concatenate([one["label"] for one in found]), sp.vstack(feat, format="csr"))
+    content["client"] = np.repeat(np.arange(len(found)), sizes)
+    return content | ({"views": np.concatenate([one["views"] for one in found])} if "views" in found[0] else {})
+
+
+def _edges(path: Path) -> np.ndarray:
+    """(M, 2), from a table with a line of names."""
+    return read_csv(path, dtype=np.int64).to_numpy()
+
+
+def _by_node(table: pd.DataFrame, key: str, path: Path) -> pd.DataFrame:
+    """The lines in the order of nodes. ValueError unless each node from 0 has one."""
+    table = table.sort_values(key)
+    if not np.array_equal(table[key], np.arange(len(table))):
+        raise ValueError(f"{path.name} does not have one line for each node from 0 to {len(table) - 1}")
+    return table
+
+
+def _features(path: Path, width: int) -> sp.csr_matrix:
+    """(N, width) 0/1 float32 from a JSON map of node -> its features, which may name one twice."""
+    held = json.loads(path.read_text("utf-8"))
+    if sorted(map(int, held)) != list(range(len(held))):
+        raise ValueError(f"{path.name} does not have one entry for each node from 0 to {len(held) - 1}")
+    own = [np.unique(np.array(held[str(node)], dtype=np.int64)) for node in range(len(held))]
+    indices = np.concatenate(own)
+    if len(indices) and not 0 <= indices.min() <= indices.max() < width:
+        raise ValueError(f"{path.name} names a feature outside 0 to {width - 1}")
+    indptr = np.cumsum([0, *map(len, own)])
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(own), width))

@@ -1,0 +1,98 @@
+"""Figures of rows for a notebook: each function draws on matplotlib axes and returns them.
+
+axes = fglbench.plot.curves(rows)
+axes.figure.savefig("curves.pdf")
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .benchmark import frames
+from .benchmark.store.places import WRITTEN
+from .registry import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+TASK = ["dataset", "partition", "clients"]
+
+
+def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = None) -> Axes:
+    """Draw a dot for each seed of each method, and a line at the mean. rows: of `run` or `load_results`, of one task.
+
+    metric: a column of the rows, as score, val or macro_f1. UserError for rows of several tasks, or without a score.
+    """
+    _one_task(rows, [*TASK, "method", metric])
+    axes, scored = axes or _axes(), rows.dropna(subset=[metric])
+    order = scored.groupby("method")[metric].mean().sort_values()
+    for place, (method, mean) in enumerate(order.items()):
+        own = scored.loc[scored["method"] == method, metric]
+        axes.plot(own, [place] * len(own), "o", color="C0", alpha=0.6)
+        axes.plot([mean, mean], [place - 0.3, place + 0.3], color="C0")
+    axes.set_yticks(range(len(order)), list(order.index))
+    axes.set_xlabel(metric)
+    return axes
+
+
+def curves(
+    rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN, *, value: str = "score", axes: Axes | None = None
+) -> Axes:
+    """Draw a curve of each method by round: the mean over seeds, and a band of one standard deviation.
+
+    rows: of one task. results: the folder that they are in. value: score, val, upload_bytes or download_bytes.
+    UserError as for `scores`, and where no curves were kept.
+    """
+    _one_task(rows, TASK)
+    axes, found = axes or _axes(), frames.curves(rows, results)
+    for method, own in found.dropna(subset=[value]).groupby("method", sort=False) if value in found else ():
+        each = own.groupby("round")[value]
+        mean, spread = each.mean(), each.std(ddof=1).fillna(0)
+        (line,) = axes.plot(mean.index, mean, label=str(method))
+        axes.fill_between(mean.index, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, linewidth=0)
+    if not axes.lines:
+        raise UserError(f"no curves of {value!r} are kept of these rows under {str(results)!r}")
+    axes.set_xlabel("round")
+    axes.set_ylabel(value)
+    axes.legend()
+    return axes
+
+
+def per_client(
+    rows: pd.DataFrame, results: str | os.PathLike[str] = WRITTEN, *, value: str = "score", axes: Axes | None = None
+) -> Axes:
+    """Draw what each client got with each method, the mean over seeds. Arguments and errors as for `curves`."""
+    _one_task(rows, TASK)
+    axes, found = axes or _axes(), frames.per_client(rows, results)
+    if value not in found or found[value].isna().all():
+        raise UserError(f"no {value!r} of single clients is kept of these rows under {str(results)!r}")
+    for method, own in found.groupby("method", sort=False):
+        mean = own.groupby("client")[value].mean()
+        axes.plot(mean.index, mean, "o", label=str(method), alpha=0.7)
+    axes.set_xlabel("client")
+    axes.set_ylabel(value)
+    axes.legend()
+    return axes
+
+
+def _axes() -> Axes:
+    from matplotlib import pyplot
+
+    axes: Axes = pyplot.subplots(layout="constrained")[1]
+    return axes
+
+
+def _one_task(rows: pd.DataFrame, columns: list[str]) -> None:
+    missing = [name for name in columns if name not in getattr(rows, "columns", ())]
+    if missing:
+        raise UserError(f"rows lack the column {missing[0]!r}: give the data frame of `run` or `load_results`")
+    tasks = rows[TASK].drop_duplicates()
+    if len(tasks) != 1:
+        told = "; ".join(
+            f"{dataset} ({partition}, {clients} clients)" for dataset, partition, clients in tasks.values[:3]
+        )
+        raise UserError(
+            f"rows of one task make a figure, these are of {len(tasks)}: {told or 'none'}; choose some first"
+        )

@@ -1,0 +1,111 @@
+"""What methods become at the ends of their parameters: other methods, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from fglbench.datasets.federation import Federation
+
+GCN: dict[str, Any] = {"kinds": ["gcn"]}
+PLAIN: dict[str, Any] = {**GCN, "backbone": {"dropout": 0.0}, "optimiser": "sgd", "weight_decay": 0.0}
+HEAD: dict[str, Any] = {"backbone": {"linear_head": True}}
+NO_DROPOUT: dict[str, Any] = {"backbone": {"dropout": 0}}
+THREE, FIVE = (13, 7, 10), (13, 7, 10, 9, 8)
+
+
+class Case(NamedTuple):
+    """A method with `params` and `training`, and the other with its own.
+
+    what is compared: "model", the uploads; "own", the clients' parameters that the other has; "server", the server's
+    model. exact: to the last bit. rounds: after which they are compared.
+    """
+
+    method: str
+    params: dict[str, Any]
+    training: dict[str, Any]
+    other: str
+    other_params: dict[str, Any]
+    other_training: dict[str, Any]
+    what: str = "model"
+    exact: bool = True
+    sizes: tuple[int, ...] = THREE
+    rounds: int = 3
+
+
+MUTUAL = {"alpha": 0.6, "beta": 0.6, "uniform": False}
+SGD = {"optimiser": "sgd", "lr": 0.2, "weighting": "uniform", "local_epochs": 2, **GCN}
+OFF: dict[str, dict[str, Any]] = {
+    "feddc": {"alpha": 0.0, "correction": "none", "lr": 0.2, "clip": None},
+    "fggp": {"view_weight": 0, "align_weight": 0, "inference": "classifier"},
+    "fedgkc": {"smkd": False, "kama": False},
+}
+CASES = [
+    Case("apple", {"rate": 0.0}, GCN, "local", {}, GCN, "own", False, (20,)),
+    Case("fedala", {"layers": 0}, {}, "fedavg", {}, {}),
+    Case("fedala", {"eta": 0.0}, PLAIN, "fedavg", {}, PLAIN, exact=False),
+    Case("feddc", OFF["feddc"], {"local_epochs": 2, **GCN}, "fedavg", {}, SGD, "server", False),
+    Case("fedgcn-hops", {"hops": 0}, GCN, "fedavg", {}, GCN),
+    *(Case("fedgkc", OFF["fedgkc"] | {"nodes": n}, {}, "fml", MUTUAL | {"nodes": n}, HEAD, "own", False, FIVE)
+      for n in ("all", "train")),
+    Case("fedper", {"own_layers": 0}, {}, "fedavg", {}, {}),
+    Case("fedper", {"own_layers": 9}, GCN, "local", {}, GCN, "own", False),
+    Case("fedproto", {"lam": 0}, {}, "local", {}, HEAD, "own", False, FIVE),
+    Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "own"),
+    Case("fedtad", {"server_epochs": 0}, {}, "fedavg", {}, {}),
+    Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "own", False, FIVE),
+    Case("fggp", OFF["fggp"], {}, "fedavg", {}, GCN),
+    Case("fml", {"beta": 1.0, "uniform": False}, NO_DROPOUT, "fedavg", {}, GCN | NO_DROPOUT, "server", False, FIVE),
+    Case("fml", {"alpha": 1.0}, NO_DROPOUT, "local", {}, NO_DROPOUT, "own", False, FIVE),
+    Case("lg-fedavg", {}, GCN, "local", {}, GCN | HEAD, "own", False, (20,)),
+    Case("moon", {"mu": 0.0}, GCN, "fedavg", {}, GCN),
+    Case("moon", {"mu": 5.0}, GCN, "fedavg", {}, GCN, rounds=1),
+    Case("pfedme", {"lam": 0.5, "eta": 2.0, "inner": 3}, {"local_epochs": 3}, "fedprox", {"mu": 0.5},
+         {"local_epochs": 3}, exact=False),
+    Case("s2fgl", {"nlir": 0, "fgma": 0}, {}, "fedavg", {}, {}, sizes=(30, 20, 26)),
+]  # fmt: skip
+# The same with a parameter of which the term depends: they differ.
+TERMS = [
+    ("fedproto", {"lam": 5}, {}, "local", HEAD),
+    ("fedtgp", {"lam": 5}, {}, "local", HEAD),
+    ("moon", {"mu": 5.0}, GCN, "fedavg", GCN),
+]
+
+
+def of(run: Any, uploads: dict[str, Any], what: str) -> dict[str, torch.Tensor]:
+    if what == "own":
+        return run.simulation.client_batches[0].params  # type: ignore[no-any-return]
+    found: dict[str, torch.Tensor] = run.simulation.server.state["model"] if what == "server" else uploads["model"]
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.method}-{'-'.join(map(str, case.params))}")
+def test_at_the_end_of_a_parameter_it_is_another_method(
+    case: Case, federation: Callable[..., Federation], start: Callable[..., Any]
+) -> None:
+    world = federation(case.sizes)
+    mine = start(world, case.method, case.params, **case.training)
+    other = start(world, case.other, case.other_params, **case.other_training)
+    for number in range(1, case.rounds + 1):
+        found, expected = (of(run, run.round(number), case.what) for run in (mine, other))
+        tolerance = {"rtol": 0, "atol": 0} if case.exact else {"rtol": 1e-5, "atol": 1e-6}
+        assert expected
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, **tolerance)
+
+
+@pytest.mark.parametrize(("method", "params", "training", "other", "other_training"), TERMS)
+def test_its_term_moves_it_away(
+    method: str, params: dict[str, Any], training: dict[str, Any], other: str, other_training: dict[str, Any],
+    federation: Callable[..., Federation], start: Callable[..., Any],
+) -> None:  # fmt: skip
+    world = federation(FIVE)
+    runs = start(world, method, params, **training), start(world, other, **other_training)
+    for number in (1, 2, 3):
+        for run in runs:
+            run.round(number)
+    mine, theirs = (run.holdings()[0] for run in runs)
+    assert not torch.allclose(mine, theirs)
