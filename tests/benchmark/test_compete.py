@@ -115,9 +115,11 @@ def test_one_command_packs_rows_of_the_board(
     monkeypatch.setattr(suitefile, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda *_: ("a" * 40, False))
-    known = PublishedTask("csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}})
-    monkeypatch.setattr(compete, "published_tasks", lambda: [known])
-    monkeypatch.setattr("fglbench.benchmark.suites.published.published_tasks", lambda: [known])
+    known = PublishedTask(
+        "tiny", "csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}}
+    )
+    monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
+    monkeypatch.setattr("fglbench.benchmark.cli.compete.published_tasks", lambda suite: [known])
     Path("mine.py").write_text(METHOD.format(name="my-packed"))
     about = {"paper": "unpublished", "code": "https://example.org/x", "licence": "MIT", "hardware": "2 cores"}
     Path("meta.json").write_text(json.dumps(about))
