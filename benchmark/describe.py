@@ -42,6 +42,7 @@ class Crossing:
 def crossings(method: Method) -> list[Crossing]:
     """All that a method's clients upload, in the order of its steps. Inapplicable where it fits no trial."""
     trial = fitting(method)[0]
+    trial = replace(trial, config=trial.config.model_copy(update={"local_epochs": 1}))
     found: dict[tuple[str, str], Crossing] = {}
 
     def watched(simulation: Simulation, step: Step) -> Step:

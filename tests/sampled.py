@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from fglbench.benchmark.contract.trial import Trial
 from fglbench.benchmark.contract.verdicts import fitting
 from fglbench.benchmark.engine import Method
+
+# Preparations that take long and gain nothing from it where numbers are only compared.
+SHORT: dict[str, dict[str, Any]] = {
+    "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
+    "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
+    "fedlog": {"generator_epochs": 3},  # a hundred steps of Adam make 4e-6 of the rounding of gradients near 0
+}
 
 
 def sampled_trials(method: Method) -> list[Trial]:

@@ -36,18 +36,11 @@ from fglbench.datasets.federation import Federation, Goal, GraphClient, RowsClie
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 
-from ..sampled import sampled_trials
+from ..sampled import SHORT, sampled_trials
 
 D, H, C = 20, 8, 3  # features, width and classes of the node trials
 FLOAT, INT = 4, 8  # bytes of a float32 scalar and of an int64 number
 
-
-# Preparations that take long and gain nothing from it where numbers are only compared.
-SHORT: dict[str, dict[str, Any]] = {
-    "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
-    "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
-    "fedlog": {"generator_epochs": 3},  # a hundred steps of Adam make 4e-6 of the rounding of gradients near 0
-}
 
 # Its published rate, 0.5 of plain SGD, is for nodes: on sets of graphs, whose minibatches are many steps, it diverges.
 LEARNING = {"scaffold": {"lr": 0.1}, "scaffold-mlp": {"lr": 0.1}}
@@ -95,10 +88,10 @@ def test_options_hold_to_the_contract(name: str, params: dict[str, Any]) -> None
 
 
 TRAINING = {
-    "node": TrainConfig(rounds=40, local_epochs=3),
-    "graph": TrainConfig(rounds=10, local_epochs=2, batch_size=16),
-    "graph-classification": TrainConfig(rounds=40, local_epochs=3, batch_size=16),
-    "rows": TrainConfig(rounds=40, local_epochs=3),
+    "node": TrainConfig(rounds=20, local_epochs=3),
+    "graph": TrainConfig(rounds=6, local_epochs=2, batch_size=16),
+    "graph-classification": TrainConfig(rounds=20, local_epochs=3, batch_size=16),
+    "rows": TrainConfig(rounds=20, local_epochs=3),
 }
 
 

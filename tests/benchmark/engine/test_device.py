@@ -17,14 +17,9 @@ from fglbench.benchmark.engine.device import HOST, here, kernels_of, on, on_host
 from fglbench.benchmark.engine.kernels import active_kernels
 from fglbench.methods import METHODS
 
-from ...sampled import sampled_trials
+from ...sampled import SHORT, sampled_trials
 
 pytestmark = pytest.mark.usefixtures("wrapped_predictions")
-SHORT = {
-    "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
-    "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
-    "fedlog": {"generator_epochs": 3},
-}
 EQUAL = 1e-5  # of accuracies: float32 rounding that moves no prediction
 
 

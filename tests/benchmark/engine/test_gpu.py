@@ -19,12 +19,9 @@ from fglbench.benchmark.engine.gpu_kernels import GPU
 from fglbench.benchmark.engine.kernels import CPU
 from fglbench.methods import METHODS
 
+from ...sampled import SHORT
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
-SHORT = {
-    "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
-    "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
-    "fedlog": {"generator_epochs": 3},
-}
 PERTURBATIONS = 5
 EQUAL = 1e-4  # largest difference of scores per round between CPU and GPU
 
