@@ -1,4 +1,4 @@
-"""Where a method would stand on the tuned node board: its rows beside the published scores of the package."""
+"""Where a method would stand on the first tuned node board: its rows beside the published scores of the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..report.statistics import Difference, paired_difference, ranks
 from .store.schema import Row
-from .suites.published import PublishedTask, published_tasks
+from .suites.published import BOARDS, PublishedTask, published_tasks
 
 Place = tuple[str, str, int]  # dataset, partition, clients
 DRAWS = 2000
@@ -54,7 +54,7 @@ def standing(rows: Sequence[Row], method: str) -> Standing | None:
     for row in rows:
         if row.status == "ok" and row.score is not None and row.method == method:
             own.setdefault((row.dataset, row.partition, row.clients), []).append(row.score)
-    tasks = [task for task in published_tasks() if place_of(task) in own]
+    tasks = [task for task in published_tasks(BOARDS[0]) if place_of(task) in own]
     if not tasks:
         return None
     lines = [

@@ -22,7 +22,7 @@ SOURCE = "https://github.com/fglbench/fglbench/blob/main/"
 BOARD, PAGES = "results/LEADERBOARD.md", "results/site"
 SHOWN = (
     "*.md", "docs/**/*.md", "docs/assets/*", "examples/*.md", "results/FINDINGS.md", "results/REPRODUCTION.md",
-    "results/*/REPRODUCTION.md", "results/node/figures/tiers.png",
+    "results/*/REPRODUCTION.md", "results/node-3/figures/tiers.png",
 )  # fmt: skip
 WAY_BACK = "<!--way back-->"  # in every page
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)]*)?\))")

@@ -191,8 +191,8 @@ class Inference:
         tested = len({self.dataset_of[task] for task in self._strata})
         here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
         return (
-            f"{RULE}. Here: {here}. Two methods share a letter if no difference of more than one point between them "
-            f"has a probability of 95%. {len(self.leaders)} of {len(self.order)} share one with the first by mean rank."
+            f"{RULE}. Here: {here}. Methods share a letter if neither is better than the other by the rule of the "
+            f"verdicts. {len(self.leaders)} of {len(self.order)} share a letter with the first by mean rank."
         )
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,8 +104,9 @@ def anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 12) -> str:
-    """The body of the README block: the first lines of the first board of the benchmark, and links to the others.
+def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 6) -> str:
+    """The body of the README block: the first `top` methods of the first board of the benchmark, the baselines, and
+    links to the other boards.
 
     Without boards of the benchmark, of what there is (`quick` last).
     """
@@ -112,16 +114,17 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 12) ->
     own = [each for each in boards if is_board(each.board.suite)]
     shown = own or [each for each in boards if each.board.suite != "quick"] or boards
     verified = any(each.board.verified for each in own[:1])
-    known = {"boards": shown, "link": leaderboard_link, "head": _head, "top": top}
+    known = {"boards": shown, "link": leaderboard_link, "head": partial(_head, top)}
     return document("readme.md", **known, verified=verified)
 
 
-def _head(ranking: Ranking, top: int) -> Table:
-    """The first lines of a ranking_table in the columns that a README has room for."""
-    table = ranking_table(ranking)
+def _head(top: int, ranking: Ranking) -> Table:
+    """The first lines of a ranking_table, and the baselines', in the columns that a README has room for."""
+    table, names = ranking_table(ranking), list(ranking.table.index)
+    kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
     means = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
     table = table.only([title for title in table.titles if title in README or title in means])
-    return replace(table, lines=table.lines[: min(top, len(ranking.board.ranked))])
+    return replace(table, lines=[table.lines[place] for place in kept])
 
 
 BEGIN = "<!-- leaderboard:begin -->"

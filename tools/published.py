@@ -16,17 +16,25 @@ import pandas as pd
 from fglbench.benchmark.runner.cost_estimate import Costs
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import mapping
-from fglbench.benchmark.suites.published import FILE, TASK, TRAINED, read_properties
+from fglbench.benchmark.suites.published import BOARDS, FILE, TASK, TRAINED, read_properties
 from fglbench.benchmark.suites.registered import register
 from fglbench.files import write_atomically
 from fglbench.report.loading import frame
 
-BOARD = "node"
 KEPT = ("adjusted_homophily", "label_skew", "majority")
 
 
-def tasks(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """The tasks of the board whose properties are known."""
+def tasks(boards: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
+    """The tasks of the boards (suite -> rows) whose properties are known."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for suite, rows in boards.items():
+        for own in tasks_of(rows):
+            found.setdefault((own["dataset"], own["partition"], own["clients"]), {"suite": suite} | own)
+    return [found[place] for place in sorted(found)]
+
+
+def tasks_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The tasks of a board's rows. A method without a score for every seed of a task is left out of it."""
     known, found = read_properties(), []
     rows = rows[(rows["status"] == "ok") & ~rows["reference"].astype(bool)]
     for names, own in rows.groupby([*TASK, "split", "split_params"], sort=True):
@@ -38,7 +46,8 @@ def tasks(rows: pd.DataFrame) -> list[dict[str, Any]]:
             continue
         labels = share * properties["client_nodes"] / properties["classes"]
         facts = {name: properties[name] for name in KEPT} | {"labels": labels, "nodes": properties["client_nodes"]}
-        means = own.groupby("method")[["score", "macro_f1"]].mean()
+        runs = own.groupby("method")["seed"].nunique()
+        means = own[own["method"].map(runs) == runs.max()].groupby("method")[["score", "macro_f1"]].mean()
         found.append({
             "dataset": dataset, "partition": place[2], "clients": int(place[4]),
             "metric": own["score_metric"].iloc[0].split(",")[0],
@@ -61,7 +70,8 @@ def _lines(entries: list[Any]) -> str:
 
 if __name__ == "__main__":
     store = Store(Path(__file__).parents[1] / "results")
-    found = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(frame(store.rows(BOARD, latest_only=True)))}
+    boards = {suite: frame(store.rows(suite, latest_only=True)) for suite in BOARDS}
+    found = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(boards)}
     write_atomically(FILE, text(found).encode())
     print(f"{FILE.name}: {len(found['tasks'])} tasks, {FILE.stat().st_size >> 10} KiB")
     print(f"federations.csv: {len(register(store.rows()))} new")

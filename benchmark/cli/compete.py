@@ -12,6 +12,7 @@ import typer
 
 from ...registry import UserError
 from ..store.places import safe_name
+from ..suites.published import BOARDS, published_tasks
 from . import options as given
 from .output import answer, complain, plain_console
 from .run import ask
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from ..tune.session import Tuner
     from ..tune.study import Study
 
-BOARD, BASELINE, BASELINES = "node", "fedavg", ("fedavg", "local")
+BASELINE, BASELINES = "fedavg", ("fedavg", "local")
+BOARD = BOARDS[0]
 QUICK_TRIALS, QUICK_ROUNDS, QUICK_SEEDS = 3, 40, 2
 
 
@@ -156,9 +158,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
 
 def _published() -> tuple[str, ...]:
     """The datasets with published scores: what a place is among."""
-    from ..suites.published import published_tasks
-
-    return tuple(dict.fromkeys(task.dataset for task in published_tasks()))
+    return tuple(dict.fromkeys(task.dataset for task in published_tasks(BOARD)))
 
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:

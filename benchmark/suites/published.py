@@ -19,6 +19,7 @@ from typing import Any
 from ...files import write_atomically
 
 PROPERTIES = Path(__file__).parent / "properties.csv"
+BOARDS = ("node-3", "node")  # tuned node boards: methods compete on the first; of a task of both, its rows count
 TASK = ("dataset", "dataset_params", "partition", "partition_params", "clients")  # as the columns of a row
 
 Task = tuple[str, ...]
@@ -51,9 +52,11 @@ TRAINED = dict.fromkeys(("chameleon-filtered", "squirrel-filtered", "minesweeper
 
 @dataclass(frozen=True)
 class PublishedTask:
-    """A task of the board. properties: `adjusted_homophily`, `label_skew`, `majority`, `labels` (training nodes per
-    class and client), `nodes` (per client). methods: name -> "score", "macro_f1", fractions."""
+    """A task of a tuned node board. suite: the board. properties: `adjusted_homophily`, `label_skew`, `majority`,
+    `labels` (training nodes per class and client), `nodes` (per client). methods: name -> "score", "macro_f1"
+    (fractions)."""
 
+    suite: str
     dataset: str
     partition: str
     clients: int
@@ -72,6 +75,6 @@ def published() -> dict[str, Any]:
     return found
 
 
-def published_tasks() -> list[PublishedTask]:
-    """Return the tasks of the tuned node board."""
-    return [PublishedTask(**own) for own in published()["tasks"]]
+def published_tasks(suite: str | None = None) -> list[PublishedTask]:
+    """Return the tasks of the tuned node boards, or of one of them."""
+    return [PublishedTask(**own) for own in published()["tasks"] if suite in (None, own["suite"])]

@@ -19,9 +19,11 @@ from .style import cost_axis, legible, short
 TIERS_CAPTION = (
     "Methods by mean rank, with letters: methods that share a letter do not differ. Left: mean rank with its 95%"
     " interval over datasets (lower is better). Right: difference in score from a baseline, in points, with its 95%"
-    " interval (right is better); filled where the method is better or worse by more than one point with a probability"
-    " of 95%. Grey band: one point. Methods far below the others are at the edge with their value."
+    " interval (right is better). Blue: better by more than one point with a probability of 95%; orange: worse; grey"
+    " square: equivalent; open circle: undecided. Grey band: one point. Methods far below the others are at the edge"
+    " with their value."
 )
+COLOURS = {"better": "#0072B2", "worse": "#D55E00"}
 NEAR = 3  # interquartile ranges: what is further below the middle half than that is cut off
 
 
@@ -38,8 +40,8 @@ def tiers_data(ranking: Ranking) -> dict[str, Any] | None:
     for baseline, found in ranking.inference.against.items() if ranking.inference.unit != "none" else ():
         lines = [found.get(name) for name in table.index]
         points = [None if one is None else [100 * one.mean, 100 * one.low, 100 * one.high] for one in lines]
-        told = [one is not None and one.differs for one in lines]
-        panels.append({"baseline": baseline, "points": points, "told": told})
+        verdicts = ["" if one is None else one.verdict for one in lines]
+        panels.append({"baseline": baseline, "points": points, "verdicts": verdicts})
     ranks = table[["mean_rank", "low", "high"]].to_numpy().tolist()
     return {"names": list(table.index), "groups": table["group"].tolist(), "ranks": ranks, "panels": panels}
 
@@ -70,7 +72,7 @@ def _differences(axes: Axes, panel: dict[str, Any]) -> None:
     edge = min(low for mean, low, _ in known if mean >= least) - 0.3
     axes.axvspan(-100 * ROPE, 100 * ROPE, color="#EFEFEF", zorder=0, linewidth=0)
     axes.axvline(0, color="black", linewidth=0.8)
-    for place, (point, told) in enumerate(zip(panel["points"], panel["told"], strict=True)):
+    for place, (point, verdict) in enumerate(zip(panel["points"], panel["verdicts"], strict=True)):
         if point is None:
             axes.text(0.0, place, " baseline", va="center", fontsize=7.5, color="#444444")
         elif point[0] < least:
@@ -78,9 +80,10 @@ def _differences(axes: Axes, panel: dict[str, Any]) -> None:
             axes.annotate(percent(point[0] / 100, 1), (edge, place), (5, 0), textcoords="offset points", va="center",
                           fontsize=7.5)  # fmt: skip
         else:
-            colour = "#666666" if not told else "#0072B2" if point[0] > 0 else "#D55E00"
+            colour = COLOURS.get(verdict, "#666666")
+            mark, inside = "s" if verdict == "equivalent" else "o", "white" if verdict == "undecided" else colour
             axes.plot(point[1:], [place, place], color=colour, linewidth=1.6)
-            axes.plot(point[0], place, "o", color=colour, markersize=4.5, markerfacecolor=colour if told else "white")
+            axes.plot(point[0], place, mark, color=colour, markersize=4.5, markerfacecolor=inside)
     axes.set_xlabel(f"points above {short(panel['baseline'])}")
 
 

@@ -14,7 +14,7 @@ from fglbench.benchmark.cli import main
 from fglbench.benchmark.compete import ordinal, standing_of
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites import suitefile
-from fglbench.benchmark.suites.published import PublishedTask, published_tasks
+from fglbench.benchmark.suites.published import BOARDS, PublishedTask, published_tasks
 
 METHOD = '''
 import fglbench
@@ -49,7 +49,9 @@ def test_the_interval_holds_what_all_resamples_of_two_datasets_give() -> None:
 
 
 def test_every_published_method_has_a_place_between_first_and_last() -> None:
-    lines = [{**{n: s["score"] for n, s in t.methods.items()}, "dataset": t.dataset} for t in published_tasks()]
+    lines = [
+        {**{n: s["score"] for n, s in t.methods.items()}, "dataset": t.dataset} for t in published_tasks(BOARDS[0])
+    ]
     table = pd.DataFrame(lines).groupby("dataset").mean()
     means = table.rank(axis=1, ascending=False).mean().sort_values()
     assert standing_of(table, means.index[0]).rank == 1
@@ -70,8 +72,10 @@ def test_one_command_from_a_file_to_a_place(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(METHOD.format(name="my-compete"))
     scores = {"fedavg": 0.0, "local": 0.01, "fedprox": 1.0}
-    known = PublishedTask("csbm", "louvain", 10, "accuracy", {}, {name: {"score": own} for name, own in scores.items()})
-    monkeypatch.setattr(compete, "published_tasks", lambda: [known])
+    known = PublishedTask(
+        "node-3", "csbm", "louvain", 10, "accuracy", {}, {name: {"score": own} for name, own in scores.items()}
+    )
+    monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
     asked = ["compete", "mine.py", "-d", "csbm", "--trials", "2", "--rounds", "3", "--seeds", "2", "-j", "1"]
     assert main([*asked, "--dry-run"]) == 0
     assert "1 studies" in capsys.readouterr().out and not Path("runs").exists()
@@ -111,9 +115,11 @@ def test_one_command_packs_rows_of_the_board(
     monkeypatch.setattr(suitefile, "FOLDER", tmp_path / "boards")
     monkeypatch.setattr("fglbench.benchmark.cli.compete.BOARD", "tiny")
     monkeypatch.setattr("fglbench.benchmark.store.provenance.git_state", lambda *_: ("a" * 40, False))
-    known = PublishedTask("csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}})
-    monkeypatch.setattr(compete, "published_tasks", lambda: [known])
-    monkeypatch.setattr("fglbench.benchmark.suites.published.published_tasks", lambda: [known])
+    known = PublishedTask(
+        "tiny", "csbm", "uniform", 3, "accuracy", {}, {"fedavg": {"score": 0.4}, "local": {"score": 0.3}}
+    )
+    monkeypatch.setattr(compete, "published_tasks", lambda suite: [known])
+    monkeypatch.setattr("fglbench.benchmark.cli.compete.published_tasks", lambda suite: [known])
     Path("mine.py").write_text(METHOD.format(name="my-packed"))
     about = {"paper": "unpublished", "code": "https://example.org/x", "licence": "MIT", "hardware": "2 cores"}
     Path("meta.json").write_text(json.dumps(about))

@@ -14,6 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.report import compare, report
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
@@ -79,12 +80,15 @@ def test_same_rows_in_any_order_give_the_same_bytes(tmp_path: Path, made: Simple
     assert {"demo/figures/convergence.png", "demo/figures/cost.png", "LEADERBOARD.md"} <= set(seen[0])
 
 
-def test_check_names_what_a_changed_score_makes_stale(results: Path, made: SimpleNamespace) -> None:
-    run = CliRunner().invoke
-    assert run(app, ["report", "--results", str(results)]).exit_code == 0
+def test_check_names_what_a_changed_score_makes_stale(
+    results: Path, made: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["report", "--results", str(results)]
+    assert main(asked) == 0
     before = snapshot(results)
-    fresh = run(app, ["report", "--results", str(results), "--check"])
-    assert (fresh.exit_code, fresh.output) == (0, "everything is up to date\n")
+    capsys.readouterr()
+    assert main([*asked, "--check"]) == 0
+    assert capsys.readouterr().out == "everything is up to date\n"
     assert build.write(build.make(results, None)) == []
 
     path = results / "demo" / "gamma.csv"
@@ -93,15 +97,15 @@ def test_check_names_what_a_changed_score_makes_stale(results: Path, made: Simpl
     for row in rows:
         change = {"score": 0.99} if (row.dataset, row.seed) == ("wiki", 0) else {}
         Store(results).append(row.model_copy(update=change))
-    old = run(app, ["report", "--results", str(results), "--check"])
-    assert old.exit_code == 1
-    stale = {Path(line.removeprefix("stale: ")).name for line in old.output.splitlines() if line.startswith("stale")}
+    assert main([*asked, "--check"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    stale = {Path(line.removeprefix("stale: ")).name for line in said if line.startswith("stale")}
     assert {"LEADERBOARD.md", "wiki.md", "wiki.csv"} <= stale
     assert "cora.md" not in stale
     assert "rank_heatmap.png" not in stale
     assert snapshot(results) == before  # a check writes nothing
-    run(app, ["report", "--results", str(results)])
-    assert run(app, ["report", "--results", str(results), "--check"]).exit_code == 0
+    assert main(asked) == 0
+    assert main([*asked, "--check"]) == 0
 
 
 def test_a_changed_curve_makes_the_convergence_stale(results: Path) -> None:

@@ -19,10 +19,12 @@ from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.benchmark.suites.tuned import Tuned, read_tuned, write_tuned
+from fglbench.benchmark.tune.design import TABLE
 from fglbench.methods import METHODS
 from fglbench.registry import UserError, searched, tunable
 from fglbench.report.display_names import entrant_labels
 
+ROOT = Path(__file__).resolve().parents[2]
 CHOSEN = {
     "method": {"mu": 1.0}, "training": {"lr": 0.5, "optimiser": "sgd"}, "backbone": {"dropout": 0.0},
     "study": "tiny/fedprox/csbm/01234567", "trials": 12, "rounds": 464, "seeds": [100], "rungs": [11, 33, 100],
@@ -159,3 +161,20 @@ def test_choices_set_the_same_fields() -> None:
 def test_show_says_what_is_tuned(capsys) -> None:
     assert main(["show", "fedprox"]) == 0
     assert "tune: 0.001 | 0.01 | 0.1 | 1.0" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_protocol_page_says_how_often_the_chosen_rate_is_at_the_edge_of_its_range() -> None:
+    settings = [
+        own
+        for each in read_tuned(ROOT / "benchmark/suites/tuned/node-3.yaml").values()
+        if len(each) == 8
+        for own in each.values()
+    ]
+    ranges: dict[str, set[float]] = {}
+    for row in TABLE:
+        ranges.setdefault(row.optimiser, set()).add(row.rate)
+    edges = {name: {min(rates), max(rates)} for name, rates in ranges.items()}
+    chosen = [(own.training.get("optimiser", "sgd"), (own.training | own.method).get("lr")) for own in settings]
+    at_edge = sum(rate in edges[name] for name, rate in chosen)
+    said = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
+    assert said in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

@@ -1,0 +1,125 @@
+"""Six graphs with sites, of datasets that are on no tuned board, to try `fglbench recommend` on (docs/own-data.md).
+
+    python tools/held_back.py FOLDER        # writes FOLDER/pages/graph.npz, ...
+
+At most 2,000 nodes and the 500 commonest features of each. The datasets come from the network or FGLBENCH_MIRROR.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from fglbench.benchmark.engine import to_scipy_csr
+from fglbench.datasets import DATASETS
+
+FEATURES, SEED = 500, 0
+
+
+class Raw(NamedTuple):
+    """edges (M, 2), each once; features (N, d); label (N,), -1: unknown; owner (N,) the source of a node, or None."""
+
+    edges: np.ndarray
+    features: sp.csr_matrix
+    label: np.ndarray
+    owner: np.ndarray | None
+
+
+def raw(name: str) -> Raw:
+    data: Any = DATASETS.build(name, {}).load()
+    source, target = (ends.numpy() for ends in data.graph.edges())
+    once, owner = source < target, getattr(data, "owner", None)
+    sparse = data.feat.layout == torch.sparse_csr
+    features = to_scipy_csr(data.feat) if sparse else sp.csr_matrix(data.feat.numpy())
+    edges = np.stack([source[once], target[once]], 1)
+    return Raw(edges, features, data.label.numpy(), None if owner is None else np.asarray(owner))
+
+
+def graph_of(edges: np.ndarray, nodes: np.ndarray) -> Any:
+    graph: Any = nx.Graph()
+    graph.add_nodes_from(nodes.tolist())
+    graph.add_edges_from(edges[np.isin(edges, nodes).all(1)].tolist())
+    return graph
+
+
+def near_hubs(data: Raw, among: np.ndarray, most: int) -> np.ndarray:
+    """The nodes that are reached first from the node of highest degree of each class, one of each class in turn."""
+    graph, seen = graph_of(data.edges, among), set[int]()
+    classes = np.unique(data.label[among][data.label[among] >= 0])
+    queues = [[max((v for v in graph if data.label[v] == c), key=lambda v: graph.degree[v])] for c in classes]
+    while len(seen) < most and any(queues):
+        for queue in queues:
+            while queue and queue[0] in seen:
+                queue.pop(0)
+            if queue:
+                node = queue.pop(0)
+                seen.add(node)
+                queue += [other for other in sorted(graph[node]) if other not in seen]
+    return np.array(sorted(seen)[:most])
+
+
+def communities(edges: np.ndarray, count: int, sites: int) -> np.ndarray:
+    """(count,) the site of each node: Louvain communities, each given to the site with fewest nodes."""
+    site, load = np.zeros(count, int), np.zeros(sites)
+    found = nx.community.louvain_communities(graph_of(edges, np.arange(count)), seed=SEED)
+    for own in sorted(found, key=len, reverse=True):
+        least = int(load.argmin())
+        site[list(own)], load[least] = least, load[least] + len(own)
+    return site
+
+
+def skewed(label: np.ndarray, sites: int, alpha: float) -> np.ndarray:
+    """(N,) the site of each node: of every class, shares from a Dirichlet distribution."""
+    rng, site = np.random.default_rng(SEED), np.zeros(len(label), int)
+    for c in np.unique(label):
+        own = rng.permutation(np.flatnonzero(label == c))
+        ends = (np.cumsum(rng.dirichlet([alpha] * sites))[:-1] * len(own)).astype(int)
+        for number, part in enumerate(np.split(own, ends)):
+            site[part] = number
+    return site
+
+
+def write(folder: Path, data: Raw, nodes: np.ndarray, sites: np.ndarray | int) -> None:
+    """sites: of each node, or how many, made of communities."""
+    place = np.full(len(data.label), -1)
+    place[nodes] = np.arange(len(nodes))
+    edges = place[data.edges]
+    edges = edges[(edges >= 0).all(1)]
+    features = data.features[nodes]
+    commonest = np.sort(np.argsort(-features.getnnz(axis=0), kind="stable")[:FEATURES])
+    features = features[:, commonest].tocsr().astype(np.float32)
+    site = communities(edges, len(nodes), sites) if isinstance(sites, int) else sites
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        folder / "graph.npz", edges=edges, labels=data.label[nodes], clients=site, features_data=features.data,
+        features_indices=features.indices, features_indptr=features.indptr, features_shape=np.array(features.shape),
+    )  # fmt: skip
+
+
+def main(folder: Path) -> None:
+    pages = raw("facebook-pages")
+    write(folder / "pages", pages, near_hubs(pages, np.arange(len(pages.label)), 2000), 5)
+    papers = raw("citation-sources")
+    assert papers.owner is not None
+    of = [np.flatnonzero(papers.owner == source) for source in range(3)]
+    write(folder / "papers-dblp", papers, near_hubs(papers, of[2], 2000), 8)
+    parts = [near_hubs(papers, own, 650) for own in of]
+    write(folder / "papers-three", papers, np.concatenate(parts), np.repeat(range(3), [len(own) for own in parts]))
+    nodes = near_hubs(papers, of[1], 2000)
+    write(folder / "papers-skewed", papers, nodes, skewed(papers.label[nodes], 6, 0.5))
+    users = raw("twitch")
+    assert users.owner is not None
+    of = [np.flatnonzero(users.owner == country) for country in np.unique(users.owner)]
+    write(folder / "twitch-one", users, min(of, key=len), 5)
+    parts = [near_hubs(users, own, 280) for own in of]
+    write(folder / "twitch-seven", users, np.concatenate(parts), np.repeat(range(len(of)), [len(own) for own in parts]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
