@@ -49,7 +49,7 @@ def load_boards(results: Path) -> list[Board]:
 def _trials(results: Path, board: Board) -> pd.DataFrame:
     """Return the trials that chose the settings of a tuned board; the suite `graph-tuned` has those of `graph`."""
     store, suite = Store(results / APART), board.suite.removesuffix("-tuned")
-    if not board.title.endswith(", tuned") or suite not in store.suites():
+    if ", tuned" not in board.title or suite not in store.suites():
         return pd.DataFrame()
     return frame(store.rows(suite, latest_only=True))
 

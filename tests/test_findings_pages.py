@@ -102,9 +102,9 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
         *lines,
         "FedSage+ is first on four graphs at defaults and 18th or lower on three",
         f"the means of nine methods change by {means.min():+.1f} to {means.max():+.1f} points",
-        f"A single score changes by {largest.max():.1f} points at most",
+        f"a single score by {largest.max():.1f} points at most",
         f"Spearman's rho is {correlation(boards, homophilous(boards))} on nine homophilous graphs, but "
-        f"{correlation(boards, accuracy)} on all {len(accuracy)} that are scored by accuracy",
+        f"{correlation(boards, accuracy)} on all {len(accuracy)} with accuracy",
     ]
 
 
