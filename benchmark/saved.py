@@ -28,10 +28,12 @@ _FEDERATIONS = FederationCache()
 @dataclass(frozen=True)
 class SavedModel:
     """The models of a row's best round. federation: the clients that the run had. models: `server`, tensors by name, or
-    None; `personal`, for each batch of clients tensors (K, ...) by name, or None."""
+    None; `personal`, for each batch of clients tensors (K, ...) by name, or None. scored: "global" or "personal", the
+    model of the row's score."""
 
     federation: Federation
     models: Models
+    scored: str
     _evaluator: Evaluator
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -44,10 +46,10 @@ class SavedModel:
     def predict(self, model: str | None = None) -> list[torch.Tensor]:
         """Class scores of each client's own nodes, (nodes, classes) float32, in the order of `federation.clients`.
 
-        model: "global" (the server's) or "personal"; by default the personal ones where there are such. The class is
-        the `argmax`. UserError where there is no such model.
+        model: "global" (the server's) or "personal"; by default the one of the row's score. The class is the `argmax`.
+        UserError where there is no such model.
         """
-        kind = model or ("global" if self.models.personal is None else "personal")
+        kind = model or self.scored
         if kind not in ("global", "personal"):
             raise UserError(f'model is "global" or "personal", got {kind!r:.40}')
         if (self.models.server if kind == "global" else self.models.personal) is None:
@@ -79,4 +81,5 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     _, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
     if cell.task != "node" or evaluator.arrangement.scored is not None or method.edges_between_clients:
         raise UserError(f"{cell.method.name} on {cell.dataset.name}: predictions of each client's own nodes only")
-    return SavedModel(federation, models, evaluator)
+    scored = "personal" if ", personal model," in str(known["score_metric"]) else "global"
+    return SavedModel(federation, models, scored, evaluator)

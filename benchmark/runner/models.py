@@ -40,7 +40,10 @@ def unpacked_models(path: Path) -> Models:
     from safetensors.torch import load_file
 
     if not path.is_file():
-        raise UserError(f"no saved model at {str(path)!r}: run it with --save-models (save_models=True)")
+        raise UserError(
+            f"no saved model at {str(path)!r}: run it with --save-models (save_models=True), or name its folder: "
+            "load_model(row, results=...)"
+        )
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -62,7 +62,8 @@ def test_a_saved_model_predicts_what_the_run_scored(rows: tuple[pd.DataFrame, Pa
     row = table.set_index("method", drop=False).loc[method]
     model = fglbench.load_model(row, folder)
     kind = "personal" if "personal model" in row["score_metric"] else "global"
-    logits = model.predict(kind)
+    logits = model.predict()
+    assert all(map(torch.equal, logits, model.predict(kind)))
     assert [len(own) for own in logits] == [client.graph.num_nodes() for client in model.federation.clients]
     scored = fglbench.evaluate(logits, model.federation)
     assert scored.score == pytest.approx(row["score"], abs=1e-6)
