@@ -95,7 +95,9 @@ def leaderboard(
     figures: dict[str, list[tuple[str, str]]],
 ) -> str:
     """The whole file. `figures` gives, for each suite, (file name, caption) of the figures that it has."""
-    known = {"boards": boards, "environments": environments, "figures": figures}
+    named = [each for each in boards if is_board(each.board.suite)] or boards
+    others = [each for each in boards if each not in named]
+    known = {"boards": boards, "named": named, "others": others, "environments": environments, "figures": figures}
     return document("leaderboard.md", **known, anchor=anchor)
 
 
@@ -110,8 +112,8 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 6) -> 
 
     Without boards of the benchmark, of what there is (`quick` last).
     """
-    boards = [each for each in boards if not each.board.is_sweep]
     own = [each for each in boards if is_board(each.board.suite)]
+    boards = [each for each in boards if not each.board.is_sweep]
     shown = own or [each for each in boards if each.board.suite != "quick"] or boards
     verified = any(each.board.verified for each in own[:1])
     known = {"boards": shown, "link": leaderboard_link, "head": partial(_head, top)}
