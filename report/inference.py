@@ -192,8 +192,8 @@ class Inference:
         here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
         return (
             f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "
-            f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with the "
-            "first by mean rank."
+            f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with "
+            "the first by mean rank."
         )
 
     @cached_property

@@ -39,7 +39,8 @@ LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that 
 USELESS = "▽"
 SETTING_LOSS = (
     "Loss of a median setting: validation score of the best tuning trial minus that of the median trial, mean over "
-    "datasets. Trials are compared after the first stage of the search, which all of them reach; a failed trial counts as "
+    "datasets. Trials are compared after the first stage of the search, which all of them reach; a failed trial "
+    "counts as "
     "0. If the loss is small, the method works with most settings."
 )
 
