@@ -118,8 +118,8 @@ class Metrics(BaseModel):
 
     @model_validator(mode="after")
     def _fractions(self) -> Metrics:
-        most = bound(self.score_metric)
-        beyond = [name for name in SCORES if (getattr(self, name) or 0) > most]
+        given = vars(self)
+        beyond = sign(self.score_metric) > 0 and [name for name in SCORES if (given[name] or 0) > 1]
         if beyond:
             raise PydanticCustomError(ABOVE, "Input should be less than or equal to 1", {"column": beyond[0]})
         return self

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .store import Store
 from .store.provenance import outdated
-from .store.schema import Row
+from .store.standing import Standing
 from .suites.catalogue import catalogue, cell_keys, untuned_pairs
 from .suites.request import told_untuned
 
@@ -27,8 +27,8 @@ class Progress:
 
     suite: str
     cells: int = 0
-    rows: list[Row] = field(default_factory=list)
-    others: list[Row] = field(default_factory=list)
+    rows: list[Standing] = field(default_factory=list)
+    others: list[Standing] = field(default_factory=list)
     stale: int = 0
     untuned: list[str] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class Progress:
         todo = {"todo": self.cells - len(self.rows), "stale": self.stale, "others": len(self.others)}
         return {"cells": self.cells, **states, **todo}
 
-    def bad(self) -> list[Row]:
+    def bad(self) -> list[Standing]:
         """Return the rows that failed, then those skipped, then such rows of others."""
         failed = [row for row in self.rows if row.status not in STATES]
         skipped = [row for row in self.rows if row.status == SKIPPED]
@@ -61,7 +61,7 @@ def overview(results: Path, suites: Collection[str] = ()) -> list[Progress]:
     found = [_progress(store, name) for name in shown]
     if not suites:
         others = sorted(there - known.keys())
-        found += [Progress(name, others=store.rows(name, latest_only=True)) for name in others]
+        found += [Progress(name, others=store.standing(name)) for name in others]
     return found
 
 
@@ -74,7 +74,7 @@ def _progress(store: Store, suite: str) -> Progress:
         own = load_suite(suite)
         name, keys, untuned = own.name, [cell.key for cell in own.cells()], told_untuned(own.name, own.untuned())
     order = {key: place for place, key in enumerate(keys)}
-    rows = store.rows(name, latest_only=True)
+    rows = store.standing(name)
     mine = sorted((row for row in rows if row.key in order), key=lambda row: order[row.key])
     others = [row for row in rows if row.key not in order]
     stale = sum(row.status == "ok" and outdated(row, _version(row.method)) for row in mine)

@@ -10,6 +10,7 @@ import typer
 
 from ...registry import UserError
 from .. import api
+from ..store import Store
 from .options import Json, Plugins, ReadResults, Suites, found_folder, names
 from .output import command, plain_console, plain_table, print_json
 from .summary import show_scores
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..overview import Progress
     from ..runner.plan import Plan
     from ..store.schema import Row
+    from ..store.standing import Standing
 
 HEADINGS = {"cells": "runs", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
@@ -46,7 +48,9 @@ def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = 
     empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
     for line in _remarks(found, results, empty):
         typer.echo(line)
-    show_scores(row for each in found for row in each.others if row.dataset.startswith(OWN))
+    own_data = {row.key: row.suite for each in found for row in each.others if row.dataset.startswith(OWN)}
+    whole = (row for name in dict.fromkeys(own_data.values()) for row in Store(results).rows(name, latest_only=True))
+    show_scores(row for row in whole if row.key in own_data)
 
 
 def _reasons(own: Progress) -> dict[str, Any]:
@@ -71,9 +75,9 @@ def _remarks(found: list[Progress], results: Path, empty: int) -> list[str]:
     return lines + [line for own in found for line in own.untuned]
 
 
-def why(rows: Iterable[Row], *, suites: bool = False) -> list[str]:
+def why(rows: Iterable[Row | Standing], *, suites: bool = False) -> list[str]:
     """Why cells were skipped or failed: each reason once, the one that holds for most cells first."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    found: dict[tuple[str, str], list[Row | Standing]] = {}
     for row in rows:
         found.setdefault((row.status, row.error), []).append(row)
     lines = []

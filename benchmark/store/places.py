@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from .schema import Row
+from .standing import Standing
 
 WRITTEN = "runs"  # where new rows go by default
 SHIPPED = "results"  # the rows of the leaderboard, in a clone
@@ -53,7 +54,7 @@ def submission_folder(results: Path, method: str) -> Path:
     return results / SUBMISSIONS / safe_name(method)
 
 
-def place(row: Row) -> str:
+def place(row: Row | Standing) -> str:
     """The file that a row belongs in, below the results folder. It counts nowhere else."""
     return f"{row.suite}/{safe_name(row.method)}.csv"
 

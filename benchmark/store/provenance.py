@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ...foundations import NEEDS, PYTHONS, python_fits
 from ...registry import UserError
 from .schema import Row
+from .standing import Standing
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("registry.py", "datasets", "benchmark", "methods")  # of the package: what decides a row's figures
@@ -244,7 +245,7 @@ def current_version(method: str, version: str, commit: str) -> str:
     return known.get((method, version, commit)) or known.get((method, version, "")) or version
 
 
-def outdated(row: Row, now: str) -> bool:
+def outdated(row: Row | Standing, now: str) -> bool:
     """Whether a row was made with an earlier revision of its method, or with an unknown one.
 
     now: the version that a row of the method has now (`method_version`).

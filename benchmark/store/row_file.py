@@ -7,19 +7,21 @@ import io
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ... import files
 from ...metrics import ABOVE
 from ...registry import UserError
 from .schema import COLUMNS, SCHEMA_VERSION, Row
+from .standing import AnyRow
 
 BREAKS = re.compile(r"[\n\r]")
-MIGRATE = "convert the folder once: python tools/migrate_results.py RESULTS"
+OTHER = "move the file away, or use the fglbench version that wrote it"
 _values = attrgetter(*COLUMNS)
 
 
@@ -71,15 +73,29 @@ def split(path: Path) -> Iterator[tuple[int, bytes, list[str] | None]]:
 
     Raises UserError for another header, and for a line that another version of fglbench wrote.
     """
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+    content = path.read_bytes()
+    lines = content.splitlines(keepends=True)
+    every = _fields_of_all(content, len(lines))
+    for number, line in enumerate(lines, start=1):
         if number == 1 and line.endswith(b"\n"):
             _check_header(path, line)
             continue
-        fields = None if number == 1 else fields_of(line)
+        fields = None if number == 1 else every[number - 1] if every else fields_of(line)
         if fields is not None and len(fields) != len(COLUMNS):
             _check_version(path, number, fields)
             fields = None
         yield number, line, fields
+
+
+def _fields_of_all(content: bytes, lines: int) -> list[list[str]] | None:
+    """The fields of every line, in a third of the time of `fields_of`; None where a line may be damaged."""
+    if b"\0" in content or b"\r" in content or not content.endswith(b"\n"):
+        return None
+    try:
+        found = list(csv.reader(content.decode().split("\n")[:-1], strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    return found if len(found) == lines else None  # fewer: an open quotation mark joined lines
 
 
 def _check_header(path: Path, first: bytes) -> None:
@@ -90,15 +106,14 @@ def _check_header(path: Path, first: bytes) -> None:
     lists = (("unknown", extra), ("missing", missing))
     difference = "; ".join(f"{word} {', '.join(map(repr, some))}" for word, some in lists if some)
     what = f"the header is not that of result schema {SCHEMA_VERSION} ({difference or 'columns in another order'})"
-    fix = MIGRATE if not extra and names == COLUMNS[: len(names)] else "move the file away, or use the fglbench version"
-    raise UserError(f"{path}: {what}; {fix}{'' if fix == MIGRATE else ' that wrote it'}")
+    raise UserError(f"{path}: {what}; {OTHER}")
 
 
 def _check_version(path: Path, number: int, fields: list[str]) -> None:
     """UserError for a line that is not damaged: an older version has fewer columns, a newer version more."""
     version = int(fields[0]) if fields and re.fullmatch("[0-9]{1,4}", fields[0]) else SCHEMA_VERSION
     if version < SCHEMA_VERSION and len(fields) < len(COLUMNS):
-        raise UserError(f"{path}:{number}: written in result schema {version}; {MIGRATE}")
+        raise UserError(f"{path}:{number}: written in result schema {version}; {OTHER}")
     if version > SCHEMA_VERSION and len(fields) > len(COLUMNS):
         raise UserError(f"{path}:{number}: {_newer(version)}")
 
@@ -112,25 +127,34 @@ def read(path: Path, only: str | None = None) -> list[Row]:
 
     Raises UserError for another header or schema version, or a value that its column does not admit.
     """
-    rows, damaged = [], []
+    return read_as(Row, path, only)
+
+
+def read_as(model: type[AnyRow], path: Path, only: str | None = None) -> list[AnyRow]:
+    """`read` of the columns that `model` has."""
+    rows, damaged = list[AnyRow](), []
     for number, _, fields in split(path):
         if fields is None:
             damaged.append(number)
         elif only is None or fields[COLUMNS.index("key")] == only:
-            rows.append(parse(path, number, fields))
+            rows.append(_parse(model, path, number, fields))
     if damaged:
         numbers = ", ".join(map(str, damaged))
-        warnings.warn(f"{path}: line {numbers} is damaged and left out; the next run moves it aside", stacklevel=3)
+        warnings.warn(f"{path}: line {numbers} is damaged and left out; the next run moves it aside", stacklevel=4)
     return rows
 
 
 def parse(path: Path, number: int, fields: list[str]) -> Row:
     """The row of a line's fields. UserError as of `read`."""
+    return _parse(Row, path, number, fields)
+
+
+def _parse(model: type[AnyRow], path: Path, number: int, fields: list[str]) -> AnyRow:
     version = fields[0]
     if not (version.isascii() and version.isdigit() and len(version) <= 4 and 1 <= int(version) <= SCHEMA_VERSION):
         raise UserError(f"{path}:{number}: {_newer(fields[0] or 'none')}")
     try:
-        return Row.model_validate({name: v for name, v in zip(COLUMNS, fields, strict=True) if v != ""})
+        return model.model_validate({name: v for at, name in _places(model) if (v := fields[at]) != ""})
     except ValidationError as error:
         problem = error.errors()[0]
         column, given = ".".join(map(str, problem["loc"])), problem["input"]
@@ -139,6 +163,12 @@ def parse(path: Path, number: int, fields: list[str]) -> Row:
             given = given[column]
         what = "is empty" if problem["type"] == "missing" else f"{problem['msg']}, got {given!r}"
         raise UserError(f"{path}:{number}: column {column!r}: {what}") from None
+
+
+@cache
+def _places(model: type[BaseModel]) -> list[tuple[int, str]]:
+    """(place in a line, name) of the columns that a model has."""
+    return [(at, name) for at, name in enumerate(COLUMNS) if name in model.model_fields]
 
 
 def repair(path: Path) -> None:

@@ -6,7 +6,7 @@ besides (`metrics.Column`) are for rows that are to count, and `validate` compar
 always stored, and what was stored can be read.
 
 A column is never changed or removed. A new one has a default and is last in a line; `SCHEMA_VERSION` goes up by
-one, and `tools/migrate_results.py` adds the empty field to all stored rows.
+one, and all stored rows get the empty field.
 """
 
 from __future__ import annotations
@@ -241,20 +241,21 @@ class Row(Metrics, Identity):
 
     @property
     def rising(self) -> bool:
-        """Whether the number of rounds cut it off: the best one is among the last 5%, and no patience was at an end.
+        """See `cut_off`."""
+        return cut_off(self.rounds, self.best_round, self.val, self.training)
 
-        A run whose last round counts by rule, or for want of a validation value, does not tell; a single round neither.
-        """
-        rounds, best = self.rounds or 0, self.best_round or 0
-        if rounds == 1 or not self.in_time or self.val is None or self._asked("select") == "last":
-            return False
-        patience = self._asked("patience")
-        patient = not isinstance(patience, int) or rounds - best < patience
-        return patient and rounds - best < RISING * rounds
 
-    def _asked(self, name: str) -> object:
-        """A setting of the training configuration; None without it."""
-        return _training(self.training).get(name)
+def cut_off(rounds: int | None, best_round: int | None, val: float | None, training: str) -> bool:
+    """Whether the number of rounds cut a run off: the best one is among the last 5%, and no patience was at an end.
+
+    A run whose last round counts by rule, or for want of a validation value, does not tell; a single round neither.
+    """
+    rounds, best, asked = rounds or 0, best_round or 0, _training(training)
+    if rounds == 1 or not 1 <= best <= rounds or val is None or asked.get("select") == "last":
+        return False
+    patience = asked.get("patience")
+    patient = not isinstance(patience, int) or rounds - best < patience
+    return patient and rounds - best < RISING * rounds
 
 
 @lru_cache(maxsize=1000)

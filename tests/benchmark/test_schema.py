@@ -12,6 +12,7 @@ import pytest
 from fglbench.benchmark.engine import Outcome
 from fglbench.benchmark.store import Store, row_file
 from fglbench.benchmark.store.schema import COLUMNS, RULES, SCHEMA_VERSION, Row
+from fglbench.benchmark.store.standing import Standing
 from fglbench.metrics import METRICS
 from fglbench.registry import UserError
 
@@ -41,10 +42,26 @@ def test_every_stored_row_can_be_read_and_would_be_written_as_it_stands() -> Non
     number = 0
     for path in sorted(RESULTS.glob("*/*.csv")):
         for at, line, fields in row_file.split(path):
-            assert fields is not None
+            assert fields is not None and fields == row_file.fields_of(line)
             assert row_file.line(row_file.parse(path, at, fields)) == line, f"{path}:{at}"
             number += 1
     assert number > 2900
+
+
+@pytest.mark.parametrize("torn", [b'"', b"\0", b"\xff", b'a"b"\n"c', b"\n"])
+def test_a_damaged_line_costs_no_other_line(store: Store, torn: bytes) -> None:
+    path = store.file("s", "fedavg")
+    good = row_file.line(row("c")), row_file.line(row("d"))
+    path.write_bytes(row_file.header() + good[0] + torn + b"\n" + good[1])
+    with pytest.warns(UserWarning, match="damaged"):
+        assert [own.key for own in row_file.read(path)] == ["c", "d"]
+
+
+def test_what_status_reads_of_a_row_is_what_the_row_says() -> None:
+    path = RESULTS / "graph" / "fedavg.csv"
+    whole, brief = row_file.read(path), row_file.read_as(Standing, path)
+    assert [own.model_dump() for own in brief] == [own.model_dump(include=set(Standing.model_fields)) for own in whole]
+    assert [own.rising for own in brief] == [own.rising for own in whole]
 
 
 def test_all_stored_rows_have_one_header_and_the_columns_of_each_other_schema_in_front() -> None:
@@ -90,9 +107,7 @@ def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: St
     older = b",".join(row_file.line(row("c", schema_version=2)).split(b",")[:-10]) + b"\n"
     path.write_bytes(before + older)
     for act in (lambda: store.rows("s"), lambda: store.append(row("d")), lambda: store.prepare(["s"])):
-        with pytest.raises(
-            UserError, match=r"fedavg.csv:4: written in result schema 2; convert the folder once: python"
-        ):
+        with pytest.raises(UserError, match=r"fedavg.csv:4: written in result schema 2; move the file away"):
             act()
     newer = row_file.line(row("c", schema_version=SCHEMA_VERSION + 1)).replace(b"\n", b",new\n")
     path.write_bytes(before + newer)
@@ -102,7 +117,7 @@ def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: St
     with pytest.raises(UserError, match=rf"not that of result schema {SCHEMA_VERSION} \(unknown 'auc'\)"):
         store.rows("s")
     path.write_bytes(before.replace(b",peak_device_memory_mb\n", b"\n", 1))
-    with pytest.raises(UserError, match=r"missing 'peak_device_memory_mb'.*migrate_results"):
+    with pytest.raises(UserError, match=r"missing 'peak_device_memory_mb'.*move the file away"):
         store.rows("s")
     assert not path.with_name("fedavg.csv.damaged").exists()
 
