@@ -220,7 +220,7 @@ class FedLoG(FedAvg):
                 first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
         learner = cohort.learner(self.generator_lr)
         around = placed(self._around(batch)).split(batch.counts["train"])
-        # One client at a time: Adam's rounding depends on where a number lies in its stack, and 100 steps with
+        # One client at a time: Adam's rounding depends on where a number is in its stack, and 100 steps with
         # gradients near 0 turn it into 2e-4.
         found = [self._generator(learner.select([k]), first, own.clone()) for k, own in enumerate(around)]
         generator = {name: torch.cat([own[name] for own in found]) for name in first}
