@@ -300,7 +300,7 @@ def ghost(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
 
 
 def opfgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
-    """Number, mean and deviation of each class's features and their sums over neighbours up; one node per class down."""
+    """Number, mean, deviation of each class's features and of sums over neighbours up; one node per class down."""
     return FLOAT * C * (1 + 2 * 2 * D), FLOAT * (C * D + C * C)
 
 
