@@ -38,9 +38,8 @@ def recommend(
     answer is also written to RECOMMENDATION.md in the results folder. If it was interrupted, the same command resumes.
     """
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
-    from ..recommend.budget import seconds_of
     from ..recommend.evidence import evidence_for, facts_of
-    from ..recommend.session import Asked, carry_out, plan_of
+    from ..recommend.session import Asked, carry_out, plan_of, seconds_of
     from ..runner.gpus import resolved
     from ..runner.job import Options
     from ..runner.system import as_interrupts

@@ -31,7 +31,7 @@ from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol
 from ..ranking import Ranking
-from ..reproduction.claim_table import stated_counts
+from ..reproduction.page import stated_counts
 from ..reproduction.view import View
 from ..table import Cell, Interval, Span
 from ..templating import document, environment
