@@ -189,7 +189,8 @@ class Inference:
         if self.unit == "none":
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
         tested = len({self.dataset_of[task] for task in self._strata})
-        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
+        several = f"{tested} dataset{'' if tested == 1 else 's'}"
+        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
         return (
             f"{RULE}. Here: {here}. Methods share a letter if neither is better than the other by the rule of the "
             f"verdicts. {len(self.leaders)} of {len(self.order)} share a letter with the first by mean rank."
@@ -211,7 +212,3 @@ class Inference:
         datasets = pd.Series([self.dataset_of[task] for task in self._strata])
         sizes = datasets.map(datasets.value_counts())
         return list(1 / (sizes * datasets.nunique()))
-
-
-def _datasets(n: int) -> str:
-    return f"{n} dataset{'' if n == 1 else 's'}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from ..papers import Paper, Place, Printed, papers
 from ..provenance import reasons
 from ..statistics import stratified_difference
 from ..templating import document
-from ..text import ABSENT, count, finite, literal, markdown_table, markdown_table as markdown, md, number, points
+from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points
 from .match import difference, unit_values
 from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View
 
@@ -90,14 +91,15 @@ def _definition(view: View) -> str:
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
     """The figures that some reading changes: the paper's, then ours under each. others: readings that were run."""
-    changed = [figure for figure in base.figures if any(_ran(view, figure) for view in others)]
+    ran = {figure for view in others for figure in view.own if view.ours[figure].n > 0}
+    changed = [figure for figure in base.figures if figure in ran]
     if not changed:
         return ""
     lines = [
         [_place(base, figure), printed_text(figure), *(_ours(view, figure) for view in (base, *others))]
         for figure in changed
     ]
-    return markdown(lines, ["", "paper", *_headings(base, others)], "l" + "r" * (len(others) + 2))
+    return markdown_table(lines, ["", "paper", *_headings(base, others)], "l" + "r" * (len(others) + 2))
 
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
@@ -111,17 +113,14 @@ def claims_by_reading(base: View, others: Sequence[View]) -> str:
             continue
         holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "supported"]
         claim = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
-        lines.append([claim, gain_text(first), *map(_verdict, judged), md(", ".join(holds)) or "none"])
+        told = [verdict_text(one) or ABSENT for one in judged]
+        lines.append([claim, gain_text(first), *told, md(", ".join(holds)) or "none"])
     headings = ["Claim", "published", *_headings(base, others), "supported under"]
-    return markdown(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
+    return markdown_table(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
 
 
 def _headings(base: View, others: Sequence[View]) -> list[str]:
     return [md(view.reading.id) for view in (base, *others)]
-
-
-def _ran(view: View, figure: Printed) -> bool:
-    return figure in view.own and view.ours[figure].n > 0
 
 
 def _place(view: View, figure: Printed) -> str:
@@ -130,10 +129,6 @@ def _place(view: View, figure: Printed) -> str:
 
 def _ours(view: View, figure: Printed) -> str:
     return our_text(view, figure) if figure in view.own else ABSENT
-
-
-def _verdict(one: JudgedClaim | None) -> str:
-    return verdict_text(one) or ABSENT
 
 
 FEW = 3  # figures that share a note on the page
@@ -155,7 +150,7 @@ def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str
 def _beside(view: View, block: Sequence[Place]) -> str:
     """Some columns of the table."""
     lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
-    return markdown(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
+    return markdown_table(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
 
 
 def _compared(view: View, line: str, column: Place) -> str:
@@ -178,7 +173,7 @@ def _claims(view: View) -> list[str]:
             if own.keys() & set(shown)
         ]
         if rows:
-            found.append(markdown(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
+            found.append(markdown_table(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
     return found
 
 
@@ -281,7 +276,7 @@ def _table(stated: View, other: View | None) -> str:
         own, best = (each.get(key, []) for each in under)
         first, second, metric = key
         claim = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
-        published = points(_mean([one.gain for one in own or best]))
+        published = points(fmean(one.gain for one in own or best))
         lines.append([claim, published, *_judged(stated, own), *_judged(other, best)])
     return markdown_table(lines, HEADERS, "lrlrlr")
 
@@ -310,7 +305,3 @@ def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:
     verdict = "**supported**" if gain.low > 0 else "**contradicted**" if gain.high <= 0 else "inconclusive"
     text = f"{verdict}, {points(gain.mean)} ({points(gain.low)} to {points(gain.high)})"
     return [text, " / ".join(map(str, counts(claims)))]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
