@@ -114,7 +114,8 @@ class SideFiles:
         A run's own file takes precedence over one of columns, which may have an earlier run of the cell."""
         path = self.history_file(suite, key)
         if path.exists():
-            return unpacked(path.read_bytes())
+            found: dict[str, Any] = unpacked(path.read_bytes())
+            return found
         columns = self.columns(suite)
         if key in columns.holder:
             return columns.files[columns.holder[key]].stored(key)
