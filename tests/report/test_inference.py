@@ -37,7 +37,7 @@ def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
     assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
     assert inference.leaders == ["high"]
     assert "Here: seeds of tasks on 3 datasets." in inference.text
-    assert "1 of 4 share a letter with the first" in inference.text
+    assert "0 of the other 3 methods share a letter with the first" in inference.text
     assert inference.task_counts["fedavg"]["high"] == (3, 0)
     assert inference.task_counts["fedavg"]["level"] == (0, 0)
     assert np.isnan(inference.new_dataset("high", "fedavg")).all()
