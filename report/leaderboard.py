@@ -106,7 +106,7 @@ def anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 5) -> str:
+def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> str:
     """The body of the README block: the first `top` methods of the first board of the benchmark, the baselines, and
     links to the other boards.
 
