@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -31,11 +31,12 @@ a centralised GCN-64 on the uncut graph in plain PyTorch (CSR features and adjac
 evaluation). All columns of a row were measured in alternation in one process: medians of {rounds} rounds, quartiles in
 brackets. The ratios are what counts; the milliseconds belong to the machine.
 """
-RACE = """Made by `{command}` on {machine}, threads: {threads}, {when}; OpenFGL {commit} with {peer}.
+RACE = """Made by `{command}` on {machine}, threads: {threads}, {when}; {title} {commit} with {peer}.
 
-A round of every method that both have, with local epochs E = {epochs} and each one's own evaluation after it: GCN-64 on
-the same clients and splits of Cora, 10 clients. CPU time of each one's process, in alternation: medians of {rounds}
-turns of {row} rounds, quartiles in brackets. The ratios are what counts; the milliseconds belong to the machine.
+A round of every method that both have, with local epochs E = {epochs} and each one's own evaluation after it, and the
+ratio without evaluation: GCN-64 on the same clients and splits of Cora, 10 clients. CPU time of each one's process, in
+alternation: medians of {rounds} turns of {row} rounds, quartiles in brackets. The ratios are what counts; the
+milliseconds belong to the machine.
 
 """
 PEAK = "The peak is that of the whole process, data and libraries included, while the client batch trains.\n\n"
@@ -65,7 +66,7 @@ def profile(
         Path | None, typer.Option(help="also write the tables to this Markdown file, whose other sections stay")
     ] = None,
     peer: Annotated[
-        str | None, typer.Option(metavar="openfgl=PATH", help="race a checkout of OpenFGL on Cora, 10 clients, instead")
+        str | None, typer.Option(metavar="NAME=PATH", help="race openfgl or fedgb on Cora, 10 clients, instead")
     ] = None,
     peer_python: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the Python that has what the peer needs (default: this one)")
@@ -78,7 +79,7 @@ def profile(
 
     if peer is not None:
         with answer(json) as said:
-            return _keep(_race(peer, peer_python, rounds, threads, epochs, said), output)
+            return _keep(_race(peer, peer_python, rounds, threads, epochs, given.names(method), said), output)
     device = resolved(device)
     wanted, found = [_parse(text) for text in (case or (() if all_methods or method else CASES))], []
     for dataset, clients in wanted:
@@ -104,19 +105,22 @@ def profile(
         _keep("\n".join([HEAD.format(**about), *(_table(*own) for own in tables)]), output)
 
 
-def _race(peer: str, python: Path | None, rounds: int, threads: int, epochs: int, said: dict[str, Any]) -> str:
+def _race(
+    peer: str, python: Path | None, rounds: int, threads: int, epochs: int, methods: Sequence[str], said: dict[str, Any]
+) -> str:
     """What `--peer` prints. said: gets the same as data."""
-    from ..profile.peer import IN_A_ROW, race
+    from ..profile.peer import IN_A_ROW, PEERS, race
 
     name, _, path = peer.partition("=")
     checkout = Path(path).resolve()
-    if name != "openfgl" or not (checkout / "openfgl" / "flcore").is_dir():
-        raise UserError(f"--peer {peer!r:.200} is not openfgl=PATH with a checkout of OpenFGL at PATH")
-    versions, lines = _apart(race, checkout, python, "cora", 10, rounds, threads, epochs)
+    if name not in PEERS or not path or not (checkout / name).is_dir():
+        raise UserError(f"--peer {peer!r:.200} is not openfgl=PATH or fedgb=PATH with a checkout of it at PATH")
+    versions, lines = _apart(race, checkout, python, "cora", 10, rounds, threads, epochs, name, methods)
     told = ", ".join(f"{package} {version}" for package, version in versions.items()) or "it did not start"
-    command = f"fglbench profile --peer openfgl=PATH --rounds {rounds} --epochs {epochs} --threads {threads}"
+    chosen = f" -m {','.join(methods)}" * bool(methods)
+    command = f"fglbench profile --peer {name}=PATH{chosen} --rounds {rounds} --epochs {epochs} --threads {threads}"
     about = {"threads": threads, "epochs": epochs, "rounds": rounds, "row": IN_A_ROW, "peer": told}
-    about |= {"commit": _commit(checkout), "machine": _machine(), "when": now()[:10]}
+    about |= {"title": PEERS[name], "commit": _commit(checkout), "machine": _machine(), "when": now()[:10]}
     said |= {"command": command, **about, "tables": {"Rounds": lines}}
     return RACE.format(command=command, **about) + _table("Rounds", "", lines, "")
 

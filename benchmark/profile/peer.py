@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ import torch
 
 from ...datasets.federation import PARTS, Federation, NodeClient
 from ...methods import METHODS
-from ...registry import UserError
-from . import openfgl
+from ...registry import UserError, did_you_mean
+from . import peer_process
 from .speed import Line, RoundOf, alternate, conditions
 
 
 class Rivals(NamedTuple):
-    """A method that both have: our name, OpenFGL's, and what ours does otherwise than by default, to do the same."""
+    """A method that both have: our name, the peer's, and what ours does otherwise than by default, to do the same."""
 
     method: str
     theirs: str
@@ -34,39 +34,58 @@ class Rivals(NamedTuple):
         return " ".join([self.method, *(f"{name}={value}" for name, value in self.params.items())])
 
 
-SAME = [
+BOTH = [
     *(Rivals(name, name) for name in ("fedavg", "fedprox", "scaffold", "moon", "feddc", "fedproto", "fedgta", "fgssl")),
     Rivals("fedtgp", "fedtgp"),
     Rivals("fedtgp", "fedtgp", {"server_epochs": 10, "server_batch": 10_000}),
     Rivals("fed-pub", "fedpub"),
     Rivals("adafgl", "adafgl"),
     Rivals("fedsage+", "fedsage_plus"),
-    Rivals("fedgl-no-gpg", "fedgl"),  # which by default makes no pseudo-graph
-    Rivals("local", "isolate"),
 ]
+SAME = {  # by peer
+    "openfgl": [
+        *BOTH,
+        Rivals("fedgl-no-gpg", "fedgl"),  # which by default makes no pseudo-graph
+        Rivals("local", "isolate"),
+    ],
+    "fedgb": [
+        *BOTH,
+        *(Rivals(name, name) for name in ("fedala", "fedspray", "fggp", "fediih", "s2fgl", "fedlog", "fedstruct")),
+        *(Rivals(name, name) for name in ("fedtad", "feddep")),
+    ],
+}
+PEERS = {"openfgl": "OpenFGL", "fedgb": "FedGB"}  # by the package that a checkout has
 IN_A_ROW = 5  # rounds a turn: in a run they follow each other; a first one finds the cache full of the other program's
+NOT_SCORED = ", not scored"
 REASON = 300  # characters of what a peer complains of
 
 
 class Peer:
     """A peer's method, a round a call, in a process of its own. A call returns the CPU seconds of that process.
 
-    versions: of the packages that it runs with. Raises UserError when it ends before it should.
+    versions: of the packages that it runs with. trained: of the rounds so far, in order, the CPU seconds before its
+    evaluation; `training` takes the first. Raises UserError when it ends before it should.
     """
 
     def __init__(self, python: Path, checkout: Path, folder: str, method: str, epochs: int, threads: int) -> None:
-        command = [str(python), openfgl.__file__, str(checkout), folder, method, str(epochs), str(threads)]
+        command = [str(python), peer_process.__file__, str(checkout), folder, method, str(epochs), str(threads)]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - `close` does
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
         )
         self.versions: dict[str, str] = self._answer()
+        self.trained: list[float] = []
 
     def __call__(self) -> float:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        return float(self._answer())
+        trained, total = self._answer()
+        self.trained.append(trained)
+        return float(total)
+
+    def training(self) -> float:
+        return self.trained.pop(0)
 
     def close(self) -> None:
         self.process.communicate()
@@ -105,13 +124,22 @@ def _write(
 
 
 def race(
-    checkout: Path, python: Path | None, dataset: str, clients: int, rounds: int, threads: int, epochs: int
-) -> tuple[dict[str, str], list[Line]]:
+    checkout: Path, python: Path | None, dataset: str, clients: int, rounds: int, threads: int, epochs: int,
+    name: str, methods: Sequence[str] = (),
+) -> tuple[dict[str, str], list[Line]]:  # fmt: skip
     """(versions of the peer's packages, one line per method): rounds of the last phase of each common method, with
-    each one's own evaluation, `IN_A_ROW` a turn, in alternation on the same clients and splits."""
+    and without each one's own evaluation, `IN_A_ROW` a turn, in alternation on the same clients and splits.
+
+    name: a key of `SAME`. methods: only these. UserError for one that is not shared.
+    """
+    for method in methods:
+        if method not in (shared := {pair.method for pair in SAME[name]}):
+            raise did_you_mean(method, shared, f"{PEERS[name]} method")
     given = conditions(dataset, clients, threads, epochs)
     versions, lines = dict[str, str](), list[Line]()
-    for pair in SAME:
+    for pair in SAME[name]:
+        if methods and pair.method not in methods:
+            continue
         line: Line = {"method": pair.label}
         with tempfile.TemporaryDirectory() as folder:
             write_clients(given.federation, Path(folder))
@@ -122,13 +150,18 @@ def race(
                 continue
             versions |= peer.versions
             try:
+                method = METHODS.build(pair.method, pair.params)
                 cases: dict[str, Callable[[], object]] = {
-                    "own": RoundOf(given, METHODS.build(pair.method, pair.params)),
+                    "own": RoundOf(given, method),
+                    f"own{NOT_SCORED}": RoundOf(given, method, evaluate=False),
                     "peer": peer,
+                    f"peer{NOT_SCORED}": peer.training,
                 }
                 found = alternate(cases, rounds, warmup=1, clock=time.process_time, in_a_row=IN_A_ROW)
-                ratio = f"{found['peer'].median / found['own'].median:.1f}x"
-                lines.append({**line, "OpenFGL, ms": found["peer"], "fglbench, ms": found["own"], "ratio": ratio})
+                line |= {f"{PEERS[name]}, ms": found["peer"], "fglbench, ms": found["own"]}
+                for said, ending in (("ratio", ""), ("without evaluation", NOT_SCORED)):
+                    line[said] = f"{found[f'peer{ending}'].median / found[f'own{ending}'].median:.1f}x"
+                lines.append(line)
             except UserError as error:
                 lines.append({**line, "ratio": str(error)})
             finally:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.profile import openfgl, peer
+from fglbench.benchmark.profile import peer, peer_process
 from fglbench.benchmark.profile.peer import Peer, write_clients
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
@@ -22,7 +22,7 @@ print(json.dumps({"torch": "9"}), flush=True)
 for number, _ in enumerate(sys.stdin):
     if number == 2:
         raise ValueError("enough of " + sys.argv[3])
-    print(json.dumps(number + 0.5), flush=True)
+    print(json.dumps([number, number + 0.5]), flush=True)
 """
 
 
@@ -30,13 +30,14 @@ for number, _ in enumerate(sys.stdin):
 def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Peer:
     script = tmp_path / "child.py"
     script.write_text(CHILD)
-    monkeypatch.setattr(openfgl, "__file__", str(script))
+    monkeypatch.setattr(peer_process, "__file__", str(script))
     return Peer(Path(sys.executable), tmp_path, str(tmp_path), "fedavg", 1, 1)
 
 
 def test_a_peer_runs_a_round_a_call_and_says_what_it_took(child: Peer) -> None:
     assert child.versions == {"torch": "9"}
     assert [child(), child()] == [0.5, 1.5]
+    assert [child.training(), child.training()] == [0, 1]
     child.close()
     assert child.process.returncode == 0
 
@@ -64,19 +65,20 @@ def test_the_peer_gets_our_clients_and_splits(tmp_path: Path) -> None:
             assert (own[part] == client.graph.ndata[f"{part}_mask"].numpy()).all()
 
 
-def test_every_method_of_the_race_is_one_of_ours() -> None:
-    for pair in peer.SAME:
+@pytest.mark.parametrize("name", peer.PEERS)
+def test_every_method_of_the_race_is_one_of_ours(name: str) -> None:
+    for pair in peer.SAME[name]:
         assert METHODS.build(pair.method, pair.params).name == pair.method
-    assert len({pair.label for pair in peer.SAME}) == len(peer.SAME)
+    assert len({pair.label for pair in peer.SAME[name]}) == len(peer.SAME[name])
 
 
 def test_the_script_needs_nothing_of_fglbench() -> None:
     code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='x'); print('fglbench' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, openfgl.__file__], capture_output=True, text=True, cwd="/")
+    done = subprocess.run([sys.executable, "-c", code, peer_process.__file__], capture_output=True, text=True, cwd="/")
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.parametrize("given", ["openfgl=/nowhere", "other=.", "openfgl", "openfgl="])
+@pytest.mark.parametrize("given", ["openfgl=/nowhere", "fedgb=/nowhere", "other=.", "openfgl", "openfgl="])
 def test_a_checkout_that_is_none_is_one_line(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--peer", given]) == 2
-    assert "is not openfgl=PATH with a checkout" in capsys.readouterr().err
+    assert "is not openfgl=PATH or fedgb=PATH with a checkout" in capsys.readouterr().err

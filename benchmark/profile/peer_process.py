@@ -1,14 +1,15 @@
-"""Runs OpenFGL (arXiv:2408.16288) from a checkout, a round for every line on stdin. Started by `peer.py` as a script.
+"""Runs OpenFGL (arXiv:2408.16288) or FedGB, which is built on it, from a checkout, a round for every line on stdin.
 
-Imports nothing of fglbench, so that the checkout may have a Python of its own, with torch, PyTorch Geometric, SciPy and
-scikit-learn. The checkout is not changed. What is patched while it runs, and why:
+Started by `peer.py` as a script. Imports nothing of fglbench, so that the checkout may have a Python of its own, with
+torch, PyTorch Geometric, SciPy and scikit-learn. The checkout is not changed. What is patched while it runs, and why:
 
-- `torch.load` reads whole objects again: OpenFGL stores `Data` objects, which torch >= 2.6 refuses by default.
+- `torch.load` reads whole objects again: both store `Data` objects, which torch >= 2.6 refuses by default.
 - `torch_scatter` is PyTorch Geometric's own `scatter` (sum), and `torch_sparse` has names that nothing is an instance
   of: both need a compiler, and only these paths are taken.
 - `FGLDataset` is the federation that fglbench cut, with its splits, so that both train on the same clients.
 - AdaFGL's sparse product is SciPy's: its own is a compiled file under its authors' home folder. No round uses it.
-- AdaFGL's and FedSage+'s first phases last one round (`num_rounds_vanilla`, `gen_rounds`): the last phase is measured.
+- The first phases of AdaFGL, FedSage+ and FedGB's FGGP last one round (`FIRST_PHASE`): the last phase is measured.
+- FedGB's arguments are those of its dataset AML-HI with GCN-64, and it trains on the CPU.
 - What it prints goes nowhere.
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-FIRST_PHASE = {"adafgl": "num_rounds_vanilla", "fedsage_plus": "gen_rounds"}
+FIRST_PHASE = {"adafgl": "num_rounds_vanilla", "fedsage_plus": "gen_rounds", "fggp": "fggp_warmup_rounds"}
 PARTS = ("train", "val", "test")
 
 
@@ -69,6 +70,18 @@ def federation(folder: Path) -> Any:
     return SimpleNamespace(local_data=local, global_data=graph(folder / "whole.npz")[0], processed_dir=str(folder))
 
 
+def entry(checkout: str, method: str) -> tuple[ModuleType, Any, str]:
+    """The module of the trainer, the arguments that it takes, and the package of the method."""
+    if (Path(checkout) / "openfgl").is_dir():
+        args = importlib.import_module("openfgl.config").args
+        return importlib.import_module("openfgl.flcore.trainer"), args, f"openfgl.flcore.{method}"
+    package = importlib.import_module("fedgb.config.method_specs").METHOD_SPECS[method]["package"]
+    family = "standard_fl" if ".standard_fl." in package else "subgraph_fgl"
+    config = importlib.import_module("fedgb.config.runtime").build_run_config
+    args = config(family=family, scenario="homo_subgraph", algorithm=method, dataset="AML-HI", model="gcn")
+    return importlib.import_module("fedgb.training.trainer"), args, package
+
+
 def main(checkout: str, folder: str, method: str, epochs: str, threads: str) -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
@@ -76,9 +89,8 @@ def main(checkout: str, folder: str, method: str, epochs: str, threads: str) -> 
     patch()
     import torch
     import torch_geometric
-    from openfgl.config import args
-    from openfgl.flcore import trainer as trainers
-    from openfgl.utils.basic_utils import seed_everything
+
+    trainers, args, package = entry(checkout, method)
 
     def answer(told: object) -> None:
         answers.write(json.dumps(told) + "\n")
@@ -88,21 +100,22 @@ def main(checkout: str, folder: str, method: str, epochs: str, threads: str) -> 
 
     torch.set_num_threads(int(threads))
     if method == "adafgl":
-        vars(importlib.import_module("openfgl.flcore.adafgl.op"))["csr_sparse_dense_matmul"] = operator.matmul
+        vars(importlib.import_module(f"{package}.op"))["csr_sparse_dense_matmul"] = operator.matmul
     if method in FIRST_PHASE:
-        importlib.import_module(f"openfgl.flcore.{method}.{method}_config").config[FIRST_PHASE[method]] = 1
-    trainers.FGLDataset = lambda args: federation(Path(folder))
+        importlib.import_module(f"{package}.{method}_config").config[FIRST_PHASE[method]] = 1
+    vars(trainers)["FGLDataset"] = lambda args: federation(Path(folder))
     args.root, args.dataset, args.model, args.metrics = folder, ["Cora"], ["gcn"], ["accuracy"]
     args.fl_algorithm, args.num_epochs, args.num_rounds = method, int(epochs), sys.maxsize
     args.num_clients = len(list(Path(folder).glob("client_*.npz")))
-    seed_everything(0)
+    importlib.import_module(f"{package.split('.')[0]}.utils.basic_utils").seed_everything(0)
     trainer = trainers.FGLTrainer(args)
     evaluate, start = trainer.evaluate, 0.0
 
     def evaluated() -> None:  # ends a round
         nonlocal start
+        trained = time.process_time() - start
         evaluate()
-        answer(time.process_time() - start)
+        answer([trained, time.process_time() - start])
         start = time.process_time()
 
     trainer.evaluate = evaluated
