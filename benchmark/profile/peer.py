@@ -132,9 +132,10 @@ def race(
 
     name: a key of `SAME`. methods: only these. UserError for one that is not shared.
     """
-    for method in methods:
-        if method not in (shared := {pair.method for pair in SAME[name]}):
-            raise did_you_mean(method, shared, f"{PEERS[name]} method")
+    shared = {pair.method for pair in SAME[name]}
+    for wanted in methods:
+        if wanted not in shared:
+            raise did_you_mean(wanted, shared, f"{PEERS[name]} method")
     given = conditions(dataset, clients, threads, epochs)
     versions, lines = dict[str, str](), list[Line]()
     for pair in SAME[name]:
