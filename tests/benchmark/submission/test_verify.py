@@ -114,6 +114,7 @@ def test_a_plugin_that_patches_the_comparison_is_without_effect(
     assert (here / "imported").exists()  # by the process that ran the rows
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("honest", [True, False])
 def test_rows_are_run_again_and_the_verdicts_recorded(
     honest: bool,
@@ -167,6 +168,7 @@ def test_a_damaged_file_of_verdicts_is_one_line(results: Path) -> None:
         verified.read(results)
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("wrong", [{}, {"sees_no_hidden_label": "what is uploaded differs"}])
 def test_methods_of_rows_are_held_to_the_contract_on_real_data(
     wrong: dict[str, str],
