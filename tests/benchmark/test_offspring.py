@@ -33,13 +33,14 @@ def test_nothing_outlives_its_cell(tmp_path: Path) -> None:
     code = "import sys; from fglbench.benchmark.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments, "--plugin", str(LITTER)],
-        env={**os.environ, "LITTER": seconds}, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "LITTER": seconds}, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     left = asleep(seconds)
     for pid in left:
         psutil.Process(pid).kill()
     rows = load_results(tmp_path)
     assert dict(zip(rows["method"], rows["status"], strict=True)) == ENDINGS, done.stdout + done.stderr
+    assert rows.set_index("method").loc["l-exit", "error"] == "the worker ended with exit code 3"
     assert left == []
 
 
