@@ -39,9 +39,9 @@ BASELINES = (FEDAVG, LOCAL)  # every method is compared with these, if they are 
 MIN_DATASETS = 6  # with fewer, the signed-rank test could never reach 5%
 UNKNOWN = Posterior(*[float("nan")] * 6)
 RULE = (
-    f"With {MIN_DATASETS} or more datasets of one metric, methods are compared over datasets, and a result applies to "
-    "similar datasets. Otherwise they are compared over the seeds of each task, and a result applies to these tasks "
-    "only"
+    f"If a board has at least {MIN_DATASETS} datasets of one metric, each dataset is one observation, and a result "
+    "applies to similar datasets. If not, the seeds of each task are the observations, and a result applies to these "
+    "tasks only"
 )
 
 
@@ -192,8 +192,9 @@ class Inference:
         several = f"{tested} dataset{'' if tested == 1 else 's'}"
         here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
         return (
-            f"{RULE}. Here: {here}. Methods share a letter if neither is better than the other by the rule of the "
-            f"verdicts. {len(self.leaders)} of {len(self.order)} share a letter with the first by mean rank."
+            f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "
+            f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with "
+            "the first by mean rank."
         )
 
     @cached_property
