@@ -28,7 +28,7 @@ def asleep(seconds: str) -> list[int]:
 def test_nothing_outlives_its_cell(tmp_path: Path) -> None:
     seconds = str(10**6 + uuid.uuid4().int % 10**6)
     arguments = ["run", "-m", ",".join(ENDINGS), "-d", "csbm", "-p", "uniform", "-k", "3", "--seeds", "1"]
-    arguments += ["--set", "dataset.nodes=60", "--set", "training.rounds=2", "--timeout", "5"]
+    arguments += ["--set", "dataset.nodes=60", "--set", "training.rounds=2", "--timeout", "20"]
     arguments += ["--jobs", "1", "--results", str(tmp_path)]
     code = "import sys; from fglbench.benchmark.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
