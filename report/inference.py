@@ -193,7 +193,8 @@ class Inference:
         if self.unit == "none":
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
         tested = len({self.dataset_of[task] for task in self._strata})
-        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
+        several = f"{tested} dataset{'' if tested == 1 else 's'}"
+        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
         return (
             f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "
             f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with "
@@ -216,7 +217,3 @@ class Inference:
         datasets = pd.Series([self.dataset_of[task] for task in self._strata])
         sizes = datasets.map(datasets.value_counts())
         return list(1 / (sizes * datasets.nunique()))
-
-
-def _datasets(n: int) -> str:
-    return f"{n} dataset{'' if n == 1 else 's'}"

@@ -16,7 +16,8 @@ from fglbench.benchmark.engine import Method
 SHORT: dict[str, dict[str, Any]] = {
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
     "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
-    "fedlog": {"generator_epochs": 3},  # a hundred steps of Adam make 4e-6 of the rounding of gradients near 0
+    "fedlog": {"generator_epochs": 3},
+    "o-pfgl": {"condense_steps": 60},
 }
 
 

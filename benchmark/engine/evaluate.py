@@ -16,8 +16,7 @@ from ...registry import UserError
 from .backbones import Params
 from .batch import Batch, collate
 from .client_batch import ClientBatch
-from .device import placed as moved
-from .freed_memory import give_back
+from .device import give_back, placed as moved
 from .measuring import section
 from .method import Arrangement, Method
 from .network import Network

@@ -299,6 +299,11 @@ def ghost(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
     return FLOAT * (C * C + sum(a * b + b for a, b in pairwise((64 + C, 64, 128, 256, D)))), 0
 
 
+def opfgl(world: World, k: int) -> tuple[float | Bounds, float | Bounds]:
+    """Number, mean, deviation of each class's features and of sums over neighbours up; one node per class down."""
+    return FLOAT * C * (1 + 2 * 2 * D), FLOAT * (C * D + C * C)
+
+
 def cores(model: int) -> Formula:
     """One's own core model up; all clients' and their shares down."""
     return lambda world, k: (FLOAT * model, FLOAT * world.clients * (model + 1))
@@ -342,6 +347,7 @@ TABLE: dict[str, Formula] = {
     "fedstruct": fedstruct,
     "s2fgl": s2fgl,
     "ghost": ghost,
+    "o-pfgl": opfgl,
     "apple": cores(gcn()),
 }
 PHASE = {"adafgl": "extractor"}  # where the rounds that the table means have another name
