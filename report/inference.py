@@ -144,8 +144,8 @@ class Inference:
     def task_counts(self) -> dict[str, dict[str, tuple[int, int]]]:
         """For each baseline and method: tasks on which the method is significantly higher, and lower.
 
-        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all of them, in which
-        a pair of two baselines counts once: FedAvg is higher than local where local is lower than FedAvg.
+        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all of them, where
+        the pair of the two baselines counts once, so that their counts mirror each other.
         """
         judged = [own for own in self.tasks.values() if len(own) >= MIN_SEEDS]
         pairs = dict.fromkeys(
