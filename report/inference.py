@@ -144,18 +144,22 @@ class Inference:
     def task_counts(self) -> dict[str, dict[str, tuple[int, int]]]:
         """For each baseline and method: tasks on which the method is significantly higher, and lower.
 
-        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all tasks and
-        methods against one baseline.
+        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all of them, where
+        the pair of the two baselines counts once, so that their counts mirror each other.
         """
-        return {base: self._counts(base) for base in self.baselines}
-
-    def _counts(self, base: str) -> dict[str, tuple[int, int]]:
-        others = [name for name in self.order if name != base]
         judged = [own for own in self.tasks.values() if len(own) >= MIN_SEEDS]
-        found = {name: [paired_difference(own[name], own[base]) for own in judged] for name in others}
-        raised = iter(benjamini_hochberg([each.p for name in others for each in found[name]]))
-        signs = {name: [np.sign(each.mean) * (next(raised) <= ALPHA) for each in found[name]] for name in others}
-        return {name: (own.count(1), own.count(-1)) for name, own in signs.items()}
+        pairs = dict.fromkeys(
+            tuple(sorted((name, base))) for base in self.baselines for name in self.order if name != base
+        )
+        found = {pair: [paired_difference(own[pair[0]], own[pair[1]]) for own in judged] for pair in pairs}
+        raised = iter(benjamini_hochberg([each.p for own in found.values() for each in own]))
+        signs = {pair: [np.sign(each.mean) * (next(raised) <= ALPHA) for each in own] for pair, own in found.items()}
+
+        def count(name: str, base: str) -> tuple[int, int]:
+            own = signs[min(name, base), max(name, base)]
+            return (own.count(1), own.count(-1)) if name < base else (own.count(-1), own.count(1))
+
+        return {base: {name: count(name, base) for name in self.order if name != base} for base in self.baselines}
 
     @cached_property
     def groups(self) -> dict[str, str]:

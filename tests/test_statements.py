@@ -129,6 +129,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         False,
         False,
     ]
+    tolokers = earlier.board.seeds_of("tolokers")
+    assert paired_difference(tolokers["fedavg"], tolokers["local"]).high < 0
     traffic = ranking.table["traffic"]
     assert traffic["local"] == 0
     assert {len(own) for own in ranking.board.expected.values()} == {5}
@@ -140,14 +142,14 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
     losses = [-100 * against[name].mean for name in worse]
     gains = ranking.board.by_dataset["fedavg"] - ranking.board.by_dataset["local"]
     low_f1, high_f1 = ranking.macro_f1.new_dataset("fedavg", "local")
-    assert lower == 1 and gains.drop("chameleon-filtered").idxmin() == "amazon-photo"
+    assert lower == 0 and gains.drop("chameleon-filtered").idxmin() == "amazon-photo"
     assert (gains[["actor", "squirrel-filtered"]] > 0).all()
     assert ranking.table.index[0] == "scaffold"
     assert all(
         traffic[name] < 1e6 and alone[name].verdict == "equivalent" for name in ("fedproto", "fedtgp", "lg-fedavg")
     )
     readme = [
-        "the best of 8 settings per dataset (16 for methods with many parameters)",
+        "the best of 8 settings per dataset (16 with many hyperparameters)",
         f"The main leaderboard has {ranked} tuned methods on {datasets} graphs: "
         "Cora, CiteSeer, ACM, Wiki, Photo, Actor, Chameleon, Squirrel. "
         "None is shown to be better than FedAvg by more than one point of accuracy. As a second method try FedSage: "
@@ -161,8 +163,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"{span(macro)}",
         f"On a new, similar graph the 95% prediction is {signed(low)} to {signed(high)} points of accuracy (macro-F1: "
         f"{signed(low_f1)} to {signed(high_f1)}): a loss is possible",
-        f"Two of four heterophilous graphs: Chameleon by {lost(gains, 'chameleon-filtered')} points, Tolokers by "
-        f"{lost(scores['fedavg'] - scores['local'], 'tolokers')} (ROC AUC); not Actor and Squirrel",
+        f"Two of four heterophilous graphs: Chameleon by {lost(gains, 'chameleon-filtered')} points (not "
+        f"significant), Tolokers by {lost(scores['fedavg'] - scores['local'], 'tolokers')} (ROC AUC, significant)",
         f"it sends nothing and costs {signed(gain.mean)[1:]} points of accuracy, {signed(macro.mean)[1:]} of macro-F1. "
         f"FedProto, FedTGP and LG-FedAvg send less than 1 MB (FedAvg: {data_size(traffic['fedavg'])}), but gain less "
         "than one point over local training",
@@ -177,7 +179,8 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"over {datasets} datasets",
         f"ten Louvain clients, 5 seeds, {ranked} methods, each with 8 or 16 tuning trials per dataset",
         f"accuracy {effect(gain)}, better; macro-F1 {effect(macro)}, better.",
-        f"ignificantly higher on {higher} of {datasets} datasets, significantly lower on Chameleon, neither on Photo.",
+        f"ignificantly higher on {higher} of {datasets} datasets; not significantly different on Photo (higher) and "
+        "Chameleon (lower).",
         f"the prediction interval is {signed(low)} to {signed(high)}",
     ]
     return readme, findings
@@ -192,13 +195,12 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
     assert all(found.mean < 0 for found in skewed.values())
     assert [name for name, found in skewed.items() if found.high < 0] == ["citeseer"]
     assert all(found.low > 0 for found in alike.values())
-    one, gains = skewed["citeseer"], [signed(own.mean)[1:] for own in alike.values()]
+    one, gains = skewed["citeseer"], [signed(own.mean) for own in alike.values()]
     return [
         f"CiteSeer: {signed(few.mean)} with 5 clients, {signed(many.mean)} with 100",
         "At Dirichlet alpha 0.1 local training is higher on Cora, CiteSeer and Photo, significantly only on CiteSeer, "
-        "by "
-        f"{signed(-one.mean)[1:]} ({signed(-one.high)} to {signed(-one.low)}). At alpha 10 FedAvg is significantly "
-        f"higher: Cora {gains[0]}, CiteSeer {gains[1]}, Photo {gains[2]}.",
+        f"by {signed(-one.mean)[1:]} ({signed(-one.high)} to {signed(-one.low)}). At alpha 10 FedAvg leads "
+        f"significantly: Cora {gains[0]}, CiteSeer {gains[1]}, Photo {gains[2]}.",
         "clients and skew: 3 graphs, 3 seeds, 40 rounds",
         "Stress leaderboards stop after 40 rounds with settings chosen for 400",
     ]
@@ -210,11 +212,10 @@ def default_phrases(boards: dict[str, Ranking]) -> list[str]:
     )
     assert (len(boards["leaderboard"].board.by_dataset), after.verdict) == (9, "equivalent")
     return [
-        "Two boards share nine graphs: one with published defaults and 100 rounds, one with an earlier tuning (not "
-        "that "
-        f"of 1) and up to 400. Against FedAvg, first and second board: FedDC {effect(before)}, {effect(after)}; "
-        f"SCAFFOLD "
-        f"{effect(slow)}, {effect(fast)}.",
+        "Two boards have the same nine graphs: A: published defaults, 100 rounds; B: a tuning older than finding 1's, "
+        "up "
+        f"to 400. Against FedAvg: FedDC A {effect(before)}, B {effect(after)}; SCAFFOLD "
+        f"A {effect(slow)}, B {effect(fast)}.",
     ]
 
 
@@ -230,14 +231,20 @@ def privacy_phrases(boards: dict[str, Ranking]) -> list[str]:
     assert 0 < float(strong) < float(without) / 2
     private = set(board.scored.loc[board.scored["dp_epsilon"].notna(), "entrant"])
     assert len(private) > 30
+    gains = {}
     for clients in (10, 50, 100):  # no private model is significantly above local training
         seeds = board.seeds_of(f"cora ({clients} clients)")
+        (plain,) = (
+            name for name in seeds if name.startswith("fedavg") and name not in private and "dp_clip=1" not in name
+        )
+        gains[clients] = 100 * (seeds[plain] - seeds["local"]).mean()
         assert all(paired_difference(seeds[name], seeds["local"]).low <= 0 for name in private)
     return [
-        f"FedAvg on Cora with 10 clients: {without} without privacy, {weak} at epsilon 355, {strong} at epsilon 12; "
-        f"local training has {alone} (20 rounds).",
+        f"FedAvg on Cora, 10 clients, 20 rounds: {without} without privacy, {weak} at epsilon 355, {strong} at epsilon "
+        f"12; local training: {alone}. With 50 and 100 clients FedAvg without privacy is {gains[50]:.1f} and "
+        f"{gains[100]:.1f} above local training.",
         "at epsilon 12 loses over half of the accuracy",
-        "With 10, 50 and 100 clients no private model is significantly above local training.",
+        "No private model is significantly above local training.",
         "paired t over 3 seeds.",
     ]
 
@@ -259,26 +266,23 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
     released, relative = (
         [name for name in rows if name.startswith("gcfl") and part in name] for part in ("0.03", "largest")
     )
-    same = int((rows[released[0]] == rows["fedavg"]).sum())
-    assert same == int((rows[released[1]] == rows["fedavg"]).sum())
+    same = int((rows[released[0]] == rows[released[1]]).sum())
     gains = [100 * (rows[own] - rows["fedavg"]).mean() for own in sorted(relative, key=len)]
     again = pd.read_csv(RESULTS / "verified.csv")
     again = again[again["environment"].isin(again.loc[again["suite"] == "graph", "environment"])]
     again["change"] = 100 * (again["ours"] - again["score"]).abs()
     sets, nodes = (again.loc[again["suite"].isin(suites), "change"] for suites in (["graph"], ["node", "stress"]))
     return [
-        f"on {len(above)} datasets no method beats both",
+        f"on none of {len(above)} datasets does a method beat both",
         f"on {int((lead > 0).sum())} of {len(lead)} datasets, not significantly (DHFR by {100 * lead['dhfr']:.1f}, "
-        f"NCI1 by "
-        f"{100 * lead['nci1']:.1f})",
+        f"NCI1 by {100 * lead['nci1']:.1f})",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), untuned (tuned: only MUTAG), 12 to 137 test graphs per client",
-        f"On another brand of CPU {len(sets)} graph scores change by {sets.mean():.1f} points on "
-        f"average (at most {sets.max():.1f}), {len(nodes)} node scores by {nodes.mean():.2f} "
-        f"(at most {nodes.max():.1f}).",
-        f"GCFL and GCFL+ (sets of graphs) never split a cluster at the released thresholds: FedAvg's scores in {same} "
-        f"of "
-        f"{len(rows)} runs",
+        f"Another brand of CPU changes {len(sets)} scores of graph classification by {sets.mean():.1f} points on "
+        f"average (at most {sets.max():.1f}), {len(nodes)} of node classification by {nodes.mean():.2f} (at most "
+        f"{nodes.max():.1f}).",
+        "GCFL and GCFL+ (sets of graphs) never split a cluster at the released thresholds, and have equal scores in "
+        f"{same} of {len(rows)} runs",
         f"they are {gains[0]:.1f} and {gains[1]:.1f} points above FedAvg",
     ]
 

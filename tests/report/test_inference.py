@@ -41,6 +41,7 @@ def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
     assert "0 of the other 3 methods share a letter with the first" in inference.text
     assert inference.task_counts["fedavg"]["high"] == (3, 0)
     assert inference.task_counts["fedavg"]["level"] == (0, 0)
+    assert inference.task_counts["fedavg"]["local"] == inference.task_counts["local"]["fedavg"][::-1]
     assert np.isnan(inference.new_dataset("high", "fedavg")).all()
 
 
