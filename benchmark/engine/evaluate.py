@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -14,9 +15,11 @@ from ...datasets.federation import Federation, Measure, NodeClient
 from ...metrics import FALLING
 from ...registry import UserError
 from .backbones import Params
+from .backbones.several import is_apt, logits_of_each
 from .batch import Batch, collate
 from .client_batch import ClientBatch
 from .device import placed as moved
+from .f1 import macro_f1
 from .freed_memory import give_back
 from .measuring import section
 from .method import Arrangement, Method
@@ -107,15 +110,12 @@ class Target:
 
     def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) F1, averaged over the classes that occur in truth or prediction; nan for a client without rows."""
-        from sklearn.metrics import f1_score  # a second and more to import: only where it is needed
-
-        owner, label, predicted = (
-            own.cpu() for own in (self.owner[part], self.label[part], predicted[self.rows[part]])
-        )
+        given = (self.owner[part], self.label[part], predicted[self.rows[part]])
+        owner, label, found_class = (own.cpu().numpy() for own in given)
         found = torch.full((self.clients,), math.nan, dtype=torch.float64)
-        for k in torch.unique(owner).tolist():
+        for k in np.unique(owner).tolist():
             mine = owner == k
-            found[k] = float(f1_score(label[mine], predicted[mine], average="macro", zero_division=0))
+            found[k] = macro_f1(label[mine], found_class[mine])
         return found
 
     def macro_f1(self, predicted: torch.Tensor, part: str) -> float:
@@ -281,10 +281,23 @@ class Evaluator:
             return self._score_local(models, model, with_loss)
         batch, target = self.beyond(data)
         found = [
-            self._scored(self._sound(self.method.predict(params, network, (batch,)), batch.sizes), target, with_loss)
-            for params, network in self._one_by_one(models, model)
+            self._scored(self._sound(logits, batch.sizes), target, with_loss)
+            for logits in self._predicted(models, model, batch)
         ]
         return found[0] if model == "global" else beside(found)
+
+    def _predicted(self, models: Models, model: str, batch: Batch) -> Iterator[torch.Tensor]:
+        """Class scores (N, C) on a graph beyond the clients': of the server's model, or of each client's in turn."""
+        network = self.client_batches[0].network
+        as_trained = type(self.method).predict is Method.predict and not network.heterogeneous
+        if as_trained and is_apt(network.backbones[0], batch):
+            own = models.personal or [] if model == "personal" else [models.expanded(1)]
+            yield from logits_of_each(
+                network.backbones[0].layers, {name: torch.cat([each[name] for each in own]) for name in own[0]}, batch
+            )
+            return
+        for params, selected in self._one_by_one(models, model):
+            yield self.method.predict(params, selected, (batch,))
 
     def _one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
         """The server's model, or the clients' in turn: K copies of a whole graph would not fit."""
