@@ -10,7 +10,7 @@ from ..batch import Batch
 from .backbone import Backbone, Params
 from .convolutional import GCN
 
-COLUMNS = 64  # values of a node in one sum over neighbours: fewer columns take longer each
+COLUMNS = 32  # values of a node in one sum over neighbours: a sum of fewer takes as long
 ROWS = 2**12  # whose hidden values stay in the cache of a core
 
 
@@ -23,26 +23,29 @@ def is_apt(backbone: Backbone, batch: Batch) -> bool:
 def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.Tensor]:
     """Logits (N, C) of K models (K, ...) on one graph of N nodes, one model after the other; no gradient.
 
-    The values of `GCN.forward` up to rounding. Memory: twice N x COLUMNS floats, where no layer but the first is wider.
+    The values of `GCN.forward` up to rounding. Memory: twice (N, COLUMNS) floats, or (N, width) of the widest layer but
+    the first.
     """
-    weights, biases = ([params[f"{i}.{part}"] for i in range(layers)] for part in ("weight", "bias"))
-    count, nodes = len(weights[0]), len(batch.label)
-    step = max(COLUMNS // max(weight.shape[2] for weight in weights[1:]), 1)
-    for first in range(0, count, step):
-        models = range(first, min(first + step, count))
-        h = torch.empty(0)
+    widest = max(params[f"{i}.weight"].shape[2] for i in range(1, layers))
+    together, count = max(COLUMNS // widest, 1), len(params["0.weight"])
+    mixed = torch.zeros(len(batch.label), max(together * widest, COLUMNS))
+    for first in range(0, count, together):
+        models = range(first, min(first + together, count))
+        h: list[torch.Tensor] = []
         for i in range(1, layers):
-            mixed = torch.empty(nodes, len(models), weights[i].shape[2])
-            for start in range(0, nodes, ROWS):
+            weight, bias = params[f"{i}.weight"], params[f"{i}.bias"]
+            places = [slice(at * weight.shape[2], (at + 1) * weight.shape[2]) for at in range(len(models))]
+            for start in range(0, len(mixed), ROWS):
                 rows = slice(start, start + ROWS)
                 for at, k in enumerate(models):
-                    below = _first(batch, weights[0][k], biases[0][k], rows) if i == 1 else h[rows, at]
-                    mixed[rows, at] = torch.relu(below) @ weights[i][k]
-            h = batch.gcn.times(mixed.flatten(1)).view(mixed.shape).add_(biases[i][list(models)])
-        yield from h.unbind(1)
+                    below = _first(params, k, batch, rows) if i == 1 else h[at][rows]
+                    mixed[rows, places[at]] = torch.relu(below) @ weight[k]
+            summed = batch.gcn.times(mixed)
+            h = [summed[:, place].add_(bias[k]) for place, k in zip(places, models, strict=True)]
+        yield from h
 
 
-def _first(batch: Batch, weight: torch.Tensor, bias: torch.Tensor, rows: slice) -> torch.Tensor:
-    """Some rows of the first layer's output, from features that are already summed over neighbours."""
+def _first(params: Params, k: int, batch: Batch, rows: slice) -> torch.Tensor:
+    """Model k's first layer on some rows, whose features are already summed over neighbours."""
     assert batch.summed is not None
-    return torch.addmm(bias, batch.summed[rows], weight)
+    return torch.addmm(params["0.bias"][k], batch.summed[rows], params["0.weight"][k])

@@ -15,8 +15,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from fglbench.benchmark.contract.trial import labelled_graphs
 from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.evaluate import Target
-from fglbench.benchmark.engine.f1 import macro_f1
+from fglbench.benchmark.engine.target import Target, macro_f1
 from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
