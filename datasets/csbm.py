@@ -12,7 +12,6 @@ from . import content as contents
 from .content import Content, node_content
 from .spec import DATASETS, About, AnyNodeSpec
 
-
 AT_ONCE = 2**16  # rows of features
 
 
