@@ -171,6 +171,7 @@ def described_suite(suite: Suite) -> Entry:
             [method, [dataset for _, dataset in own]] for method, own in groupby(suite.untuned(), itemgetter(0))
         ],
         "defaults": at_defaults(suite, cells),
+        "tuned": suite.has_tuned_settings,
         "leaderboard": suite.leaderboard,
     }
 

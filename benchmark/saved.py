@@ -78,8 +78,8 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
     models = unpacked_models(Store(results).model_file(str(known["suite"]), str(known["key"])))
     federation = _FEDERATIONS.get(cell)
     method, backbones = cell.method.build(METHODS), [own.build(BACKBONES) for own in cell.backbones]
-    _, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
+    simulation, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
     if cell.task != "node" or evaluator.arrangement.scored is not None or method.edges_between_clients:
         raise UserError(f"{cell.method.name} on {cell.dataset.name}: predictions of each client's own nodes only")
-    scored = "personal" if ", personal model," in str(known["score_metric"]) else "global"
-    return SavedModel(federation, models, scored, evaluator)
+    personal = known["score_metric"] == evaluator.describe("personal", simulation.config.score_on)
+    return SavedModel(federation, models, "personal" if personal else "global", evaluator)

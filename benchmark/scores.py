@@ -98,13 +98,13 @@ class OneClient:
         except ImportError:
             raise UserError("to_pyg needs PyG: pip install torch_geometric") from None
         masks = {name: getattr(self, name) for name in ("train_mask", "val_mask", "test_mask")}
-        of_graphs = {} if len(self.label) == len(self.feat) else {"batch": _graph_of_node(self.graph)}
+        of_graphs = (
+            {}
+            if len(self.label) == len(self.feat)
+            else {"batch": torch.repeat_interleave(torch.arange(self.graph.batch_size), self.graph.batch_num_nodes())}
+        )
         edges = torch.stack(self.graph.edges(order="eid"))
         return Data(x=self.feat, edge_index=edges, y=self.label, **masks, **of_graphs)
-
-
-def _graph_of_node(graph: dgl.DGLGraph) -> torch.Tensor:
-    return torch.repeat_interleave(torch.arange(graph.batch_size), graph.batch_num_nodes())
 
 
 def clients(dataset: str, *, dense: bool = True, **which: Any) -> list[OneClient]:

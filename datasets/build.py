@@ -13,9 +13,20 @@ from ..registry import UserError
 from .features import Rows
 from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from .partitioning import PartitionSpec
-from .rng import derive
 from .soundness import cover_problem, ids_problem, roles_problem
 from .splits import SplitResult, SplitSpec
+
+
+def derive(seed: int, purpose: str) -> int:
+    """A 32-bit seed for one purpose ("partition", "split", …) of a cell with seed `seed` >= 0.
+
+    numpy.random.SeedSequence([seed, first 4 bytes of sha256(purpose)]): streams of different purposes are independent,
+    and neither the method nor the order of calls enters. Raises UserError for a negative seed.
+    """
+    if seed < 0:
+        raise UserError(f"a seed is a whole number of at least 0, got {seed}")
+    tag = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "little")
+    return int(np.random.SeedSequence([seed, tag]).generate_state(1)[0])
 
 
 def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, clients: int, seed: int) -> Federation:

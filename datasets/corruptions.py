@@ -22,10 +22,9 @@ import scipy.sparse as sp
 import torch
 
 from ..registry import Spec, UserError, option
-from .build import node_client
+from .build import derive, node_client
 from .features import Rows, csr_tensor, to_scipy
 from .federation import Federation, GraphClient, NodeClient, NodeData, RowsClient
-from .rng import derive
 from .spec import bidirected
 
 BLOCK = 4096  # random pairs drawn at a time

@@ -20,7 +20,10 @@ def check_data(data: Data) -> Data:
     Graphs have both directions of every edge, no loop and no edge twice; features are finite float32, one row per node;
     labels are int64 and below the number of classes, -1 for a node without label.
     """
-    problem = _of_nodes(data) if isinstance(data, NodeData) else _of_graphs(data.graphs)
+    if isinstance(data, NodeData):
+        problem = _of_graph(data.graph) or _of_features(data.feat, data.graph.num_nodes())
+    else:
+        problem = _of_graphs(data.graphs)
     count = data.graph.num_nodes() if isinstance(data, NodeData) else len(data.graphs)
     problem = problem or _of_labels(
         data.label, count, data.num_classes, -1 if isinstance(data, NodeData) else 0, 2 if data.target is None else 1
@@ -30,10 +33,6 @@ def check_data(data: Data) -> Data:
     if problem:
         raise UserError(f"dataset {data.name!r}: {problem}")
     return data
-
-
-def _of_nodes(data: NodeData) -> str:
-    return _of_graph(data.graph) or _of_features(data.feat, data.graph.num_nodes())
 
 
 def _of_graphs(graphs: list[dgl.DGLGraph]) -> str:

@@ -9,7 +9,6 @@ import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 
 from ..registry import Registry, Spec, UserError, option
 from . import content as contents
@@ -214,33 +213,12 @@ def bidirected(edges: np.ndarray, num_nodes: int) -> dgl.DGLGraph:
     return dgl.graph((torch.from_numpy(source), torch.from_numpy(target)), num_nodes=num_nodes)
 
 
-def _both_directions(edges: np.ndarray) -> np.ndarray:
-    """(2 M, 2), sorted."""
-    both: np.ndarray = np.concatenate([edges, edges[:, ::-1]])
-    both = both[_sorted(both)]
-    return both
-
-
-def _sorted(ends: np.ndarray) -> NDArray[np.int64]:
-    """(n,) the order of pairs by their first end, then by the second."""
-    order: NDArray[np.int64] = np.lexsort((ends[:, 1], ends[:, 0]))
-    return order
-
-
-def _edge_features(content: Content) -> torch.Tensor | None:
-    """(2 M, b) uint8, the labels of the edges one-hot, in the order of `_both_directions`; None without any."""
-    if "edge_label" not in content:
-        return None
-    edges = content["edges"]
-    codes = [np.eye(size, dtype=np.uint8)[own] for size, own in zip(BONDS, content["edge_label"].T, strict=True)]
-    twice = np.concatenate([np.concatenate(codes, axis=1)] * 2)
-    return torch.from_numpy(twice[_sorted(np.concatenate([edges, edges[:, ::-1]]))])
-
-
 def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
     graph = content["graph"]
     nodes = np.bincount(graph, minlength=len(content["label"]))
-    edges = _both_directions(content["edges"])
+    edges = np.concatenate([content["edges"], content["edges"][:, ::-1]])
+    order = np.lexsort((edges[:, 1], edges[:, 0]))
+    edges = edges[order]
     links = np.bincount(graph[edges[:, 0]], minlength=len(nodes))
     first = np.cumsum(nodes) - nodes
     local = torch.from_numpy(edges - first[graph[edges[:, 0]]][:, None])
@@ -250,8 +228,9 @@ def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
         small = dgl.graph((ends[:, 0], ends[:, 1]), num_nodes=size)
         small.ndata["feat"] = rows
         graphs.append(small)
-    of_edges = _edge_features(content)
-    if of_edges is not None:
+    if "edge_label" in content:  # one-hot, uint8
+        codes = [np.eye(size, dtype=np.uint8)[own] for size, own in zip(BONDS, content["edge_label"].T, strict=True)]
+        of_edges = torch.from_numpy(np.tile(np.concatenate(codes, axis=1), (2, 1))[order])
         for small, own in zip(graphs, torch.split(of_edges, links.tolist()), strict=True):
             small.edata["feat"] = own
     return graphs

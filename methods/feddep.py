@@ -33,7 +33,6 @@ from ..benchmark.engine import (
 )
 from ..datasets.federation import NodeClient
 from ..registry import option
-from .fedavg import FedAvg
 from .fedsage import Generation, Impaired, NeighGen, Turn, first_hidden, hide, impair, match
 from .parts.encoders import linear
 
@@ -73,7 +72,7 @@ class FusedSAGE(GraphSAGE):
 
 
 @METHODS.register("feddep")
-class FedDEP(FedAvg, Generation):
+class FedDEP(Generation):
     """Zhang, Sun, Ding, Yiu, Yang, SDM 2024 (arXiv 2401.04336): deep, efficient and private neighbour generation.
 
     As FedSage+ (see there: H^e, dGen, fGen, hidden nodes), with three differences. What is generated is an embedding of
@@ -126,6 +125,7 @@ class FedDEP(FedAvg, Generation):
     feature_loss: Literal["sum", "mean"] = option(
         "mean", "squared norm, or its mean over the P e entries (released code)"
     )
+
     score_on: Literal["mended", "own"] = option(
         "mended", "clients' nodes with their m_v (FedGB's code), or with m = 0 (released code)"
     )
@@ -211,26 +211,11 @@ class FedDEP(FedAvg, Generation):
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        if cohort.received:  # nothing before the first round: the initial model came before the generators
-            cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
-
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        return cohort.cross_entropy(self.scores(cohort, cohort.params, cohort.streams))
-
     def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
         """(N, C) class scores of the clients' nodes with their m_v."""
         if "mended" not in cohort.state:
             return cohort.network.forward(params, cohort.data, streams).logits
         return fused(cohort, params, torch.cat(cohort.state["mended"]), streams)
-
-    @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
-        if self.score_on == "own":
-            return super().predict_own(params, cohort)
-        return self.scores(cohort, params, None)
 
 
 class DeepTurn(Turn):

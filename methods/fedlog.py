@@ -25,7 +25,6 @@ from ..benchmark.engine import (
     Streams,
     TrainConfig,
     Tree,
-    collate,
     glorot,
     linear_map,
     on_host,
@@ -219,33 +218,35 @@ class FedLoG(FedAvg):
             first: Params = {}
             for i, (n_in, n_out) in enumerate(pairwise((cohort.features, *WIDTHS, cohort.features))):
                 first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-        generator = {n: placed(v).expand(len(cohort), *v.shape).clone() for n, v in first.items()}
         learner = cohort.learner(self.generator_lr)
-        sizes = batch.counts["train"]
-        nodes = [own.clone() for own in batch.x.rows(batch.rows["train"].cpu(), sizes).dense().split(sizes)]
-        around = [own.clone() for own in placed(self._around(batch)).split(sizes)]
-        graphs = [collate([member]) for member in cohort.members]
-
-        def loss(learner: ClientBatch) -> torch.Tensor:
-            found = []
-            for k, graph in enumerate(graphs):
-                own = {name: value[k].clone() for name, value in generator.items()}
-                streams = learner.streams.select([k])
-                if not len(nodes[k]):
-                    found.append(torch.stack([value.sum() for value in own.values()]).sum() * 0)
-                    continue
-                made = neighbour(own, nodes[k], self._kept(streams, len(nodes[k])))
-                found.append(F.mse_loss(made, around[k]))
-                if self.lam_gradient:
-                    found[-1] = found[-1] + self.lam_gradient * self._apart(learner, graph, nodes[k], made, streams)
-            return torch.stack(found)
-
-        trained = {f"neighbours.{name}": value for name, value in generator.items()}
-        learner.fit(loss, self.generator_epochs, params=trained, name="neighbours")
+        around = placed(self._around(batch)).split(batch.counts["train"])
+        # One client at a time: Adam's rounding depends on where a number is in its stack, and 100 steps with
+        # gradients near 0 turn it into 2e-4.
+        found = [self._generator(learner.select([k]), first, own.clone()) for k, own in enumerate(around)]
+        generator = {name: torch.cat([own[name] for own in found]) for name in first}
         owner, label = batch.owner[batch.rows["train"]], batch.label[batch.rows["train"]]
         counts = torch.bincount(owner * cohort.classes + label, minlength=len(cohort) * cohort.classes)
         counts = counts.view(len(cohort), -1).float()
         return {"generator": generator, "classes": counts / counts.sum(1, keepdim=True).clamp(min=1)}
+
+    def _generator(self, learner: ClientBatch, first: Params, around: torch.Tensor) -> Params:
+        """(1, ...) the generator of a single client. around: (n, d) what it is to say of each training node."""
+        batch, generator = learner.batch, {n: placed(v)[None].clone() for n, v in first.items()}
+        nodes = batch.x.rows(batch.rows["train"].cpu(), batch.counts["train"]).dense()
+
+        def loss(learner: ClientBatch) -> torch.Tensor:
+            own = {name: value[0] for name, value in generator.items()}
+            if not len(nodes):
+                return torch.stack([value.sum() for value in own.values()]).sum(0, keepdim=True) * 0
+            made = neighbour(own, nodes, self._kept(learner.streams, len(nodes)))
+            found = F.mse_loss(made, around)
+            if self.lam_gradient:
+                found = found + self.lam_gradient * self._apart(learner, nodes, made)
+            return found[None]
+
+        trained = {f"neighbours.{name}": value for name, value in generator.items()}
+        learner.fit(loss, self.generator_epochs, params=trained, name="neighbours")
+        return generator
 
     @on_host()
     def _around(self, batch: Batch) -> torch.Tensor:
@@ -258,11 +259,10 @@ class FedLoG(FedAvg):
         kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
         return kept.float() / (1 - rate(self.generator_dropout))
 
-    def _apart(
-        self, cohort: ClientBatch, graph: Batch, nodes: torch.Tensor, made: torch.Tensor, streams: Streams
-    ) -> torch.Tensor:
+    def _apart(self, cohort: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
         """() how far the gradients of a random network are from each other, of the graph and of pairs."""
-        (backbone,), (source,) = cohort.network.backbones, streams("random networks")
+        (backbone,), (source,) = cohort.network.backbones, cohort.streams("random networks")
+        graph = cohort.batch
         assert isinstance(backbone, LogSAGE)
         with on_host():
             drawn = backbone.embedder(source, cohort.features)

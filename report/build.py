@@ -27,7 +27,7 @@ from .leaderboard import leaderboard, readme_block, reported, reported_section, 
 from .loading import environments, load_boards
 from .papers import tables as papers_tables
 from .ranking import Ranking
-from .reproduction import claim_table
+from .reproduction.page import BEGIN, END, findings_pages
 from .reproduction.view import View
 from .robustness import curves_csv
 from .tables import task_csv
@@ -63,8 +63,8 @@ def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     if readme is not None:
         link = Path(os.path.relpath(results / "LEADERBOARD.md", readme.parent)).as_posix()
         report.texts[readme] = with_block(readme, readme_block(boards, link))
-        for page, table in claim_table.findings_pages(readme.parent, report.views):
-            report.texts[page] = with_block(page, f"{table}\n", claim_table.BEGIN, claim_table.END)
+        for page, table in findings_pages(readme.parent, report.views):
+            report.texts[page] = with_block(page, f"{table}\n", BEGIN, END)
     return report
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -111,7 +111,8 @@ class Characteristics:
         row = self.board.rows_of(task).iloc[0]
         known = table.get(tuple(str(row[name]) for name in TASK), {})
         graph = {told: known[name] for name, told in GRAPH.items() if name in known}
-        return {**_means(found.values()), **graph}
+        means = pd.DataFrame(found.values()).mean()
+        return {**{str(name): float(value) for name, value in means.items()}, **graph}
 
 
 def groups_of(characteristics: Characteristics, task: str) -> tuple[str, ...]:
@@ -126,10 +127,6 @@ def training_share(row: pd.Series) -> float:
     if row["split"] == "fixed":
         return PUBLISHED.get(str(row["dataset"]), np.nan)
     return float(mapping(row["split_params"]).get("train", np.nan)) if row["split"] == "ratio" else np.nan
-
-
-def _means(found: Iterable[dict[str, float]]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in pd.DataFrame(found).mean().items()}
 
 
 def characteristics_table(characteristics: Characteristics) -> Table:

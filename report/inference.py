@@ -39,9 +39,9 @@ BASELINES = (FEDAVG, LOCAL)  # every method is compared with these, if they are 
 MIN_DATASETS = 6  # with fewer, the signed-rank test could never reach 5%
 UNKNOWN = Posterior(*[float("nan")] * 6)
 RULE = (
-    f"With {MIN_DATASETS} or more datasets of one metric, methods are compared over datasets, and a result applies to "
-    "similar datasets. Otherwise they are compared over the seeds of each task, and a result applies to these tasks "
-    "only"
+    f"If a board has at least {MIN_DATASETS} datasets of one metric, each dataset is one observation, and a result "
+    "applies to similar datasets. If not, the seeds of each task are the observations, and a result applies to these "
+    "tasks only"
 )
 
 
@@ -144,18 +144,22 @@ class Inference:
     def task_counts(self) -> dict[str, dict[str, tuple[int, int]]]:
         """For each baseline and method: tasks on which the method is significantly higher, and lower.
 
-        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all tasks and
-        methods against one baseline.
+        Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all of them, where
+        the pair of the two baselines counts once, so that their counts mirror each other.
         """
-        return {base: self._counts(base) for base in self.baselines}
-
-    def _counts(self, base: str) -> dict[str, tuple[int, int]]:
-        others = [name for name in self.order if name != base]
         judged = [own for own in self.tasks.values() if len(own) >= MIN_SEEDS]
-        found = {name: [paired_difference(own[name], own[base]) for own in judged] for name in others}
-        raised = iter(benjamini_hochberg([each.p for name in others for each in found[name]]))
-        signs = {name: [np.sign(each.mean) * (next(raised) <= ALPHA) for each in found[name]] for name in others}
-        return {name: (own.count(1), own.count(-1)) for name, own in signs.items()}
+        pairs = dict.fromkeys(
+            tuple(sorted((name, base))) for base in self.baselines for name in self.order if name != base
+        )
+        found = {pair: [paired_difference(own[pair[0]], own[pair[1]]) for own in judged] for pair in pairs}
+        raised = iter(benjamini_hochberg([each.p for own in found.values() for each in own]))
+        signs = {pair: [np.sign(each.mean) * (next(raised) <= ALPHA) for each in own] for pair, own in found.items()}
+
+        def count(name: str, base: str) -> tuple[int, int]:
+            own = signs[min(name, base), max(name, base)]
+            return (own.count(1), own.count(-1)) if name < base else (own.count(-1), own.count(1))
+
+        return {base: {name: count(name, base) for name in self.order if name != base} for base in self.baselines}
 
     @cached_property
     def groups(self) -> dict[str, str]:
@@ -189,10 +193,12 @@ class Inference:
         if self.unit == "none":
             return f"{RULE}. Here both are too few (a task needs {MIN_SEEDS} seeds): nothing is compared."
         tested = len({self.dataset_of[task] for task in self._strata})
-        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {_datasets(tested)}"
+        several = f"{tested} dataset{'' if tested == 1 else 's'}"
+        here = f"{len(self.scores)} datasets" if self.unit == "dataset" else f"seeds of tasks on {several}"
         return (
-            f"{RULE}. Here: {here}. Methods share a letter if neither is better than the other by the rule of the "
-            f"verdicts. {len(self.leaders)} of {len(self.order)} share a letter with the first by mean rank."
+            f"{RULE}. Here: {here}. Two methods share a letter if neither is shown to be better than the other by more "
+            f"than one point. {len(self.leaders) - 1} of the other {len(self.order) - 1} methods share a letter with "
+            "the first by mean rank."
         )
 
     @cached_property
@@ -211,7 +217,3 @@ class Inference:
         datasets = pd.Series([self.dataset_of[task] for task in self._strata])
         sizes = datasets.map(datasets.value_counts())
         return list(1 / (sizes * datasets.nunique()))
-
-
-def _datasets(n: int) -> str:
-    return f"{n} dataset{'' if n == 1 else 's'}"

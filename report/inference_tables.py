@@ -19,11 +19,14 @@ from .text import ABSENT, finite, number, percent, plain, points, score_text, sl
 WITHIN = (0.01, 0.02, 0.05)  # of the best: columns of the performance profile
 
 LEGENDS = {
-    "Macro-F1 and clients": "Macro-F1: mean over the datasets of all metrics. Worst client: the lowest score of a "
-    "client; spread: the standard deviation over clients; means over seeds and the datasets of the main metric.",
-    "Verdicts": "Probabilities that the method is worse than the baseline by more than one point, within one point of "
-    "it, and better by more than one point. A verdict also needs an interval that agrees. How "
-    "the columns are made is said at the end, under *How ranks are made*.",
+    "Macro-F1 and clients": "Macro-F1: mean over all datasets of the board. Worst client: the lowest score of a "
+    "client. Spread: the standard deviation over clients. Both are means over seeds and over the datasets of the main "
+    "metric.",
+    "Verdicts": "Worse, equivalent, better: the probabilities that on a typical dataset the method is below the "
+    "baseline by more "
+    "than one point, within one point of it, and above it by more than one point. A verdict needs a probability of 95% "
+    "and an interval that agrees. New dataset: 95% prediction interval on one more dataset like these. Tasks higher, "
+    "lower: tasks with a significant difference over seeds. Details: *How ranks are made*, at the end.",
     "Performance profile": "Points below the best method of each task.",
     "Win rates": "Share of the datasets on which the method of the line has a higher score than that of the column; a "
     "tie counts half.",

@@ -86,7 +86,7 @@ def _cheap_methods(ranking: Ranking) -> str:
     return f"Traffic: {'; '.join(parts)}." if parts[1:] else ""
 
 
-README = ["Method", "Traffic", "Published"]  # and those of means and differences
+README = ["Method", "Traffic", "Published"]  # and means and the difference from FedAvg
 
 
 def leaderboard(
@@ -106,7 +106,7 @@ def anchor(title: str) -> str:
     return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
-def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 6) -> str:
+def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> str:
     """The body of the README block: the first `top` methods of the first board of the benchmark, the baselines, and
     links to the other boards.
 
@@ -124,7 +124,7 @@ def _head(top: int, ranking: Ranking) -> Table:
     """The first lines of a ranking_table, and the baselines', in the columns that a README has room for."""
     table, names = ranking_table(ranking), list(ranking.table.index)
     kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
-    means = [title for title in table.titles if title.startswith(("Mean ", "Against")) and "rank" not in title]
+    means = [title for title in table.titles if title.startswith(("Mean ", "Against FedAvg"))]
     table = table.only([title for title in table.titles if title in README or title in means])
     return replace(table, lines=[table.lines[place] for place in kept])
 

@@ -16,7 +16,7 @@ from ..benchmark.store import Store
 from ..benchmark.store.places import APART
 from ..benchmark.store.provenance import current_version
 from ..benchmark.store.schema import COLUMNS, Row
-from ..benchmark.suites.catalogue import board_order
+from ..benchmark.suites.catalogue import board_order, entry
 from ..registry import UserError
 from .board import Board
 
@@ -49,7 +49,7 @@ def load_boards(results: Path) -> list[Board]:
 def _trials(results: Path, board: Board) -> pd.DataFrame:
     """Return the trials that chose the settings of a tuned board; the suite `graph-tuned` has those of `graph`."""
     store, suite = Store(results / APART), board.suite.removesuffix("-tuned")
-    if ", tuned" not in board.title or suite not in store.suites():
+    if not entry("suite", board.suite).get("tuned") or suite not in store.suites():
         return pd.DataFrame()
     return frame(store.rows(suite, latest_only=True))
 

@@ -33,9 +33,9 @@ def protocol(board: Board) -> list[str]:
     lines = [
         f"- Suite {md(board.suite)}. {kinds} tasks: "
         f"{len(board.tasks)} ({count(board.scored['dataset'].nunique(), 'dataset')}), "
-        f"{count(len(board.entrants), 'method')}, seeds {seeds}",
+        f"{_entrants(board)}, seeds {seeds}",
         f"- Partition: {_values(rows, 'partition')}, {_clients(rows)}; split: {_values(rows, 'split')}",
-        f"- Backbone: {_values(rows, 'backbone')}; training: {_training(rows)}",
+        f"- Backbone: {_backbones(rows)}; training: {_training(rows)}",
     ]
     synthetic = sorted(rows.loc[rows["synthetic"].astype(bool), "task_label"].unique())
     if synthetic:
@@ -129,6 +129,27 @@ def _values(rows: pd.DataFrame, column: str) -> str:
         params = own[f"{column}_params"].unique()
         found.append(_named(value, params[0]) if len(params) == 1 else f"{md(value)} (parameters vary)")
     return ", ".join(found)
+
+
+def _backbones(rows: pd.DataFrame) -> str:
+    """The usual backbone, and others with the methods that have them; all backbones if they are part of the tasks."""
+    usual = rows["backbone"].mode()[0]
+    others = rows[rows["backbone"] != usual].groupby("backbone")["method"].unique()
+    if not set(rows.loc[rows["backbone"] == usual, "method"]).isdisjoint(name for own in others for name in own):
+        return _values(rows, "backbone")
+    told = [
+        f"{md(name)} for {', '.join(plain(display(method)) for method in sorted(own))}" for name, own in others.items()
+    ]
+    return "; ".join([_values(rows[rows["backbone"] == usual], "backbone"), *told])
+
+
+def _entrants(board: Board) -> str:
+    """How many methods are ranked, are references, and lack runs."""
+    if not board.ranked:
+        return count(len(board.entrants), "method")
+    references = len(board.references.intersection(board.complete))
+    parts = [count(len(board.ranked), "ranked method"), count(references, "reference")]
+    return ", ".join([*parts, *([f"{len(board.incomplete)} with missing runs"] if board.incomplete else [])])
 
 
 def _named(name: object, params: object) -> str:

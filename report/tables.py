@@ -39,8 +39,9 @@ LEARNS_NOTHING = ("majority", "one-cluster", "label-counts")  # references that 
 USELESS = "▽"
 SETTING_LOSS = (
     "Loss of a median setting: validation score of the best tuning trial minus that of the median trial, mean over "
-    "datasets. Every trial counts with its score after the first stage of the search, a failed one with 0. If the loss "
-    "is small, the method works with most settings."
+    "datasets. Trials are compared after the first stage of the search, which all of them reach; a failed trial "
+    "counts as "
+    "0. If the loss is small, the method works with most settings."
 )
 
 

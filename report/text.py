@@ -81,10 +81,11 @@ def unit(metric: str) -> str:
 
 
 def points(value: float | None, digits: int = 1) -> str:
-    """A difference of fractions in percentage points, with its sign: '+1.2'."""
+    """A difference of fractions in percentage points, with its sign: '+1.2'; what rounds to zero has none: '0.0'."""
     if value is None or not math.isfinite(value):
         return ABSENT
-    return f"{round(100 * value, digits) + 0.0:+.{digits}f}"  # + 0.0: no minus before a zero
+    rounded = round(100 * value, digits)
+    return f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"
 
 
 def mean_std(mean: float, std: float, digits: int = 2) -> str:

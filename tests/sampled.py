@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Iterable
 from typing import Any
@@ -11,13 +12,28 @@ import pytest
 from fglbench.benchmark.contract.trial import Trial
 from fglbench.benchmark.contract.verdicts import fitting
 from fglbench.benchmark.engine import Method
+from fglbench.methods import METHODS
 
 # Preparations that take long and gain nothing from it where numbers are only compared.
 SHORT: dict[str, dict[str, Any]] = {
     "fedsage+": {"generator_epochs": 3, "exchange_epochs": 2},
     "feddep": {"encoder_epochs": 5, "generator_epochs": 3, "exchange_epochs": 2},
-    "fedlog": {"generator_epochs": 3},  # a hundred steps of Adam make 4e-6 of the rounding of gradients near 0
+    "fedlog": {"generator_epochs": 3},
+    "o-pfgl": {"condense_steps": 60},
 }
+
+
+def with_code(names: Iterable[str]) -> list[object]:
+    """Names of methods as parameters of a test; those whose class has no function of its own (settings of another
+    method under a name) are slow: their code is that of the other, and test_golden.py has their numbers."""
+    own = {name for name in names if any(map(inspect.isroutine, _written(METHODS.cls(name))))}
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in own)) for name in names]
+
+
+def _written(cls: type) -> list[object]:
+    """What the body of a class defines, as functions."""
+    found = [getattr(own, "__func__", getattr(own, "fget", own)) for own in vars(cls).values()]
+    return [own for own in found if getattr(own, "__module__", "") == cls.__module__]
 
 
 def sampled_trials(method: Method) -> list[Trial]:
@@ -31,9 +47,9 @@ def sampled_trials(method: Method) -> list[Trial]:
 def sampled_pairs(names: Iterable[str], cases: Iterable[str], number: int) -> list[object]:
     """(name, case) as parameters of a test; all but `number` cases of each name are slow."""
     cases = list(cases)
-    drawn = {name: random.Random(name).sample(cases, number) for name in names}
     return [
-        pytest.param(name, case, marks=[pytest.mark.slow] * (case not in own))
-        for name, own in drawn.items()
+        pytest.param(*one.values, case, marks=one.marks or [pytest.mark.slow] * (case not in drawn))  # type: ignore[attr-defined]
+        for one in with_code(names)
+        for drawn in [random.Random(one.values[0]).sample(cases, number)]  # type: ignore[attr-defined]
         for case in cases
     ]

@@ -63,6 +63,7 @@ SMALL: dict[str, dict[str, Any]] = {  # parameters with which a few rounds reach
     "scaffold": {"lr": 0.01},
     "fedtgp": {"server_epochs": 5},
     "ghost": {"lam_retention": 1.0},
+    "o-pfgl": {"condense_steps": 20, "lam": 5.0, "nodes": 2},
 }
 CALM: dict[str, dict[str, Any]] = {  # training in which rounding does not grow out of hand
     **{name: {"lr": 0.01} for name in ("fedomd", "fedomd-cmd", "fedomd-ortho")},

@@ -67,7 +67,9 @@ def compete(
     name, plugin = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"
     options = Options(jobs, threads, timeout, memory_limit, "", (plugin,), device=resolved(device, "processes"))
-    datasets = given.names(dataset) or (QUICK if quick else _published())
+    datasets = given.names(dataset) or (
+        QUICK if quick else tuple(dict.fromkeys(task.dataset for task in published_tasks(BOARD)))
+    )
     preview = quick or bool(dataset or trials or rounds or seeds)
     if meta and preview:
         raise UserError("--meta packs rows of the board: leave out --quick, -d, --trials, --rounds and --seeds")
@@ -154,11 +156,6 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
     cells, _ = parted(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))
     found = [cell for _, cell in cells]
     return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for cell in found]
-
-
-def _published() -> tuple[str, ...]:
-    """The datasets with published scores: what a place is among."""
-    return tuple(dict.fromkeys(task.dataset for task in published_tasks(BOARD)))
 
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:

@@ -55,9 +55,9 @@ def describe(
 def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
     """The properties of every node task among the cells, in their order; an unavailable dataset is left out."""
     from ...datasets import DATASETS, PARTITIONS
+    from ...datasets.build import derive
     from ...datasets.describe import properties
     from ...datasets.federation import NodeData
-    from ...datasets.rng import derive
     from ...registry import UserError
     from ..store.provenance import canonical
 
@@ -194,7 +194,7 @@ def partition(
 ) -> None:
     """Cut a dataset into clients and show what each would hold; options of dataset and partition by --set."""
     from ...datasets import DATASETS, PARTITIONS, describe
-    from ...datasets.rng import derive
+    from ...datasets.build import derive
 
     params = _section(set_, {"partition": PARTITIONS.cls(partition), "dataset": DATASETS.cls(name)})
     spec = PARTITIONS.build(partition, params["partition"])

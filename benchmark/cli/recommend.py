@@ -38,9 +38,8 @@ def recommend(
     answer is also written to RECOMMENDATION.md in the results folder. If it was interrupted, the same command resumes.
     """
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
-    from ..recommend.budget import seconds_of
     from ..recommend.evidence import evidence_for, facts_of
-    from ..recommend.session import Asked, carry_out, plan_of
+    from ..recommend.session import Asked, carry_out, plan_of, seconds_of
     from ..runner.gpus import resolved
     from ..runner.job import Options
     from ..runner.system import as_interrupts
@@ -79,15 +78,11 @@ def recommend(
     found = results_of(rows, asked.store)
     table, answer = table_lines(found, metric, len(facts.sites)), answer_lines(found, metric, facts.sites)
     page = ["# Recommendation", "", *told, "", f"Tried on your own clients: {tried}.", "", *table, "", *answer]
-    (results / "RECOMMENDATION.md").write_text("\n".join(_page(page)) + "\n", encoding="utf-8")
+    paragraphs = [page[0], "", *(f"    {line}" if line else "" for line in page[2:])]  # the table as on the terminal
+    (results / "RECOMMENDATION.md").write_text("\n".join(paragraphs) + "\n", encoding="utf-8")
     if json:
         print_json({"properties": facts.properties, "plan": plan.as_data(), **as_data(found, facts.sites)})
         return
     for line in ["", *table, "", *answer, "", f"written to {results / 'RECOMMENDATION.md'}; tables and figures: "
                  f"fglbench report --results {results}"]:  # fmt: skip
         say(line)
-
-
-def _page(lines: list[str]) -> list[str]:
-    """Return lines as paragraphs of a page, and the table as it is on the terminal."""
-    return [lines[0], "", *(f"    {line}" if line else "" for line in lines[2:])]

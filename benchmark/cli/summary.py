@@ -46,11 +46,13 @@ def show_scores(rows: Iterable[Row]) -> None:
 def show_ranking(ranking: Ranking) -> list[Table]:
     """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
 
-    A board of one dataset, or without a ranking, is shown as `show_scores` shows rows. Returns what is shown.
+    Differences and verdicts are those of the leaderboard. A board of one dataset, or without a ranking, is shown as
+    `show_scores` shows rows. Returns what is shown.
     """
     from ...metrics import sign
-    from ...report.statistics import paired_difference, ranks
-    from ...report.text import data_size, points, score_text, unit
+    from ...report.statistics import ranks
+    from ...report.tables import difference_cell
+    from ...report.text import data_size, score_text, unit
 
     board = ranking.board
     console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
@@ -63,17 +65,17 @@ def show_ranking(ranking: Ranking) -> list[Table]:
     means, places = scores.mean(), ranks(scores).mean()
     traffic = board.grid("traffic").median()
     base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
-    against = [] if base is None else [f"vs {base} (95% interval)"]
+    against = ranking.inference.against.get(base or "", {})
+    titles = [] if base is None else [f"vs {base} (95% interval)"]
     metric = unit("score" if sign(board.metric) > 0 else board.metric)
-    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *against, "traffic (median)",
+    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *titles, "traffic (median)",
                         numeric=True)  # fmt: skip
     for name in places.sort_values(kind="stable").index:
         cells = [f"{places[name]:.2f}", score_text(float(means[name]), 1)]
         if base is not None and name == base:
             cells.append("baseline")
         elif base is not None:
-            gap = paired_difference(scores[name], scores[base])
-            cells.append(f"{points(gap.mean)} ({points(gap.low)} to {points(gap.high)})")
+            cells.append(str(difference_cell(against.get(name)).text))
         table.add_row(str(name), *cells, data_size(float(traffic[name])))
     console.print()
     console.print(table)

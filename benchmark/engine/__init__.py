@@ -31,8 +31,7 @@ from .kernels import active_kernels
 from .lazy import Parts, in_parts
 from .measuring import section
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
-from .module_backbone import ModuleBackbone
-from .module_layers import GraphConvolution
+from .module_backbone import GraphConvolution, ModuleBackbone
 from .network import Network
 from .optim import Tensors
 from .outcome import Outcome

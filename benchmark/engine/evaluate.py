@@ -15,8 +15,7 @@ from .backbones import Params
 from .backbones.several import is_apt, logits_of_each
 from .batch import Batch, collate
 from .client_batch import ClientBatch
-from .device import placed as moved
-from .freed_memory import give_back
+from .device import give_back, placed as moved
 from .measuring import section
 from .method import Arrangement, Method
 from .network import Network

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dgl
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from pydantic import PrivateAttr
 from torch import nn
 from torch.func import functional_call
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...registry import UserError
 from .backbones import Backbone, Forward, Params, affine, linear_map
@@ -22,7 +24,7 @@ from .client_batch import Skip
 from .device import here, on_host
 from .graphs.graphsets import GraphRows
 from .rng import Streams
-from .segment_ops import to_torch_csr
+from .segment_ops import SparseMatrix, adjacency, to_scipy_csr, to_torch_csr
 
 State = dict[str, torch.Tensor]
 
@@ -144,3 +146,47 @@ def seed_generators(source: np.random.Generator) -> None:
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+class GraphConvolution(nn.Module):
+    """Kipf and Welling, ICLR 2017, eq. 2: D^-1/2 (A + I) D^-1/2 X W + b, called as layer(graph, feat).
+
+    graph: without self-loops, which the layer adds. feat: (n, `features`), dense or sparse CSR. Returns (n, `width`).
+
+    The same numbers, parameters and initial draws as `dgl.nn.GraphConv(features, width)` on `dgl.add_self_loop(graph)`,
+    several times faster on graphs of some hundred nodes: the normalised matrix of a graph is kept as long as the graph
+    is, and sparse features are multiplied as such.
+    """
+
+    def __init__(self, features: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(features, width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
+        sparse = feat.layout == torch.sparse_csr
+        projected = _constant(feat) @ self.weight if sparse else feat @ self.weight
+        return _propagation(graph) @ projected + self.bias
+
+
+_PROPAGATIONS: WeakKeyDictionary[dgl.DGLGraph, tuple[int, SparseMatrix]] = WeakKeyDictionary()
+_CONSTANTS: MutableMapping[torch.Tensor, SparseMatrix] = WeakIdKeyDictionary()
+
+
+def _propagation(graph: dgl.DGLGraph) -> SparseMatrix:
+    """D^-1/2 (A + I) D^-1/2 (n, n), made again if the graph has got other edges."""
+    known = _PROPAGATIONS.get(graph)
+    if known is None or known[0] != graph.num_edges():
+        looped = dgl.add_self_loop(graph)
+        source, target = looped.edges(order="eid")
+        weight = (looped.out_degrees()[source] * looped.in_degrees()[target]).float().rsqrt()
+        known = _PROPAGATIONS[graph] = graph.num_edges(), adjacency(looped, weight.numpy())
+    return known[1]
+
+
+def _constant(feat: torch.Tensor) -> SparseMatrix:
+    known = _CONSTANTS.get(feat)
+    if known is None:
+        known = _CONSTANTS[feat] = SparseMatrix(to_scipy_csr(feat))
+    return known

@@ -14,9 +14,8 @@ from . import lazy
 from .backbones import Backbone, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
-from .device import settle
+from .device import keep_freed, settle
 from .evaluate import Models
-from .freed_memory import keep_freed
 from .hostile import Attack, RobustAggregation
 from .measuring import section
 from .method import Arrangement, Common, Method, Phase, Server, Step

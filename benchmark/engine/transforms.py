@@ -28,7 +28,7 @@ KINDS = {  # what the names of uploads stand for
     **dict.fromkeys(("model", "head", "update"), "models"),
     **dict.fromkeys(("generator", "gradient"), "generators"),
     "control": "control variates",
-    **dict.fromkeys(("mean", "moments"), "moments"),
+    **dict.fromkeys(("mean", "moments", "deviation"), "moments"),
     **dict.fromkeys(("prototypes", "centroids"), "prototypes"),
     **dict.fromkeys(("function", "encoding", "consensus"), "embeddings"),
     **dict.fromkeys(("prediction", "output"), "predictions"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -159,12 +158,9 @@ def facts_of(cell: Cell) -> Facts:
             "client, or try a cut: -p louvain -k 5"
         )
     partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
-    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} ({_listed(cell.split.params)})"
+    params = ", ".join(f"{name}={value}" for name, value in cell.split.params.items())
+    split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} ({params})"
     return Facts(name, own, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)
-
-
-def _listed(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in params.items())
 
 
 def training_counts(federation: Federation, classes: int) -> np.ndarray:

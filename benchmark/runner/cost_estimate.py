@@ -17,7 +17,7 @@ from .worker import Options
 
 if TYPE_CHECKING:
     from ..suites.cell import Cell
-    from ..suites.listed import ListedCell
+    from ..suites.request import ListedCell
 
 HOUR = 3600.0
 Facts = Mapping[str, str]  # what a round's cost depends on, by name

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from ...registry import UserError
 from ..store import Store
 from ..store.schema import Row
-from ..suites.listed import ListedCell, select_listed
-from ..suites.request import Request
+from ..suites.request import ListedCell, Request, select_listed
 from .plan import Plan, listed_version, make_plan, with_data
 from .worker import Options
 

@@ -23,7 +23,7 @@ from ..suites.catalogue import entry
 
 if TYPE_CHECKING:
     from ..suites.cell import Cell
-    from ..suites.listed import ListedCell
+    from ..suites.request import ListedCell
 
 State = Literal["todo", "done", "failed", "skipped"]
 Rerun = Literal["failed", "timeout", "oom", "skipped", "stale", "all"]

@@ -281,7 +281,7 @@ def parse(content: bytes) -> CurveTable:
 
 
 def _table(found: pa.Table) -> CurveTable:
-    arrays = {name: _one(found.column(name)) for name in found.column_names}
+    arrays = {name: found.column(name).combine_chunks() for name in found.column_names}
     if "key" not in arrays or len(arrays) != found.num_columns:
         raise ValueError("no column 'key', or two of one name")
     keys: list[str] = arrays.pop("key").to_pylist()
@@ -303,10 +303,6 @@ def _table(found: pa.Table) -> CurveTable:
     if any(same):
         columns[SCORE] = _restored(columns, same)
     return CurveTable(keys, columns, classes)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _ragged(array: pa.Array) -> Ragged:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -55,7 +56,10 @@ def pack(store: Store, suite: str) -> Packed:
 
 def _take_in(store: Store, suite: str, stem: str, keys: Sequence[str]) -> int:
     """Move runs of a method, whose cells are claimed; how many were moved."""
-    loose = {key: run for key in keys if (run := _loose(store.history_file(suite, key))) is not None}
+    loose = {}
+    for key in keys:
+        with suppress(OSError, EOFError, ValueError, zlib.error):  # a damaged file stays where it is
+            loose[key] = unpacked(store.history_file(suite, key).read_bytes())
     moved = add_runs(store, suite, stem, loose)
     with clear_errors(store.root):
         for key in moved:
@@ -123,15 +127,6 @@ def _add(store: Store, path: Path, new: Mapping[str, Stored]) -> tuple[list[str]
 
 def _damaged(path: Path, reason: str) -> UserError:
     return UserError(f"{path}: {reason}; take it from version control again")
-
-
-def _loose(path: Path) -> Stored | None:
-    """What a run's own file holds; None where it is not as it was written."""
-    try:
-        found = unpacked(path.read_bytes())
-    except (OSError, EOFError, ValueError, zlib.error):
-        return None
-    return found.found if found.as_written else None
 
 
 def _fits(stored: Stored, kinds: dict[str, str]) -> bool:

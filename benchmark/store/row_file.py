@@ -21,7 +21,7 @@ from .schema import COLUMNS, SCHEMA_VERSION, Row
 from .standing import AnyRow
 
 BREAKS = re.compile(r"[\n\r]")
-MIGRATE = "convert the folder once: python tools/migrate_results.py RESULTS"
+OTHER = "move the file away, or use the fglbench version that wrote it"
 _values = attrgetter(*COLUMNS)
 
 
@@ -106,15 +106,14 @@ def _check_header(path: Path, first: bytes) -> None:
     lists = (("unknown", extra), ("missing", missing))
     difference = "; ".join(f"{word} {', '.join(map(repr, some))}" for word, some in lists if some)
     what = f"the header is not that of result schema {SCHEMA_VERSION} ({difference or 'columns in another order'})"
-    fix = MIGRATE if not extra and names == COLUMNS[: len(names)] else "move the file away, or use the fglbench version"
-    raise UserError(f"{path}: {what}; {fix}{'' if fix == MIGRATE else ' that wrote it'}")
+    raise UserError(f"{path}: {what}; {OTHER}")
 
 
 def _check_version(path: Path, number: int, fields: list[str]) -> None:
     """UserError for a line that is not damaged: an older version has fewer columns, a newer version more."""
     version = int(fields[0]) if fields and re.fullmatch("[0-9]{1,4}", fields[0]) else SCHEMA_VERSION
     if version < SCHEMA_VERSION and len(fields) < len(COLUMNS):
-        raise UserError(f"{path}:{number}: written in result schema {version}; {MIGRATE}")
+        raise UserError(f"{path}:{number}: written in result schema {version}; {OTHER}")
     if version > SCHEMA_VERSION and len(fields) > len(COLUMNS):
         raise UserError(f"{path}:{number}: {_newer(version)}")
 

@@ -6,7 +6,7 @@ besides (`metrics.Column`) are for rows that are to count, and `validate` compar
 always stored, and what was stored can be read.
 
 A column is never changed or removed. A new one has a default and is last in a line; `SCHEMA_VERSION` goes up by
-one, and `tools/migrate_results.py` adds the empty field to all stored rows.
+one, and all stored rows get the empty field.
 """
 
 from __future__ import annotations

@@ -7,15 +7,11 @@ import gzip
 import io
 import json
 import os
-import re
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pydantic_core import from_json, to_json
 
 from ... import files
 from ...registry import UserError
@@ -32,9 +28,6 @@ HISTORY_BYTES, EMBEDDINGS_BYTES = 8 * 2**20, 32 * 2**20  # unpacked; a side file
 SUITE_BYTES = 512 * 2**20  # of all files of columns of a suite
 SITES = "sites.json"
 OWN = ".json.gz"  # of a file with one run's curves, behind its key
-GZIP = 31  # of zlib: the form with a head, of which bytes 3 to 7 are flags and time
-# What Python may write in another way: powers of ten, numbers below 0.0001, escapes, the one that it alone makes.
-POWER, ODD = re.compile(rb"e[-0-9]"), (b"0.0000", b"\\", b"\x7f")
 
 
 class SideFiles:
@@ -73,7 +66,9 @@ class SideFiles:
 
     def write_history(self, suite: str, key: str, history: dict[str, Any]) -> None:
         """Store a run's curves next to its row; the bytes depend on the content only."""
-        self.put(self.history_file(suite, key), gzip.compress(history_text(history), mtime=0))
+        self.put(
+            self.history_file(suite, key), gzip.compress(json.dumps(history, separators=(",", ":")).encode(), mtime=0)
+        )
 
     def write_embeddings(self, suite: str, key: str, arrays: dict[str, np.ndarray]) -> None:
         """Store named arrays (no objects among them) next to a row; the bytes depend on the content only."""
@@ -114,23 +109,19 @@ class SideFiles:
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
         """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
-        damaged, larger than any run's, or no JSON."""
-        found: dict[str, Any] | None = self.curves(suite, key).found
-        return found
-
-    def curves(self, suite: str, key: str) -> Curves:
-        """What `write_history` stored as it is. found: None where there is nothing. Raises as `history`.
+        damaged, larger than any run's, or no JSON.
 
         A run's own file takes precedence over one of columns, which may have an earlier run of the cell."""
         path = self.history_file(suite, key)
         if path.exists():
-            return unpacked(path.read_bytes())
+            found: dict[str, Any] = unpacked(path.read_bytes())
+            return found
         columns = self.columns(suite)
         if key in columns.holder:
-            return Curves(columns.files[columns.holder[key]].stored(key), b"", True, True)
+            return columns.files[columns.holder[key]].stored(key)
         for stem, reason in columns.damaged.items():
             raise ValueError(f"{stem}{SUFFIX}: {reason}")
-        return Curves(None, b"", False, False)
+        return None
 
     def loose(self, suite: str) -> set[str]:
         """The keys of a suite's rows whose curves are in a file of their own, and no link."""
@@ -203,57 +194,16 @@ def _columns(folder: Path) -> Columns:
     return found
 
 
-class Curves(NamedTuple):
-    """What a packed file of curves holds. whole: one packed text, with no name, time or bytes besides. plain: the text
-    is known to be that of `history_text`; otherwise it may still be."""
-
-    found: Any
-    text: bytes
-    whole: bool
-    plain: bool
-
-    @property
-    def as_written(self) -> bool:
-        """Whether the file has the form in which it is written, and nothing besides."""
-        return self.whole and (self.plain or self.text == history_text(self.found))
-
-
-def unpacked(data: bytes) -> Curves:
-    """A packed file of curves, read. Raises as `SideFiles.history`."""
-    member, text = zlib.decompressobj(GZIP), b""
-    with suppress(zlib.error):
-        text = member.decompress(data, HISTORY_BYTES + 1)
-    single = member.eof and not member.unused_data
-    if not single:  # several, cut or damaged: gzip reads on, or says what is wrong
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            text = stream.read(HISTORY_BYTES + 1)
+def unpacked(data: bytes) -> Any:
+    """The content of a packed file of curves. Raises as `SideFiles.history`."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        text = stream.read(HISTORY_BYTES + 1)
     if len(text) > HISTORY_BYTES:
         raise ValueError(f"more than {HISTORY_BYTES >> 20} MiB unpacked")
     try:
-        found, plain = _parsed(text)
+        return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    return Curves(found, text, single and data[3:8] == bytes(5), plain)
-
-
-def _parsed(text: bytes) -> tuple[Any, bool]:
-    """(what a JSON text holds, whether it is known to be as `history_text` writes it). ValueError for no JSON.
-
-    pydantic reads and writes JSON several times as fast as Python. If it writes what it has read as the very same text,
-    every number is written in the fewest digits that mean it: Python would have read the same, and, where nothing odd
-    is in the text, write the same. Any other text is Python's to read.
-    """
-    if text.isascii() and not POWER.search(text) and not any(odd in text for odd in ODD):
-        with suppress(ValueError):
-            found = from_json(text)
-            if to_json(found) == text:
-                return found, True
-    return json.loads(text), False
-
-
-def history_text(history: dict[str, Any]) -> bytes:
-    """The one form of curves in a file, before it is packed."""
-    return json.dumps(history, separators=(",", ":")).encode()
 
 
 def environment_text(environment: dict[str, Any]) -> bytes:

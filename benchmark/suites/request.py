@@ -1,16 +1,23 @@
-"""What a user asks for, and what is said of it: suites, names and settings. No class of the package is imported."""
+"""What a user asks for, what is said of it, and the cells that the catalogue has of it: enough to say what a run would
+do, without torch. No class of the package is imported.
+
+A dry run that only narrows suites of the package takes the cells from here. All else (`--set`, own data, suite files,
+plug-ins, names or seeds that a suite lacks) asks the classes (`select`), and so does every run.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ... import yamltext
 from ...registry import UserError, did_you_mean, listed
-from .catalogue import CLASSES, catalogue
+from .catalogue import CLASSES, catalogue, entry, listed_cells, untuned_pairs
 
 NAMED = 3  # names that a line about many has
 
@@ -114,3 +121,73 @@ def told_defaults(suite: str, methods: Sequence[str]) -> list[str]:
 def told_left(untuned: Sequence[str], defaults: Sequence[str]) -> list[str]:
     """What is said of cells that are left out, and of those that run with defaults."""
     return [*(f"{told}; their runs are left out" for told in untuned), *defaults]
+
+
+@dataclass(frozen=True)
+class ListedCell:
+    """A cell by its names. line: "cora louvain x10 gcn fedavg", its text without the seed. ends: `Cell.ends`."""
+
+    line: str
+    ends: dict[str, int | None]
+    seed: int
+    key: str
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The name of each kind; of "clients" their number."""
+        return dict(zip(("dataset", "partition", "clients", "backbone", "method"), self.line.split(), strict=True))
+
+    def __str__(self) -> str:
+        return f"{self.line} seed {self.seed}"
+
+
+def select_listed(request: Request) -> tuple[list[tuple[str, ListedCell]], list[str]] | None:
+    """What `select.parted` finds, from the catalogue; None where only the classes know. UserError as `suites_of`."""
+    if request.settings or request.own or request.tuned or request.splits or request.backbones:
+        return None
+    suites = suites_of(request)
+    if not all(name in catalogue()["suite"] for name in suites):
+        return None
+    found: list[tuple[str, ListedCell]] = []
+    left: list[str] = []
+    defaults: list[str] = []
+    for suite in suites:
+        cells = _narrowed([*_cells(suite)], request)
+        if cells is None:
+            return None
+        found += [(suite, cell) for cell in cells]
+        pairs = [(m, d) for m, d in untuned_pairs(suite) if _among(m, request.methods) and _among(d, request.datasets)]
+        left += told_untuned(suite, pairs)
+        here = {cell.names["method"] for cell in cells}
+        defaults += told_defaults(suite, [name for name in entry("suite", suite)["defaults"] if name in here])
+    return (found, told_left(left, defaults)) if found else None
+
+
+def _cells(suite: str) -> Iterator[ListedCell]:
+    for ends, lines in listed_cells()[suite].items():
+        own = json.loads(ends)
+        for line, seeds in lines.items():
+            yield from (ListedCell(line, own, int(seed), key) for seed, keys in seeds.items() for key in keys.split())
+
+
+def _among(name: str, wanted: tuple[str, ...]) -> bool:
+    return not wanted or name in wanted
+
+
+def _narrowed(cells: list[ListedCell], request: Request) -> list[ListedCell] | None:
+    """Those with the wanted names and seeds; None where the suite lacks one of them."""
+    axes = {"method": request.methods, "dataset": request.datasets, "partition": request.partitions}
+    axes["clients"] = tuple(f"x{number}" for number in request.clients)
+    for kind, wanted in axes.items():
+        if not {*wanted} <= {cell.names[kind] for cell in cells}:
+            return None
+    found = [cell for cell in cells if all(_among(cell.names[kind], wanted) for kind, wanted in axes.items())]
+    if not request.seeds:
+        return found
+    of_seed = {seed: Counter(cell.line for cell in found if cell.seed == seed) for seed in request.seeds}
+    most = Counter[str]()
+    for seed in {cell.seed for cell in found}:
+        most |= Counter(cell.line for cell in found if cell.seed == seed)
+    if any(lines != most for lines in of_seed.values()):
+        return None  # a seed that the suite lacks somewhere
+    return [cell for cell in found if cell.seed in of_seed]

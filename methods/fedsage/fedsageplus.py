@@ -60,7 +60,7 @@ LIMIT = 8 * 2**30  # bytes that a run may take
 
 
 @METHODS.register("fedsage+")
-class FedSagePlus(FedSage, Generation):
+class FedSagePlus(Generation, FedSage):
     """Zhang et al., NeurIPS 2021 (arXiv 2106.13430): GraphSAGE on graphs mended by a neighbour generator, NeighGen.
 
     NeighGen: encoder H^e (GraphSAGE, d -> hidden -> latent, z_i), dGen (linear, ReLU: n~_i missing neighbours), fGen
@@ -188,17 +188,7 @@ class FedSagePlus(FedSage, Generation):
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        if cohort.received:  # nothing before the first round: the initial model came before the generators
-            cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
-
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        return cohort.cross_entropy(self._logits(cohort, cohort.params, cohort.streams))
-
-    def _logits(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
-        """(N, C) scores of the clients' own nodes in their mended graphs."""
+    def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
         if self.neighbours == 0:
             return cohort.network.forward(params, cohort.data, streams).logits
         if "mended" not in cohort.cache:
@@ -214,12 +204,6 @@ class FedSagePlus(FedSage, Generation):
         cohort.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
         near = reach(cohort.batch, cohort.batch.rows["train"], cohort.network.backbones[0].layers - 2)
         return mending.own, *mending.pooled(near.bool())
-
-    @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
-        if self.score_on == "own":
-            return super().predict_own(params, cohort)
-        return self._logits(cohort, params, None)
 
 
 def add(values: Leaf) -> torch.Tensor:

@@ -25,7 +25,8 @@ from ...benchmark.engine import (
     section,
 )
 from ...datasets.federation import NodeClient
-from ...registry import Spec, option
+from ...registry import option
+from ..fedavg import FedAvg
 from .mending import Mending
 from .neighgen import Impaired, NeighGen, hide, impair, linear, match
 from .products import Thinned, product
@@ -167,8 +168,8 @@ def _masked(x: Features, rows: np.ndarray, slope: torch.Tensor) -> torch.Tensor 
     return sp.csr_matrix((found.data * slope.numpy()[owner, found.indices], found.indices, found.indptr), found.shape)
 
 
-class Generation(Spec):
-    """Hyper-parameters of NeighGen and its training, for methods to inherit."""
+class Generation(FedAvg):
+    """FedAvg of a classifier that reads what NeighGen generates: parameters and rounds, for methods to inherit."""
 
     neighbours: int = option(5, "P, at most this number of new neighbours per node (released code: 5); 0 = none", ge=0)
     hidden_share: float = option(0.5, "share of the validation nodes hidden (released code: 0.5)", ge=0, le=1)
@@ -189,6 +190,7 @@ class Generation(Spec):
     training_number: Literal["round", "truncate"] = option(
         "round", "whole number of neighbours in training: as in mending (our choice), or cut off (released code)"
     )
+    score_on: Literal["mended", "own"] = "mended"  # each method says what it means
 
     def number(self, missing: torch.Tensor) -> torch.Tensor:
         """How many neighbours are made in training for predicted numbers."""
@@ -207,6 +209,25 @@ class Generation(Spec):
     def shared_keep(self, seed: int, owner: int, epoch: int, rows: int) -> torch.Tensor:
         """(rows, 2048) dropout of an exchange epoch, the same at the generator's owner and at those who answer."""
         return self.generator.keep(Streams(seed, (owner,), {}), f"exchange {epoch}", rows)
+
+    def client(self, cohort: ClientBatch) -> Tree:
+        if cohort.received:  # nothing before the first round: the initial model came before the generators
+            cohort.load(cohort.received["model"])
+        cohort.fit(self.local_loss)
+        return {"model": cohort.params}
+
+    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+        return cohort.cross_entropy(self.scores(cohort, cohort.params, cohort.streams))
+
+    def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
+        """(N, C) class scores of the clients' own nodes with what was generated; streams: dropout, in training."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+        if self.score_on == "own":
+            return super().predict_own(params, cohort)
+        return self.scores(cohort, params, None)
 
 
 class Turn:

@@ -56,12 +56,8 @@ class Plot:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), and of the code
         of the module that draws them and of the style that all share."""
         text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
-        drawing = _source(self.draw.__module__) + _source(style.__name__)
+        drawing = "".join(code(inspect.getsource(sys.modules[name])) for name in (self.draw.__module__, style.__name__))
         return hashlib.sha256((text + drawing).encode()).hexdigest()[:16]
-
-
-def _source(module: str) -> str:
-    return code(inspect.getsource(sys.modules[module]))
 
 
 def code(source: str) -> str:

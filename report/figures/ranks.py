@@ -17,11 +17,11 @@ from ..text import percent
 from .style import cost_axis, legible, short
 
 TIERS_CAPTION = (
-    "Methods by mean rank, with letters: methods that share a letter do not differ. Left: mean rank with its 95%"
-    " interval over datasets (lower is better). Right: difference in score from a baseline, in points, with its 95%"
-    " interval (right is better). Blue: better by more than one point with a probability of 95%; orange: worse; grey"
-    " square: equivalent; open circle: undecided. Grey band: one point. Methods far below the others are at the edge"
-    " with their value."
+    "Methods by mean rank, with letters: of two methods that share a letter neither is shown to be better. Left: mean"
+    " rank with its 95% interval over datasets (lower is better). Other panels: difference in score from the baseline"
+    " named above, in points, with its 95% interval (right is better). Blue: better than the baseline by more than one"
+    " point with a probability of 95%; orange: worse; grey square: within one point; open circle: undecided. Grey band:"
+    " one point below to one point above the baseline. Methods far below the others are at the edge with their value."
 )
 COLOURS = {"better": "#0072B2", "worse": "#D55E00"}
 NEAR = 3  # interquartile ranges: what is further below the middle half than that is cut off

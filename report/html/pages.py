@@ -31,7 +31,7 @@ from ..leaderboard import ABOUT_REPORTED, REPORTED, key_findings
 from ..papers import papers
 from ..provenance import protocol
 from ..ranking import Ranking
-from ..reproduction.claim_table import stated_counts
+from ..reproduction.page import stated_counts
 from ..reproduction.view import View
 from ..table import Cell, Interval, Span
 from ..templating import document, environment
@@ -256,13 +256,9 @@ def pages(whole: Whole) -> dict[str, str]:
     for name in whole.datasets:
         found[dataset_page(name)] = made("dataset", plain(name), dataset=name, known=entry("dataset", name))
     for paper in papers():
-        if own := _views(whole, paper.tables):
+        if own := {suite: whole.views[suite] for suite in paper.tables if suite in whole.views}:
             found[paper_page(paper.name)] = made("paper", paper.name, paper=paper, own_views=own)
     return found
-
-
-def _views(whole: Whole, suites: Mapping[str, Any]) -> dict[str, Sequence[View]]:
-    return {suite: whole.views[suite] for suite in suites if suite in whole.views}
 
 
 def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:

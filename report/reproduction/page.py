@@ -1,15 +1,21 @@
-"""Our figures and verdicts as the cells of a markdown table: what every table of a page says alike."""
+"""Our figures and verdicts as the cells of a markdown table, and one table per paper: each of its claims over the
+columns of a table, under two readings of the protocol. That one is a block of docs/findings/<paper>.md, between `BEGIN`
+and `END`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
-from ..papers import Place, Printed
+from ..papers import Paper, Place, Printed, papers
 from ..provenance import reasons
+from ..statistics import stratified_difference
 from ..templating import document
-from ..text import ABSENT, count, finite, literal, markdown_table as markdown, md, number
+from ..text import ABSENT, count, finite, literal, markdown_table, md, number, points
 from .match import difference, unit_values
 from .view import MIN_SEEDS, VERDICTS, JudgedClaim, View
 
@@ -85,14 +91,15 @@ def _definition(view: View) -> str:
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
     """The figures that some reading changes: the paper's, then ours under each. others: readings that were run."""
-    changed = [figure for figure in base.figures if any(_ran(view, figure) for view in others)]
+    ran = {figure for view in others for figure in view.own if view.ours[figure].n > 0}
+    changed = [figure for figure in base.figures if figure in ran]
     if not changed:
         return ""
     lines = [
         [_place(base, figure), printed_text(figure), *(_ours(view, figure) for view in (base, *others))]
         for figure in changed
     ]
-    return markdown(lines, ["", "paper", *_headings(base, others)], "l" + "r" * (len(others) + 2))
+    return markdown_table(lines, ["", "paper", *_headings(base, others)], "l" + "r" * (len(others) + 2))
 
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
@@ -106,17 +113,14 @@ def claims_by_reading(base: View, others: Sequence[View]) -> str:
             continue
         holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "supported"]
         claim = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
-        lines.append([claim, gain_text(first), *map(_verdict, judged), md(", ".join(holds)) or "none"])
+        told = [verdict_text(one) or ABSENT for one in judged]
+        lines.append([claim, gain_text(first), *told, md(", ".join(holds)) or "none"])
     headings = ["Claim", "published", *_headings(base, others), "supported under"]
-    return markdown(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
+    return markdown_table(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
 
 
 def _headings(base: View, others: Sequence[View]) -> list[str]:
     return [md(view.reading.id) for view in (base, *others)]
-
-
-def _ran(view: View, figure: Printed) -> bool:
-    return figure in view.own and view.ours[figure].n > 0
 
 
 def _place(view: View, figure: Printed) -> str:
@@ -125,10 +129,6 @@ def _place(view: View, figure: Printed) -> str:
 
 def _ours(view: View, figure: Printed) -> str:
     return our_text(view, figure) if figure in view.own else ABSENT
-
-
-def _verdict(one: JudgedClaim | None) -> str:
-    return verdict_text(one) or ABSENT
 
 
 FEW = 3  # figures that share a note on the page
@@ -150,7 +150,7 @@ def page(suite: str, views: Sequence[View], extra: str, provenance: Sequence[str
 def _beside(view: View, block: Sequence[Place]) -> str:
     """Some columns of the table."""
     lines = [[view.row_label(line), *(_compared(view, line, place) for place in block)] for line in view.lines]
-    return markdown(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
+    return markdown_table(lines, ["", *map(view.heading, block)], "l" + "r" * len(block))
 
 
 def _compared(view: View, line: str, column: Place) -> str:
@@ -173,7 +173,7 @@ def _claims(view: View) -> list[str]:
             if own.keys() & set(shown)
         ]
         if rows:
-            found.append(markdown(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
+            found.append(markdown_table(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
     return found
 
 
@@ -211,3 +211,97 @@ def _missing(views: Sequence[View]) -> list[str]:
         if absent and (view.ran or view is views[0]):
             lines.append(f"not run{reading}: {absent} of {count(len(view.cells), 'figure')}")
     return list(dict.fromkeys(lines))
+
+
+BEGIN = "<!-- claims:begin -->"
+END = "<!-- claims:end -->"
+HEADERS = ["Claim", "Published", "As stated: ours (95%)", "Columns", "Best other reading: ours (95%)", "Columns"]
+LEGEND = f"""\
+Gains in points: the mean over the columns where the paper has the first method above the second and both have
+{MIN_SEEDS} seeds or more. The interval is for these columns and new seeds; the verdict is that of the mean. *Columns*:
+supported / contradicted / inconclusive, each column alone. A dash: the reading changes nothing, or was not run."""
+Claims = dict[tuple[str, str, str], list[JudgedClaim]]
+
+
+def findings_pages(root: Path, made: Mapping[str, Sequence[View]]) -> Iterator[tuple[Path, str]]:
+    """The pages below `root` that have room for a claim table, each with its table."""
+    for paper in papers():
+        page = root / "docs" / "findings" / f"{paper.name.lower()}.md"
+        if page.is_file() and BEGIN.encode() in page.read_bytes() and any(suite in made for suite in paper.tables):
+            yield page, claim_table(paper, made)
+
+
+def claim_table(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
+    """The claims of a paper's tables under the reading that is stated, and under the best other. Markdown."""
+    parts = [LEGEND]
+    for suite in paper.tables:
+        if suite in made:
+            stated, other = readings(paper, made[suite])
+            named = f"as stated `{stated.reading.id}`" + (f", best other `{other.reading.id}`" if other else "")
+            parts += [f"**Table {md(stated.table.table)}**, {named}:", f"    fglbench reproduce {suite} --seeds 3"]
+            parts.append(_table(stated, other))
+    return "\n\n".join(parts)
+
+
+def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
+    """The view of a table that follows what the paper states, and of the others the one that supports most claims, of
+    equals the one that contradicts fewest. The second choice is made after the results."""
+    stated = next((view for view in views if view.reading.id == paper.stated), views[0])
+    others = [view for view in views if view is not stated and view.ran]
+    return stated, max(others, key=_support, default=None)
+
+
+def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, int, int]:
+    """The counts of a paper's claims over its tables under the reading that follows what it states."""
+    stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
+    return counts([one for view in stated for one in view.own_claims])
+
+
+def counts(claims: Iterable[JudgedClaim]) -> tuple[int, int, int]:
+    """How many are supported, contradicted and inconclusive."""
+    found: list[str] = [one.verdict for one in claims]
+    supported, contradicted, inconclusive = map(found.count, VERDICTS)
+    return supported, contradicted, inconclusive
+
+
+def _support(view: View) -> tuple[int, int]:
+    supported, contradicted, _ = counts(view.own_claims)
+    return supported, -contradicted
+
+
+def _table(stated: View, other: View | None) -> str:
+    under = [_grouped(stated), _grouped(other) if other else {}]
+    lines = []
+    for key in dict.fromkeys([*under[0], *under[1]]):
+        own, best = (each.get(key, []) for each in under)
+        first, second, metric = key
+        claim = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
+        published = points(fmean(one.gain for one in own or best))
+        lines.append([claim, published, *_judged(stated, own), *_judged(other, best)])
+    return markdown_table(lines, HEADERS, "lrlrlr")
+
+
+def _grouped(view: View) -> Claims:
+    """The claims with enough seeds by what is above what; also by metric where a table has several."""
+    several = len({figure.metric for figure in view.figures}) > 1
+    found: Claims = {}
+    for one in view.own_claims:
+        if one.verdict != "not claimed" and one.n >= MIN_SEEDS:
+            first, second = one.figures
+            metric = f", {'macro-F1' if first.column == 'macro_f1' else 'accuracy'}" if several else ""
+            found.setdefault((view.table.line(first), view.table.line(second), metric), []).append(one)
+    return found
+
+
+def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:
+    """Verdict, mean difference and interval over the columns of one claim; the verdicts of the columns."""
+    if view is None or not claims:
+        return [ABSENT, ABSENT]
+    strata = []
+    for one in claims:
+        first, second = (view.ours[figure].seeds for figure in one.figures)
+        strata.append([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
+    gain = stratified_difference(strata, [1 / len(strata)] * len(strata))
+    verdict = "**supported**" if gain.low > 0 else "**contradicted**" if gain.high <= 0 else "inconclusive"
+    text = f"{verdict}, {points(gain.mean)} ({points(gain.low)} to {points(gain.high)})"
+    return [text, " / ".join(map(str, counts(claims)))]

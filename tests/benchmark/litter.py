@@ -25,14 +25,6 @@ class Litter(FedAvg):
         raise NotImplementedError
 
 
-@METHODS.register("l-child")
-class Child(Litter):
-    """A child."""
-
-    def drop(self):
-        subprocess.Popen(SLEEP)
-
-
 @METHODS.register("l-session")
 class Session(Litter):
     """A child in a session of its own."""

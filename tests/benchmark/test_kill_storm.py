@@ -1,7 +1,6 @@
 """Writers that are killed at any moment, several at a time: no row that was acknowledged is lost, none is stored twice.
 
-Two of three append rows with their curves; the third converts the folder, which has rows and curves of version 0.1, and
-moves curves into files of columns.
+Two of three append rows with their curves; the third moves curves into files of columns.
 """
 
 from __future__ import annotations
@@ -14,26 +13,19 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.packing import pack
 from fglbench.benchmark.submission.listing import Findings
 from fglbench.benchmark.submission.read import read
 
-from ..test_migration import CURVES, KEYS, old, tool
-
-__all__ = ["old"]  # a fixture
-
 # A spawned process that forks writers and kills them with SIGKILL. A row is acknowledged once `append` has returned.
 STORM = """
-import importlib.util, itertools, os, random, signal, sys, time, traceback, warnings
+import itertools, os, random, signal, sys, time, traceback, warnings
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.packing import pack
 from fglbench.benchmark.store.schema import Row
-from fglbench.registry import UserError
 
 warnings.simplefilter("ignore")
 root, kills = sys.argv[1], int(sys.argv[2])
-spec = importlib.util.spec_from_file_location("migrate_results", sys.argv[3])
-tool = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(tool)
 values = dict(suite="s", task="node", dataset="cora", dataset_params="{}", partition="louvain", partition_params="{}",
               clients=10, split="ratio", split_params="{}", backbone="gcn", backbone_params="{}", method_params="{}",
               method_version="0" * 12, training="{}", seed=0, status="ok", started="2026-01-01T00:00:00Z",
@@ -42,13 +34,7 @@ acknowledged = os.open(os.path.join(os.path.dirname(root), "acknowledged"), os.O
 
 def write(number):
     store = Store(root)
-    while True:
-        try:
-            store.prepare(["s"])  # which also mends and sweeps, while others write
-            break
-        except UserError as error:  # a folder that is not converted yet is refused
-            assert "migrate_results" in str(error)
-            time.sleep(0.01)
+    store.prepare(["s"])  # which also mends and sweeps, while others write
     for i in itertools.count():
         row = Row(key=f"{number:08x}{i:08x}", method=("fedavg", "local")[i % 2], **values)
         claim = store.claim("s", row.key)
@@ -57,9 +43,8 @@ def write(number):
         os.write(acknowledged, (row.key + "\\n").encode())
         store.unclaim(claim)
 
-def convert():
+def move():
     while True:
-        tool.migrate(tool.Path(root))
         pack(Store(root), "s")
 
 source, living = random.Random(0), []
@@ -67,7 +52,7 @@ for number in range(kills + 2):
     pid = os.fork()
     if not pid:
         try:
-            convert() if number % 3 == 2 else write(number)
+            move() if number % 3 == 2 else write(number)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -89,21 +74,20 @@ sys.exit(number < kills + 1)
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="POSIX only")
 @pytest.mark.parametrize("kills", [8, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_kill_storm_loses_no_row_and_leaves_nothing_behind(tmp_path: Path, old: Path, kills: int) -> None:
-    root = old
-    command = [sys.executable, "-c", STORM, str(root), str(kills), tool.__file__]
+def test_a_kill_storm_loses_no_row_and_leaves_nothing_behind(tmp_path: Path, kills: int) -> None:
+    root = tmp_path / "results"
+    root.mkdir()
+    command = [sys.executable, "-c", STORM, str(root), str(kills)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     acknowledged = (tmp_path / "acknowledged").read_text().split()
     store = Store(root)
-    tool.migrate(root)
-    (root / ".logs").mkdir()
+    pack(store, "s")
+    (root / ".logs").mkdir(exist_ok=True)
     (root / ".logs" / "worker-999999999-1.txt").write_text("of a run that was killed")
     store.prepare(["s"])  # the next start
     keys = Counter(row.key for row in store.rows("s"))
-    assert [keys.pop(key) for key in KEYS] == [2, 2, 2]  # of two methods each
-    assert {key: store.history("s", key) for key in KEYS} == dict.fromkeys(KEYS, CURVES)
-    assert not list(root.rglob("*.npz")) and list(root.rglob("*.parquet"))
+    assert list(root.rglob("*.parquet"))
     assert len(acknowledged) > kills and set(acknowledged) <= keys.keys()
     assert set(keys.values()) == {1}
     assert len(keys) - len(acknowledged) <= kills + 2  # at most one a writer, killed before it could say so

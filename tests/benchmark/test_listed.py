@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fglbench.benchmark.runner.job import Job, Options, Store
-from fglbench.benchmark.suites.listed import select_listed
-from fglbench.benchmark.suites.request import Request
+from fglbench.benchmark.suites.request import Request, select_listed
 from fglbench.benchmark.suites.select import parted
 from fglbench.benchmark.suites.suitefile import load_suite, suite_names
 

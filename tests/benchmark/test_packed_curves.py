@@ -8,7 +8,7 @@ import math
 import zlib
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from fglbench.benchmark.store import side_files
 from fglbench.benchmark.submission import curves
@@ -16,42 +16,19 @@ from fglbench.benchmark.submission.read import LARGE
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 
-NUMBERS = ["0", "-0", "7", "-12", "0.5", "-0.0", "1.0", "1.50", "1e5", "1E5", "1e-05", "1e-5", "0.00001", "0.0001",
-           "9007199254740993", "1e16", "1e+16", "123456789012345680.0", "0.1000000000000000055", "NaN", "-Infinity",
-           "1" * 400, "null", "true", '"a"', '"\\u00e9"', '"é"', '"\x7f"', "[]", "{}"]  # fmt: skip
 
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.sampled_from(NUMBERS) | st.floats(width=32).map(json.dumps) | st.floats().map(json.dumps), max_size=8),
-    st.sampled_from(['{"a":[%s]}', '{"a":[%s], "b":1}', "[%s]", '{"a":1,"a":[%s]}', '{"a e-":[%s]}', '{"a":[%s]}\n']),
-)
-def test_curves_are_read_and_judged_as_python_would(numbers: list[str], form: str) -> None:
-    """What is read, and whether its text is the one that is written, is what the json of the standard library says."""
-    text = (form % ",".join(numbers)).encode()
-    found = side_files.unpacked(gzip.compress(text, mtime=0))
-    assert repr(found.found) == repr(json.loads(text))  # which tells 1 from 1.0 and True, and a NaN from none
-    assert found.as_written == (side_files.history_text(json.loads(text)) == text)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_what_may_be_written_in_several_ways_is_told(number: str) -> None:
-    text = f'{{"a":[{number}]}}'.encode()
-    found = side_files.unpacked(gzip.compress(text, mtime=0))
-    assert repr(found.found) == repr(json.loads(text))
-    assert found.as_written == (side_files.history_text(json.loads(text)) == text)
-
-
-def test_whatever_is_packed_besides_curves_is_noticed() -> None:
+def test_what_was_packed_comes_back_and_a_damaged_file_is_noticed() -> None:
     text = b'{"history":{"round":[1,2],"val":[0.5,null]}}'
     packed = gzip.compress(text, mtime=0)
-    assert side_files.unpacked(packed) == (json.loads(text), text, True, True)
-    half = gzip.compress(text[:9], mtime=0) + gzip.compress(text[9:], mtime=0)
-    named = packed[:3] + b"\x08" + packed[4:10] + b"secret\0" + packed[10:]
-    for other in (half, packed + gzip.compress(b"", mtime=0), packed + bytes(8), gzip.compress(text, mtime=5), named):
-        found = side_files.unpacked(other)
-        assert found.text == text and not found.as_written
-    for broken in (packed[:-9], packed[:-1], packed[:20] + b"\0" + packed[21:], packed + b"more", b""):
+    assert side_files.unpacked(packed) == json.loads(text)
+    for broken in (
+        packed[:-9],
+        packed[:-1],
+        packed[:20] + b"\0" + packed[21:],
+        packed + b"more",
+        b"",
+        gzip.compress(b"[" * 9**5),
+    ):
         with pytest.raises((OSError, EOFError, ValueError, zlib.error)):
             side_files.unpacked(broken)
 

@@ -157,19 +157,6 @@ def test_no_command_imports_a_package_that_it_does_not_need(site: Path) -> None:
     assert "McMahan" in found[1][1]
 
 
-def test_a_cell_of_an_installed_method_and_dataset_runs_in_a_worker(site: Path, tmp_path: Path) -> None:
-    suite = tmp_path / "tiny.yaml"
-    suite.write_text(
-        "description: tiny\ntraining: {rounds: 1, local_epochs: 1}\ncross: {datasets: {name: good-data, params: "
-        "{nodes: 40, classes: 2, features: 4}}, partitions: uniform, clients: 2, splits: ratio, backbones: "
-        "{name: gcn, params: {hidden: 4}}, methods: good-avg}\n"
-    )
-    ((code, out, err),) = fglbench(site, ["run", "-s", str(suite), "--results", str(tmp_path / "results"), "-j", "1"])
-    assert (code, err) == (0, "")
-    assert "1 ok" in out
-    assert (tmp_path / "results/tiny/good-avg.csv").is_file()
-
-
 def test_a_bad_plugin_file_is_one_line_and_built_in_methods_stay(tmp_path: Path) -> None:
     codes = {
         "missing": ("import nowhere_at_all", "cannot be imported: ModuleNotFoundError"),

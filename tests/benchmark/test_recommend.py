@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.recommend import answer, budget
+from fglbench.benchmark.recommend import answer, session
 from fglbench.benchmark.recommend.answer import WORDS, answer_lines, chosen, results_of, table_lines
-from fglbench.benchmark.recommend.budget import planned, seconds_of
 from fglbench.benchmark.recommend.evidence import distance, evidence_for
+from fglbench.benchmark.recommend.session import planned, seconds_of
 from fglbench.benchmark.runner.cost_estimate import published_costs
 from fglbench.benchmark.suites.catalogue import catalogue
 from fglbench.benchmark.suites.published import published_tasks
@@ -161,7 +161,7 @@ def test_one_command_from_data_to_answer_goes_on_where_it_stopped(
     clinics: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, steps in (("ROUNDS", (4,)), ("TRIALS", (2,)), ("SEEDS", (3,))):
-        monkeypatch.setattr(budget, name, steps)
+        monkeypatch.setattr(session, name, steps)
     asked = ["recommend", "--data", "clinics", "--metric", "macro-f1", "--budget", "20m", "-m", "fedprox", "-j", "1"]
     assert main(asked) == 0
     said = capsys.readouterr().out

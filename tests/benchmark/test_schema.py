@@ -107,9 +107,7 @@ def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: St
     older = b",".join(row_file.line(row("c", schema_version=2)).split(b",")[:-10]) + b"\n"
     path.write_bytes(before + older)
     for act in (lambda: store.rows("s"), lambda: store.append(row("d")), lambda: store.prepare(["s"])):
-        with pytest.raises(
-            UserError, match=r"fedavg.csv:4: written in result schema 2; convert the folder once: python"
-        ):
+        with pytest.raises(UserError, match=r"fedavg.csv:4: written in result schema 2; move the file away"):
             act()
     newer = row_file.line(row("c", schema_version=SCHEMA_VERSION + 1)).replace(b"\n", b",new\n")
     path.write_bytes(before + newer)
@@ -119,7 +117,7 @@ def test_rows_of_another_version_are_refused_and_not_taken_for_damaged(store: St
     with pytest.raises(UserError, match=rf"not that of result schema {SCHEMA_VERSION} \(unknown 'auc'\)"):
         store.rows("s")
     path.write_bytes(before.replace(b",peak_device_memory_mb\n", b"\n", 1))
-    with pytest.raises(UserError, match=r"missing 'peak_device_memory_mb'.*migrate_results"):
+    with pytest.raises(UserError, match=r"missing 'peak_device_memory_mb'.*move the file away"):
         store.rows("s")
     assert not path.with_name("fedavg.csv.damaged").exists()
 

@@ -50,14 +50,6 @@ class Painted(Trouble):
         raise ValueError("\x1b[31mred\x1b[0m \u202eback\u202c\x07 \x1b]0;title\x07" + "x" * 3000)
 
 
-@METHODS.register("t-exit")
-class Exit(Trouble):
-    """Leaves without a word."""
-
-    def strike(self):
-        os._exit(3)
-
-
 @METHODS.register("t-hang")
 class Hang(Trouble):
     """Never comes back."""

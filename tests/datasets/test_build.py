@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation, describe, load, parts_of, statistics
-from fglbench.datasets.build import _notes
+from fglbench.datasets.build import _notes, derive
 from fglbench.datasets.features import to_tensor
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
-from fglbench.datasets.rng import derive
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 

@@ -35,6 +35,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "gcfl+": {"warm_up": 0, "length": 2},
     "adafgl": {"extractor_rounds": 1},
     "fedtgp": {"server_epochs": 3},
+    "o-pfgl": {"condense_steps": 60},
 }
 RATE = {"scaffold": {"lr": 0.05}, "scaffold-mlp": {"lr": 0.05}}
 CONFIG: dict[str, Any] = {"rounds": 2, "local_epochs": 2, "optimiser": "adam", "lr": 0.01}

@@ -63,6 +63,8 @@ CASES = [
     Case("lg-fedavg", {}, GCN, "local", {}, GCN | HEAD, "own", False, (20,)),
     Case("moon", {"mu": 0.0}, GCN, "fedavg", {}, GCN),
     Case("moon", {"mu": 5.0}, GCN, "fedavg", {}, GCN, rounds=1),
+    Case("o-pfgl", {"epochs": 2, "surrogate_share": 0, "lam": 0, "condense_steps": 0}, PLAIN, "local", {}, PLAIN, "own",
+         False, rounds=1),
     Case("pfedme", {"lam": 0.5, "eta": 2.0, "inner": 3}, {"local_epochs": 3}, "fedprox", {"mu": 0.5},
          {"local_epochs": 3}, exact=False),
     Case("s2fgl", {"nlir": 0, "fgma": 0}, {}, "fedavg", {}, {}, sizes=(30, 20, 26)),

@@ -12,8 +12,8 @@ from scipy import stats
 
 from fglbench.report import build
 from fglbench.report.papers import papers, printed, tables
-from fglbench.report.reproduction import claim_table
 from fglbench.report.reproduction.match import Ours
+from fglbench.report.reproduction.page import BEGIN, END, claim_table, readings
 from fglbench.report.reproduction.view import View, judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def test_the_gain_is_welch_s_test_over_the_columns(shift: float) -> None:
     low, high = gaps.mean() - half, gaps.mean() + half
     verdict = "**supported**" if low > 0 else "**contradicted**" if high < 0 else "inconclusive"
     published = 100 * np.mean([one.figures[0].mean - one.figures[1].mean for one in claims])
-    (line,) = [line for line in claim_table.claim_table(paper, {"fedgl-table5": [view]}).splitlines() if " > " in line]
+    (line,) = [line for line in claim_table(paper, {"fedgl-table5": [view]}).splitlines() if " > " in line]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[:2] == ["FedGL > Federated", f"{published:+.1f}"]
     assert cells[2] == f"{verdict}, {100 * gaps.mean():+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
@@ -63,10 +63,10 @@ def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper
             strict=True,
         )
     ]
-    stated, best = claim_table.readings(paper, [base, *others])
+    stated, best = readings(paper, [base, *others])
     assert stated is base and best is not None and best.reading.id == "better"
     again = paper.model_copy(update={"stated": "worse"})
-    assert claim_table.readings(again, [base, *others])[0].reading.id == "worse"
+    assert readings(again, [base, *others])[0].reading.id == "worse"
 
 
 def test_every_stated_reading_is_one_of_the_paper_s() -> None:
@@ -85,7 +85,7 @@ def test_the_report_writes_the_block_of_a_page(tmp_path: Path, made: SimpleNames
     folder = made.write(tmp_path / "results", rows, curves=False)
     page = tmp_path / "docs" / "findings" / "fedgl.md"
     page.parent.mkdir(parents=True)
-    page.write_text(f"# FedGL\n\n{claim_table.BEGIN}\nold\n{claim_table.END}\n\nThe end.\n")
+    page.write_text(f"# FedGL\n\n{BEGIN}\nold\n{END}\n\nThe end.\n")
     readme = tmp_path / "README.md"
     readme.write_text("<!-- leaderboard:begin --><!-- leaderboard:end -->")
     text = build.make(folder, readme, figures=False).texts[page]

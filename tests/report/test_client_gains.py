@@ -52,7 +52,7 @@ def test_the_columns_stand_where_clients_come_with_the_data(partition: str, made
     if partition == "louvain":
         return
     shown = {line.cells[0].text: [line.cells[titles.index(title)].text for title in gains] for line in table.lines}
-    assert shown["alpha"] == ["75.00", "+0.0"]
+    assert shown["alpha"] == ["75.00", "0.0"]
     assert shown["beta"] == ["25.00", "-15.0"]
     assert shown["Local training"] == [ABSENT, ABSENT]
 

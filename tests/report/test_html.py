@@ -147,7 +147,7 @@ def test_a_board_says_what_the_leaderboard_says(results: Path) -> None:
     assert lines(page, "incomplete:demo") == [
         ["delta", "1/3", "3/6", "cora: failed (seed 1): loss is nan | round 3wiki: skipped: needs features"]
     ]
-    assert next(line for line in plain if line.startswith("With 6 or more datasets")) in page.text
+    assert next(line for line in plain if line.startswith("If a board has at least 6 datasets")) in page.text
     assert "Rows: 30 (1 failed, 27 ok, 2 skipped)" in page.text
 
 
@@ -175,7 +175,7 @@ def test_defaults_and_tuned_side_by_side_by_hand(made: SimpleNamespace) -> None:
     other = [made.row("a", m, s, 0.9, suite="node", clients=20) for m in ("fedavg", "feddc") for s in range(3)]
     table = side_by_side(board("node", 0.02, other), board("leaderboard", 0.05, []))
     told = {line.entrant: [cell.text for cell in line.cells] for line in table.lines}
-    assert told["fedavg"] == ["FedAvg", "52.50", "52.50", "+0.0", ABSENT, ABSENT]  # without the 20 clients
+    assert told["fedavg"] == ["FedAvg", "52.50", "52.50", "0.0", ABSENT, ABSENT]  # without the 20 clients
     assert told["feddc"][:4] == ["FedDC", "57.50", "54.50", "-3.0"]
     assert told["feddc"][4].startswith("+5.0 (")
     assert told["feddc"][5].startswith("+2.0 (")

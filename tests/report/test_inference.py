@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from fglbench.benchmark.cli.summary import show_ranking
 from fglbench.registry import UserError
 from fglbench.report.inference import rank
 from fglbench.report.ranking import Ranking
-from fglbench.report.tables import ranking_table
+from fglbench.report.tables import difference_cell, ranking_table
 
 NOISE = {"fedavg": (0, 1, -1), "local": (1, -1, 0), "high": (-1, 0, 1), "level": (-1, 1, 0)}
 
@@ -37,9 +38,10 @@ def test_few_datasets_are_judged_by_their_seeds(made: SimpleNamespace) -> None:
     assert inference.groups == {"high": "a", "fedavg": "b", "level": "b", "local": "c"}
     assert inference.leaders == ["high"]
     assert "Here: seeds of tasks on 3 datasets." in inference.text
-    assert "1 of 4 share a letter with the first" in inference.text
+    assert "0 of the other 3 methods share a letter with the first" in inference.text
     assert inference.task_counts["fedavg"]["high"] == (3, 0)
     assert inference.task_counts["fedavg"]["level"] == (0, 0)
+    assert inference.task_counts["fedavg"]["local"] == inference.task_counts["local"]["fedavg"][::-1]
     assert np.isnan(inference.new_dataset("high", "fedavg")).all()
 
 
@@ -53,6 +55,16 @@ def test_enough_datasets_are_the_unit(made: SimpleNamespace) -> None:
     assert inference.new_dataset("high", "fedavg")[0] > 0.03
     assert "Here: 8 datasets." in inference.text
     assert Ranking(made.board(rows(made, "abcde", seeds=1))).inference.unit == "none"  # the same rule: at least 6
+
+
+def test_the_terminal_shows_the_differences_of_the_board(made: SimpleNamespace) -> None:
+    ranking = Ranking(made.board(rows(made, "abcdefgh", seeds=1)))
+    (table,) = show_ranking(ranking)
+    shown = list(table.columns[3].cells)
+    assert shown == [
+        "baseline" if name == "fedavg" else str(difference_cell(found).text)
+        for name, found in ((n, ranking.inference.against["fedavg"].get(n)) for n in ranking.table.index)
+    ]
 
 
 def test_an_outlier_against_the_ranks_gives_no_verdict(made: SimpleNamespace) -> None:

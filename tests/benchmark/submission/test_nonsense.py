@@ -74,7 +74,7 @@ TREES = st.recursive(
     PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=5
 )
 QUICK = settings(
-    derandomize=True, deadline=None, database=None, max_examples=15,
+    derandomize=True, deadline=None, database=None, max_examples=8,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_whatever_stands_in_a_suite_file(
     answer(["status", "-s", "mine.yaml"])
 
 
-@settings(QUICK, max_examples=8)
+@settings(QUICK, max_examples=5)
 @given(changes=st.dictionaries(st.integers(0, 50), NAMES, min_size=1, max_size=3), line=st.binary(max_size=40))
 def test_whatever_stands_in_a_file_of_rows(place: Path, changes: dict[int, str], line: bytes) -> None:
     path = place / "results" / "tiny" / "fedavg.csv"
@@ -197,7 +197,7 @@ def test_whatever_stands_in_metadata(
     answer(["validate", "folder"])
 
 
-@settings(QUICK, max_examples=8)
+@settings(QUICK, max_examples=5)
 @given(
     where=PLACES,
     value=TREES | st.sampled_from([10**4000, float("nan"), float("inf"), -1, {}, []]),
