@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -16,8 +16,13 @@ from rich.table import Table
 
 from ..store.places import WRITTEN
 
+if TYPE_CHECKING:
+    from ..store.schema import Row
+    from ..store.standing import Standing
+
 ENDLESS = 100_000  # characters; a line of a pipe is not broken
 HEAVY = "torch"
+NAMED = 3  # methods; more are counted
 DEFAULT = Path(WRITTEN)
 
 
@@ -72,6 +77,20 @@ def answer(json: bool) -> Iterator[dict[str, Any]]:
 def command(name: str, results: Path) -> str:
     """The command that continues with a results folder, to be typed in the folder where one is now."""
     return f"fglbench {name}" if results == DEFAULT else f"fglbench {name} --results {shlex.quote(str(results))}"
+
+
+def why(rows: Iterable[Row | Standing], *, suites: bool = False) -> list[str]:
+    """Why cells were skipped or failed: each reason once, the one that holds for most cells first."""
+    found: dict[tuple[str, str], list[Row | Standing]] = {}
+    for row in rows:
+        found.setdefault((row.status, row.error), []).append(row)
+    lines = []
+    for (state, error), own in sorted(found.items(), key=lambda each: (each[0][0] == "skipped", -len(each[1]))):
+        methods = list(dict.fromkeys(row.method for row in own))
+        who = ", ".join(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
+        where = f" of {', '.join(dict.fromkeys(row.suite for row in own))}" if suites else ""
+        lines.append(f"{who}: {state}: {error} ({len(own)} run{'s' * (len(own) > 1)}{where})")
+    return lines
 
 
 def complain(line: str) -> None:

@@ -14,8 +14,7 @@ from rich.console import Console
 from ...registry import UserError
 from . import options as given
 from .options import Names, completes
-from .output import command, complain, plain_console, print_json
-from .status import why
+from .output import command, complain, plain_console, print_json, why
 from .summary import show_scores
 
 if TYPE_CHECKING:

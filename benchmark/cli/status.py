@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +11,15 @@ from ...registry import UserError
 from .. import api
 from ..store import Store
 from .options import Json, Plugins, ReadResults, Suites, found_folder, names
-from .output import command, plain_console, plain_table, print_json
+from .output import command, plain_console, plain_table, print_json, why
 from .summary import show_scores
 
 if TYPE_CHECKING:
     from ..overview import Progress
-    from ..runner.plan import Plan
-    from ..store.schema import Row
-    from ..store.standing import Standing
 
 HEADINGS = {"cells": "runs", "done": "done", "failed": "failed", "skipped": "skipped", "todo": "to do"}
 HEADINGS |= {"stale": "stale", "others": "others"}
 OWN = "own:"  # how datasets of users are called
-NAMED = 3  # methods; more are counted
 
 
 def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = None, json: Json = False) -> None:
@@ -62,7 +57,9 @@ def _reasons(own: Progress) -> dict[str, Any]:
 def _remarks(found: list[Progress], results: Path, empty: int) -> list[str]:
     """What there is to say of the table: reasons, each once, what was cut off, what the words mean."""
     lines = why([row for own in found for row in own.bad()], suites=True)
-    lines += [f"{own.suite}: {line}" for own in found for line in still_rising(own)]
+    for own in found:
+        if rising := ", ".join(f"{method} ({count})" for method, count in own.rising().most_common()):
+            lines.append(f"{own.suite}: not converged: best in the last 5% of the rounds: {rising}")
     if any(own.stale for own in found):
         again = command("run -s SUITE --rerun stale", results)
         lines.append(f"stale: done with an earlier revision of the method; to run them again: {again}")
@@ -73,24 +70,3 @@ def _remarks(found: list[Progress], results: Path, empty: int) -> list[str]:
     if empty > 0:
         lines.append(f"{empty} more suites have no row in {results} (fglbench list suites)")
     return lines + [line for own in found for line in own.untuned]
-
-
-def why(rows: Iterable[Row | Standing], *, suites: bool = False) -> list[str]:
-    """Why cells were skipped or failed: each reason once, the one that holds for most cells first."""
-    found: dict[tuple[str, str], list[Row | Standing]] = {}
-    for row in rows:
-        found.setdefault((row.status, row.error), []).append(row)
-    lines = []
-    for (state, error), own in sorted(found.items(), key=lambda each: (each[0][0] == "skipped", -len(each[1]))):
-        methods = list(dict.fromkeys(row.method for row in own))
-        who = ", ".join(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
-        where = f" of {', '.join(dict.fromkeys(row.suite for row in own))}" if suites else ""
-        lines.append(f"{who}: {state}: {error} ({len(own)} run{'s' * (len(own) > 1)}{where})")
-    return lines
-
-
-def still_rising(plan: Plan | Progress) -> list[str]:
-    """Which methods were cut off by the number of rounds, the one with most rows first."""
-    found = plan.rising()
-    methods = ", ".join(f"{method} ({count})" for method, count in found.most_common())
-    return [f"not converged: best in the last 5% of the rounds: {methods}"] if found else []

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.output import command
-from fglbench.benchmark.cli.status import why
+from fglbench.benchmark.cli.output import command, why
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
