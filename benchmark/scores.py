@@ -12,9 +12,10 @@ import torch
 from .. import arguments
 from ..datasets.federation import PARTS, Federation, GraphClient, NodeClient
 from ..registry import UserError
-from .engine.evaluate import MEASURES, Evaluator, Scored, Target, own_rows
+from .engine.evaluate import MEASURES, Evaluator, Scored, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
 from .engine.method import in_words
+from .engine.target import Target
 from .runner.execute import FederationCache
 from .suites.select import Request, select
 

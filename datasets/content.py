@@ -81,7 +81,8 @@ def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
     one, other = pairs.T
     keys = (np.minimum(one, other) * num_nodes + np.maximum(one, other))[one != other]
     keys.sort()  # np.unique hashes first, which takes ten times as long for millions of keys
-    return unpacked(keys[np.diff(keys, prepend=-1) != 0], num_nodes)
+    new = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
+    return unpacked(keys[new], num_nodes)
 
 
 def unpacked(keys: np.ndarray, num_nodes: int) -> np.ndarray:

@@ -12,6 +12,8 @@ from . import content as contents
 from .content import Content, node_content
 from .spec import DATASETS, About, AnyNodeSpec
 
+AT_ONCE = 2**16  # rows of features
+
 
 @DATASETS.register("csbm")
 class CSBM(AnyNodeSpec):
@@ -53,8 +55,11 @@ class CSBM(AnyNodeSpec):
         label = rng.permutation(np.arange(self.nodes) % self.classes)
         mean = rng.standard_normal((self.classes, self.features), dtype=np.float32)
         mean *= self.signal / np.linalg.norm(mean, axis=1, keepdims=True)
-        noise = rng.standard_normal((self.nodes, self.features), dtype=np.float32) / np.sqrt(self.features)
-        return node_content(self._edges(label, rng), label, mean[label] + noise), "generated"
+        feat = rng.standard_normal((self.nodes, self.features), dtype=np.float32)
+        for start in range(0, self.nodes, AT_ONCE):  # in double precision, which would be four times the features
+            rows = slice(start, start + AT_ONCE)
+            feat[rows] = mean[label[rows]] + feat[rows] / np.sqrt(self.features)
+        return node_content(self._edges(label, rng), label, feat), "generated"
 
     def _edges(self, label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         wanted = round(self.nodes * self.degree / 2)

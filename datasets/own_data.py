@@ -30,6 +30,7 @@ from .federation import PARTS, Data, Measure, NodeData, Task
 from .own_files import ARCHIVE, EDGES, NODES, SHOWN, Mistakes, Raw, fractions, number, read_archive, read_tables
 from .own_notes import note_alike, note_telling
 from .partitioning import PARTITIONS, PartitionSpec
+from .shared_content import mapped, offer
 from .spec import DATASETS, About, NodeSpec, preprocessing
 
 OWN = "own:"
@@ -38,6 +39,9 @@ MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabel
 DIGITS = 16  # hex digits of the fingerprint that are a parameter
 _folders: dict[str, Path] = {}  # by name, of this process
 _received: dict[str, Content] = {}  # by name, from another machine
+Stamp = tuple[tuple[str, int, int], ...]
+_shared: dict[Path, tuple[str, Stamp]] = {}  # by folder: the file in memory that has its content as of the stamp
+_fingerprints: list[tuple[Content, str]] = []
 METRICS: dict[str, Measure] = {
     "accuracy": "accuracy",
     "macro-f1": "macro_f1",
@@ -59,12 +63,15 @@ class OwnData(NodeSpec):
 
     def content(self) -> tuple[Content, str]:
         content = self._content()
-        digest = contents.fingerprint(content)
+        digest = self.digest(content)
         if not digest.startswith(self.sha256):
             raise UserError(
                 f"{self.name} has changed: its content is {digest[:DIGITS]}, not {self.sha256}; run the command again"
             )
         return content, "own"
+
+    def digest(self, content: Content) -> str:
+        return _fingerprint(content)
 
     def _content(self) -> Content:
         return _received[self.name] if self.folder is None else content_of(self.folder)
@@ -119,14 +126,21 @@ def words_of(name: str) -> tuple[list[str], list[str]]:
     return mistakes.classes, mistakes.sites
 
 
-def known_folders() -> tuple[str, ...]:
-    """Return the folders that `announce` and `add_folders` made known: workers of this machine get them."""
-    return tuple(map(str, _folders.values()))
+def known_folders() -> tuple[tuple[str, str, Stamp], ...]:
+    """Return the folders that `announce` and `add_folders` made known, for workers of this machine, each with the file
+    in memory that has its content (`shared_content`), and what changes when its files do."""
+    for folder in _folders.values():
+        stamp = _stamp(folder)
+        if _shared.get(folder, ("", ()))[1] != stamp:
+            _shared[folder] = offer(content_of(folder)), stamp
+    return tuple((str(folder), *_shared[folder]) for folder in _folders.values())
 
 
-def add_folders(paths: Iterable[str]) -> None:
-    """Make folders known that were checked in another process."""
-    _folders.update({Path(path).name: Path(path) for path in paths})
+def add_folders(known: Iterable[tuple[str, str, Stamp]]) -> None:
+    """Make folders known that were checked in another process, as `known_folders` there has them."""
+    for path, file, stamp in known:
+        _folders[Path(path).name] = Path(path)
+        _shared[Path(path)] = file, stamp
 
 
 def packed(name: str) -> bytes | None:
@@ -163,14 +177,29 @@ def _named() -> dict[str, Path]:
 
 def content_of(folder: Path) -> Content:
     """Return the content of a folder as it now is. Raises UserError with its first mistake and their number."""
-    content, mistakes = _read(folder, _stamp(folder))
+    stamp = _stamp(folder)
+    file, then = _shared.get(folder, ("", ()))
+    if file and then == stamp:
+        with suppress(OSError, ValueError):
+            return _from_memory(file)
+    content, mistakes = _read(folder, stamp)
     if content is None:
         more = f" (and {len(mistakes) - 1} more mistakes)" if len(mistakes) > 1 else ""
         raise UserError(f"{OWN}{folder.name}: {mistakes[0]}{more}")
     return content
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
+def _fingerprint(content: Content) -> str:
+    """`contents.fingerprint`, once for each of the contents that were used last: hashing a large one takes time."""
+    for known, digest in _fingerprints:
+        if known is content:
+            return digest
+    del _fingerprints[:-1]
+    _fingerprints.append((content, contents.fingerprint(content)))
+    return _fingerprints[-1][1]
+
+
+def _stamp(folder: Path) -> Stamp:
     """Return what changes when a file that is read changes: names, times and sizes of those that are there."""
     found = []
     for name in (NODES, EDGES, ARCHIVE):
@@ -178,6 +207,9 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
             about = (folder / name).stat()
             found.append((name, about.st_mtime_ns, about.st_size))
     return tuple(found)
+
+
+_from_memory = lru_cache(maxsize=2)(mapped)
 
 
 @lru_cache(maxsize=2)
@@ -330,7 +362,7 @@ def _resolve(name: str) -> type[OwnData] | None:
     if not name.startswith(OWN):
         return None
     if name in _received:
-        return _class(name, None, contents.fingerprint(_received[name])[:DIGITS])
+        return _class(name, None, _fingerprint(_received[name])[:DIGITS])
     folders = _named()
     folder = folders.get(name.removeprefix(OWN))
     if folder is None:
@@ -338,7 +370,7 @@ def _resolve(name: str) -> type[OwnData] | None:
         raise UserError(f"{unknown}; name its folder by --data FOLDER, or in {VARIABLE}")
     if not folder.is_dir():
         raise UserError(f"dataset {name!r}: there is no folder {str(folder)!r}; name another by --data or {VARIABLE}")
-    return _class(name, folder, contents.fingerprint(content_of(folder))[:DIGITS])
+    return _class(name, folder, _fingerprint(content_of(folder))[:DIGITS])
 
 
 @lru_cache(maxsize=64)

@@ -12,9 +12,10 @@ import math
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine.evaluate import Scored, Target
+from ..benchmark.engine.evaluate import Scored
 from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
 from ..benchmark.engine.segment_ops import segment_sum
+from ..benchmark.engine.target import Target
 from ..benchmark.engine.task import Task, add_task
 
 

@@ -22,8 +22,9 @@ from ..benchmark.engine.batch import Batch, Features, LabelledRows, collate
 from ..benchmark.engine.client_batch import ClientBatch
 from ..benchmark.engine.config import TrainConfig
 from ..benchmark.engine.device import placed
-from ..benchmark.engine.evaluate import MEASURES, Evaluator, Models, Scored, Target
+from ..benchmark.engine.evaluate import MEASURES, Evaluator, Models, Scored
 from ..benchmark.engine.rng import Streams
+from ..benchmark.engine.target import Target
 from ..benchmark.engine.task import Task, add_task
 from ..datasets.features import Rows
 from ..datasets.federation import PARTS, Data, Measure, NodeData, RowsClient

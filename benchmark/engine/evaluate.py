@@ -2,145 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 
 from ...datasets.federation import Federation, Measure, NodeClient
 from ...metrics import FALLING
 from ...registry import UserError
 from .backbones import Params
+from .backbones.several import is_apt, logits_of_each
 from .batch import Batch, collate
 from .client_batch import ClientBatch
 from .device import give_back, placed as moved
 from .measuring import section
 from .method import Arrangement, Method
 from .network import Network
-from .segment_ops import owners, segment_sum
+from .target import Target
 from .views import union_client, unlabelled, whole_client
 
 # Nodes from which on features are summed over neighbours before, and not after, they meet the weights of each model
 # that is scored: several times faster for the models of many clients, and equal up to rounding.
 LARGE = 2**19
-
-
-@dataclass
-class Target:
-    """Rows to score, by split part: row numbers, the scored client of each row, and the true label of each."""
-
-    rows: dict[str, torch.Tensor]
-    owner: dict[str, torch.Tensor]
-    label: dict[str, torch.Tensor]
-    clients: int
-
-    @classmethod
-    def of(cls, labels: list[torch.Tensor], masks: list[dict[str, torch.Tensor]], sizes: list[int]) -> Target:
-        """Select the rows in the masks. sizes: rows of each client; clients follow one another.
-
-        labels, masks: all rows' in pieces of any number of clients.
-        """
-        label, owner = moved(torch.cat(labels)), owners(tuple(sizes))
-        rows = {part: moved(torch.cat([own[part] for own in masks])).nonzero().squeeze(1) for part in ("val", "test")}
-        return cls(
-            rows,
-            {part: owner[own] for part, own in rows.items()},
-            {part: label[own] for part, own in rows.items()},
-            len(sizes),
-        )
-
-    def count(self, part: str) -> torch.Tensor:
-        """(clients,) how many rows each scored client has."""
-        return self._counts[part]
-
-    @cached_property
-    def _counts(self) -> dict[str, torch.Tensor]:
-        return {part: torch.bincount(owner, minlength=self.clients) for part, owner in self.owner.items()}
-
-    def means(self, values: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) means of a value of each row of a part (n,), nan for a client without rows."""
-        return segment_sum(values, self.owner[part], self.clients) / self.count(part)
-
-    def accuracy(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) share of right predictions, nan for a client without rows. predicted: class of every row (N,)."""
-        return self.means((predicted.index_select(0, self.rows[part]) == self.label[part]).float(), part)
-
-    def loss(self, logits: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) mean cross-entropy, nan for a client without rows."""
-        return self.means(F.cross_entropy(logits[self.rows[part]], self.label[part], reduction="none"), part)
-
-    def roc_auc(self, margin: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) area under the ROC curve, nan for a client whose rows are not of both classes.
-
-        margin: how much rather the second class than the first, of every row (N,). By rank sums (Mann and Whitney,
-        1947), since scikit-learn's takes as long for ten clients as a round of training.
-        """
-        from scipy.stats import rankdata  # a second to import: only where it is needed
-
-        rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
-        found = torch.full((self.clients,), math.nan)
-        for k in range(self.clients):
-            second = label[owner == k].numpy() == 1
-            count = int(second.sum())
-            if 0 < count < len(second):
-                ranks = rankdata(rows[owner == k].double().numpy())[second]  # SciPy ranks in the precision given
-                found[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
-        return found
-
-    def mrr(self, margin: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) mean over a client's rows of class 1 of 1 / rank among its rows of class 0 (the mean of the best
-        and the worst rank where values are equal, as OGB's evaluator has it); nan where a class has no row."""
-        rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
-        found = torch.full((self.clients,), math.nan)
-        for k in range(self.clients):
-            own, edge = rows[owner == k], label[owner == k] == 1
-            others = own[~edge].sort().values
-            if edge.any() and len(others):
-                above = len(others) - torch.searchsorted(others, own[edge], right=True)
-                level = len(others) - torch.searchsorted(others, own[edge]) - above
-                found[k] = (1 / (1 + above + level / 2)).mean()
-        return found
-
-    def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
-        """(clients,) F1, averaged over the classes that occur in truth or prediction; nan for a client without rows."""
-        from sklearn.metrics import f1_score  # a second and more to import: only where it is needed
-
-        owner, label, predicted = (
-            own.cpu() for own in (self.owner[part], self.label[part], predicted[self.rows[part]])
-        )
-        found = torch.full((self.clients,), math.nan, dtype=torch.float64)
-        for k in torch.unique(owner).tolist():
-            mine = owner == k
-            found[k] = float(f1_score(label[mine], predicted[mine], average="macro", zero_division=0))
-        return found
-
-    def macro_f1(self, predicted: torch.Tensor, part: str) -> float:
-        """Mean over the clients that have rows of `macro_f1_each`."""
-        values = [value for value in self.macro_f1_each(predicted, part).tolist() if value == value]
-        return float(sum(values) / len(values)) if values else float("nan")
-
-    def by_class(self, logits: torch.Tensor, part: str, measure: Measure) -> torch.Tensor:
-        """(clients,) "roc_auc" or "average_precision" of each class against the others, averaged over the client's
-        classes; of two classes that of the second. nan for a client whose rows are all of one class.
-
-        logits: of every row (N, classes).
-        """
-        from sklearn.metrics import average_precision_score, roc_auc_score
-
-        figure = roc_auc_score if measure == "roc_auc" else average_precision_score
-        chance = logits[self.rows[part]].double().softmax(1).cpu().numpy()
-        owner, label = self.owner[part].cpu().numpy(), self.label[part].cpu().numpy()
-        found = torch.full((self.clients,), math.nan, dtype=torch.float64)
-        for k in set(owner.tolist()):
-            truth, own = label[owner == k], chance[owner == k]
-            classes = [1] if logits.shape[1] == 2 else sorted(set(truth.tolist()))
-            values = [figure(truth == c, own[:, c]) for c in classes if 0 < (truth == c).sum() < len(truth)]
-            if values:
-                found[k] = float(sum(values) / len(values))
-        return found
 
 
 def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | None = None) -> Target:
@@ -280,10 +164,23 @@ class Evaluator:
             return self._score_local(models, model, with_loss)
         batch, target = self.beyond(data)
         found = [
-            self._scored(self._sound(self.method.predict(params, network, (batch,)), batch.sizes), target, with_loss)
-            for params, network in self._one_by_one(models, model)
+            self._scored(self._sound(logits, batch.sizes), target, with_loss)
+            for logits in self._predicted(models, model, batch)
         ]
         return found[0] if model == "global" else beside(found)
+
+    def _predicted(self, models: Models, model: str, batch: Batch) -> Iterator[torch.Tensor]:
+        """Class scores (N, C) on a graph beyond the clients': of the server's model, or of each client's in turn."""
+        network = self.client_batches[0].network
+        as_trained = type(self.method).predict is Method.predict and not network.heterogeneous
+        if as_trained and is_apt(network.backbones[0], batch):
+            own = models.personal or [] if model == "personal" else [models.expanded(1)]
+            yield from logits_of_each(
+                network.backbones[0].layers, {name: torch.cat([each[name] for each in own]) for name in own[0]}, batch
+            )
+            return
+        for params, selected in self._one_by_one(models, model):
+            yield self.method.predict(params, selected, (batch,))
 
     def _one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
         """The server's model, or the clients' in turn: K copies of a whole graph would not fit."""

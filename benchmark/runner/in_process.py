@@ -23,7 +23,8 @@ def keep_sites(plan: Plan, store: Store) -> None:
     own = {i.cell.dataset.name: i.cell.dataset for i in plan.todo if i.cell.dataset.name.startswith(OWN)}
     for name, choice in own.items():
         if names := words_of(name)[1]:
-            store.write_sites(choice.build(DATASETS).load().fingerprint, names)
+            spec = choice.build(DATASETS)
+            store.write_sites(spec.digest(spec.content()[0]), names)
 
 
 def run_in_process(plan: Plan, store: Store, options: Options, observer: Observer | None = None) -> Summary:

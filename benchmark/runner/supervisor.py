@@ -76,7 +76,8 @@ def run_plan(plan: Plan, store: Store, options: Options | None = None, observer:
     if not todo:
         return Summary()
     observer = observer or Observer()
-    options = replace(options or Options(), folders=known_folders())
+    options = options or Options()
+    options = replace(options, folders=known_folders() if options.backend == "processes" else ())
     run = _Run(todo, store, options, observer)
     try:
         observer.begun(todo)

@@ -24,11 +24,11 @@ RUN, KEEP = "run", "keep"  # what it gets as a command
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB a
-    worker. embeddings, models: keep those of each cell's best round in a side file. backend: processes or ray. address:
-    of a running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as `gpus.resolved`
-    says; of a worker, its own. folders: of the user's own data, on this machine. A worker gets them before it has
-    imported anything, so they are defined here."""
+    """How to run. jobs: workers (None: one a core). timeout: seconds a cell (0 or None: any). memory_limit: GiB
+    a worker. embeddings, models: keep those of each cell's best round in a side file. backend: processes or ray.
+    address: of a running Ray cluster (None: that of RAY_ADDRESS, or of this machine, or a new one). device: as
+    `gpus.resolved` says; of a worker, its own. folders: of the user's own data, on this machine, as
+    `known_folders` has them. A worker gets them before it has imported anything, so they are defined here."""
 
     jobs: int | None = None
     threads: int = 1
@@ -40,7 +40,7 @@ class Options:
     backend: str = "processes"
     address: str | None = None
     device: str = "cpu"
-    folders: tuple[str, ...] = ()
+    folders: tuple[tuple[str, str, tuple[tuple[str, int, int], ...]], ...] = ()
     models: bool = False
 
     def workers(self, cells: int) -> int:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine import Arrangement, ClientBatch, Method, Phase, Step, TrainConfig
-from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.optim import StackedOptimiser
+from fglbench.benchmark.engine.target import Target
 from fglbench.datasets.federation import Federation
 from fglbench.methods.fedavg import FedAvg, Global
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.target import Target
 from fglbench.datasets import DATASETS
 from fglbench.datasets.csbm import CSBM
 from fglbench.methods import METHODS

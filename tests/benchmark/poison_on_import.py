@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.target import Target
 from fglbench.benchmark.runner.system import MARK
 
 if MARK in os.environ:

@@ -12,7 +12,7 @@ from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, che
 from fglbench.benchmark.contract.trial import node_federation, trials
 from fglbench.benchmark.engine import Method, Outcome, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.target import Target
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.store.schema import excess
 from fglbench.methods import METHODS

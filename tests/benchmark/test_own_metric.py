@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.target import Target
 from fglbench.registry import UserError
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from fglbench.benchmark.contract.trial import relabelled
 from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.target import Target
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.benchmark.engine.views import hide_labels
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation

@@ -13,12 +13,13 @@ from ....datasets.federation import GraphClient, GraphSetData, Measure
 from ..backbones import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features, LabelledRows
 from ..client_batch import ClientBatch
-from ..evaluate import MEASURES, Evaluator, Models, Scored, Target
+from ..evaluate import MEASURES, Evaluator, Models, Scored
 from ..measuring import section
 from ..method import at_home, crossing
 from ..rng import Streams
 from ..sampled_batch import MinibatchClientBatch, Shown
 from ..segment_ops import segment_sum
+from ..target import Target
 from ..views import HIDDEN
 from .graphsets import GraphRows, LabelledStack
 

@@ -19,11 +19,12 @@ from ....registry import option
 from ..backbones import Backbone, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
-from ..evaluate import Diverged, Evaluator, Models, Scored, Target, beside, demanded
+from ..evaluate import Diverged, Evaluator, Models, Scored, beside, demanded
 from ..method import Method
 from ..network import Network
 from ..rng import stream
 from ..sampled_batch import cut
+from ..target import Target
 from .graphsets import GraphBatch, GraphStack
 
 

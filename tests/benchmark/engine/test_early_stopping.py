@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import TrainConfig
-from fglbench.benchmark.engine.evaluate import Models, Scored, Target
+from fglbench.benchmark.engine.evaluate import Models, Scored
 from fglbench.benchmark.engine.outcome import BestRound, Round
+from fglbench.benchmark.engine.target import Target
 
 NOBODY = Target({}, {}, {}, 0)
 

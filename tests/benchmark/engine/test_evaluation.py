@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import dgl
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import f1_score, roc_auc_score
@@ -14,7 +15,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from fglbench.benchmark.contract.trial import labelled_graphs
 from fglbench.benchmark.engine import Outcome, Skip, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.evaluate import Target
+from fglbench.benchmark.engine.target import Target, macro_f1
 from fglbench.benchmark.engine.views import union_client
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient
@@ -43,6 +44,13 @@ def test_accuracy_and_macro_f1_by_hand() -> None:
     second = (0 + 2 / 3) / 2  # client 1: class 0 predicted once, never true; class 1 once of two
     assert target.macro_f1(predicted, "test") == pytest.approx((first + second) / 2)
     assert second == pytest.approx(f1_score([1, 1], [0, 1], average="macro", zero_division=0))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_macro_f1_has_the_digits_of_scikit_learn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    label, predicted = rng.integers(0, rng.integers(1, 40), (2, rng.integers(1, 300)))
+    assert macro_f1(label, predicted) == f1_score(label, predicted, average="macro", zero_division=0)
 
 
 def test_global_method_is_scored_on_each_clients_own_nodes_of_the_whole_graph(federation: Make) -> None:

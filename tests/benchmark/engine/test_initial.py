@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine.backbones import BACKBONES, Params
-from fglbench.benchmark.engine.evaluate import Target
 from fglbench.benchmark.engine.graphs.classification import graph_models
 from fglbench.benchmark.engine.rng import stream
+from fglbench.benchmark.engine.target import Target
 from fglbench.methods import METHODS
 from fglbench.methods.fedlit import initial as fedlit_initial
 from fglbench.methods.fedsage.neighgen import WIDTHS, NeighGen
