@@ -82,9 +82,7 @@ class OPFGL(LocalTraining):
         ge=1,
         tune=[100, 300, 1000],
     )
-    surrogate_share: float = option(
-        0.5, "share of them on the surrogate graph (code: half)", ge=0, le=1, tune=[0.2, 0.5, 0.8]
-    )
+    surrogate_share: float = option(0.5, "share of them on the surrogate graph (code: half)", ge=0, le=1)
     nodes: int = option(1, "surrogate nodes a class (code: 1, or 0.25% of the labelled nodes)", ge=1)
     hops: int = option(1, "h, sums over neighbours that are compared (code: 2; its scripts: 1)", ge=0)
     condense_steps: int = option(3000, "steps of the server (scripts: 3000, 2000 on ogbn-arxiv)", ge=0)
