@@ -14,6 +14,7 @@ from scipy import stats
 
 from fglbench.report.board import Board
 from fglbench.report.ranking import Ranking
+from fglbench.report.text import ABSENT
 
 from .test_statements import (
     ROOT,
@@ -27,7 +28,10 @@ from .test_statements import (
 PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
     "README.md": ("(95%)",),
-    "conditions.md": ("up to 40 rounds with settings chosen for 400", "The clip of 1 "),
+    "conditions.md": (
+        "up to 40 rounds with settings chosen for 400", "The clip of 1 ", "3 seeds", "at most 100 rounds",
+        "(none to 30%)",
+    ),
     "node-boards.md": ("at rate 0.1 it does", "12 trials", "`node-3`", "`node-3-random`"),
     "graph-boards.md": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
     "fgssl.md": (
@@ -47,6 +51,7 @@ SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
     "fedgkc.md": ("(2025)", "in 5, 10 and 20 clients"),
 }  # fmt: skip
 SAME_SPLITS = ["cora", "citeseer", "acm", "wiki", "amazon-photo"]  # on both tuned boards
+ATTACKS = ["label flip", "sign flip", "gaussian", "small deviation"]
 LABELS = r"\bNCI1\b|\bTables? \d(?:(?:,| and| to| or) \d)*|\[(?:Table )?\d\]"
 
 
@@ -80,6 +85,33 @@ def conditions(boards: dict[str, Ranking]) -> list[str]:
         line("generated graph, mean over homophily 0.1 to 0.9", list(generated[both].mean())),
         f"do not carry over to 100: SCAFFOLD falls from {percent(scores.loc[few, 'scaffold'])} to "
         f"{percent(scores.loc[many, 'scaffold'])} on Cora",
+    ]
+
+
+def hostile(boards: dict[str, Ranking]) -> list[str]:
+    board = boards["robust"].board
+    scores = board.scores.groupby(lambda task: task.split(" (")[1].rstrip(")")).mean()
+    assert len(board.by_dataset) * len(scores) == len(board.scores)
+    rules = {
+        "own average": ABSENT,
+        **{rule: rule for rule in ("median", "trimmed-mean", "multi-krum", "norm-clip", "krum")},
+    }
+    names = [*(f"fedavg (aggregator={rule})" for rule in rules.values()), "local"]
+    shown = {"no attack": "plain", **{f"{name}, 30%": f"{name} 0.3" for name in ATTACKS}}
+    mean = boards["robust"].board.by_dataset.mean()
+    robust = [f"fedavg (aggregator={rule})" for rule in ("median", "trimmed-mean", "multi-krum", "norm-clip")]
+    against = boards["robust"].inference.against["local"]
+    assert {against[name].verdict for name in robust} == {"better"}
+    assert {against[name].verdict for name in (names[0], names[-2])} == {"worse"}
+    fall = scores.loc["plain", names[:-1]] - scores.loc[[f"{name} 0.3" for name in ATTACKS], names[:-1]]
+    assert (fall.loc["label flip 0.3"].drop(names[-2]) > 0.03).all() and fall.loc["label flip 0.3", names[-2]] < 0.03
+    assert (fall[names[0]] > 0.3).tolist() == [False, True, True, False] and abs(fall[names[0]].iloc[3]) < 0.02
+    lost = scores.loc["plain", names[0]] - scores.loc["plain", [*robust, names[-2]]]
+    assert sorted(lost.index, key=lost.get)[-2:] == [robust[2], names[-2]]
+    return [
+        *(line(title, list(scores.loc[place, names])) for title, place in shown.items()),
+        line("mean over all attacks and shares", list(mean[names])),
+        f"multi-Krum loses {percent(lost[robust[2]])} points and Krum {percent(lost[names[-2]])}",
     ]
 
 
@@ -170,7 +202,7 @@ def verified() -> list[str]:
 
 @pytest.fixture(scope="module")
 def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
-    found = {"conditions.md": conditions(boards), "node-boards.md": node_boards(boards)}
+    found = {"conditions.md": [*conditions(boards), *hostile(boards)], "node-boards.md": node_boards(boards)}
     return found | {"graph-boards.md": graph_boards(boards), "rows.md": verified()}
 
 

@@ -21,7 +21,13 @@ from ..sweeps import axis
 from ..text import finite
 from .style import COLOURS, facets, legend_below, looks, name_outer, round_costs, short, wrapped
 
-STRENGTHS = {"participation": "share of clients absent in a round"}  # condition -> what its strength is
+STRENGTHS = {  # condition -> what its strength is
+    "participation": "share of clients absent in a round",
+    "label_flip": "share of clients with flipped labels",
+    "sign_flip": "share of clients with flipped updates",
+    "gaussian": "share of clients with Gaussian updates",
+    "small_deviation": "share of clients with small deviations",
+}
 ROBUSTNESS_CAPTION = (
     "Test score against the strength of a stress condition: mean over seeds, bars of one standard deviation, in order"
     " of the areas under the curves. Strength 0 is the plain task, the same in all panels of a column. Clients,"
