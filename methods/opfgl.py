@@ -104,8 +104,11 @@ class OPFGL(LocalTraining):
 
     # -- statistics -------------------------------------------------------------------------------------------------
 
-    @on_host()
     def tell(self, cohort: ClientBatch) -> Tree:
+        return {name: placed(own) for name, own in self.statistics(cohort).items()}
+
+    @on_host()
+    def statistics(self, cohort: ClientBatch) -> Tree:
         """(K, C) numbers of nodes, (K, C, w) means and deviations; zeros for a class with less than two nodes."""
         batch, classes = cohort.batch, cohort.classes
         gamma, likely = self.outlook(batch, classes)
@@ -132,7 +135,7 @@ class OPFGL(LocalTraining):
         found = {"count": n, "prototypes": np.concatenate(mean, 1), "deviation": np.concatenate(deviation, 1)}
         shape = (len(cohort), classes, -1)
         tree: Tree = {name: torch.from_numpy(own).float().view(shape) for name, own in found.items()}
-        return {name: placed(own) for name, own in (tree | {"count": tree["count"].squeeze(2)}).items()}
+        return tree | {"count": tree["count"].squeeze(2)}
 
     def outlook(self, batch: Batch, classes: int) -> tuple[np.ndarray, np.ndarray]:
         """(K, C) gamma and (N, C) P, from the training labels."""

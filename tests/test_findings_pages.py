@@ -32,7 +32,7 @@ SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
         "up to 40 rounds with settings chosen for 400", "The clip of 1 ", "3 seeds", "at most 100 rounds",
         "(none to 30%)",
     ),
-    "node-boards.md": ("at rate 0.1 it does", "12 trials", "`node-3`", "`node-3-random`"),
+    "node-boards.md": ("at rate 0.1 it does", "`node-3`", "`node-3-random`"),
     "graph-boards.md": ("(Dirichlet, alpha 1)", "3 seeds", "12 (MUTAG) to 137 (NCI1) test graphs per client"),
     "fgssl.md": (
         "(IJCAI 2023)", "width 128, 200 rounds of 4 SGD steps", "60/20/20 of each class", "(Algorithm 1)", "weight 3 ",
@@ -121,7 +121,8 @@ def second_tuning(boards: dict[str, Ranking]) -> list[str]:
     methods, datasets = again.board.ranked, list(again.board.by_dataset.index)
     assert (len(methods), sorted(datasets)) == (8, ["amazon-photo", "citeseer", "cora"])
     first, second = (own.by_dataset.loc[datasets, methods] for own in (board, again.board))
-    changes, order = 100 * (second - first), stats.kendalltau(first.mean(), second.mean())[0]
+    changes = 100 * (second - first)
+    assert changes.mean().abs().max() < 0.6 and stats.kendalltau(first.mean(), second.mean())[0] > 0.8
     rows = board.rows[board.rows["dataset"].isin(datasets) & board.rows["method"].isin(methods)]
     verdicts = [
         {(base, name): found.verdict for base, own in ranking.inference.against.items() for name, found in own.items()}
@@ -131,8 +132,6 @@ def second_tuning(boards: dict[str, Ranking]) -> list[str]:
     return [
         f"changes by {changes.abs().stack().mean():.1f} points on average and {changes.abs().stack().max():.1f} at "
         "most",
-        f"a method's mean over the three graphs by {changes.mean().abs().max():.1f} at most",
-        f"between the two orders is {order:.2f}",
         f"All {len(verdicts[0])} verdicts",
     ]
 
@@ -151,15 +150,14 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
     places = places[places["clients"].eq(10)].drop_duplicates("dataset").set_index("dataset")["task_label"]
     before = earlier.scores.loc[places[SAME_SPLITS]].set_axis(SAME_SPLITS)
     changes = 100 * (own.loc[SAME_SPLITS, earlier.ranked] - before[earlier.ranked])
-    means, largest = changes.mean(), changes.abs().stack()
-    assert largest.idxmax() == ("cora", "fedgta") and len(earlier.ranked) == len(homophilous(boards)) == 9
+    means = changes.mean()
+    assert len(earlier.ranked) == len(homophilous(boards)) == 9
     accuracy = list(boards["node"].inference.scores.index)
     return [
         *second_tuning(boards),
         *lines,
         "FedSage+ is first on four graphs at defaults and 18th or lower on three",
         f"the means of nine methods change by {means.min():+.1f} to {means.max():+.1f} points",
-        f"a single score by {largest.max():.1f} points at most",
         f"Spearman's rho is {correlation(boards, homophilous(boards))} on nine homophilous graphs, but "
         f"{correlation(boards, accuracy)} on all {len(accuracy)} with accuracy",
     ]

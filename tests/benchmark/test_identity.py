@@ -52,6 +52,8 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "sweep-fgssl": "bce4c4450d77c7a7",  # fgssl, cora, seed 2
     "node": "35b0ecf12351d21b",
     "node-3": "9933334a60c5d2ea",  # fedomd, cora, seed 1
+    "node-3-random": "0ed124ff4140f9cf",  # fedavg, cora, seed 1
+    "robust": "b83d6058c08c7de7",  # fedavg, cora, seed 1, median, sign flip
     "stress": "d8832bfe6b2dbab7",  # fedavg, cora, seed 1, label noise 0.4
     "stress-cut": "a5ad9958b68920dc",  # fedavg, cora
     "stress-homophily": "8785df0c2e7fc006",  # fedavg, csbm
