@@ -120,7 +120,7 @@ class GHOST(FedAvg):
             topology = torch.stack([fused(*own, self.neighbours) for own in pairs])
             return cohort.mean_over(each, rows) + self.lam_topology * topology
 
-        cohort.fit(loss, min(self.epochs, cohort.config.rounds * cohort.config.local_epochs))
+        cohort.fit(loss, min(self.epochs, cohort.config.total_epochs))
         return {"generator": cohort.params}
 
     def edges(self, cohort: ClientBatch) -> list[torch.Tensor]:

@@ -201,7 +201,7 @@ class OPFGL(LocalTraining):
     # -- personal training ------------------------------------------------------------------------------------------
 
     def client(self, cohort: ClientBatch) -> Tree:
-        epochs = min(self.epochs, cohort.config.rounds * cohort.config.local_epochs)
+        epochs = min(self.epochs, cohort.config.total_epochs)
         on_surrogate = round(self.surrogate_share * epochs)
         data, label = self.surrogate(cohort), torch.arange(cohort.classes).repeat_interleave(self.nodes)
 

@@ -23,10 +23,10 @@ LEGENDS = {
     "client. Spread: the standard deviation over clients. Both are means over seeds and over the datasets of the main "
     "metric.",
     "Verdicts": "Worse, equivalent, better: the probabilities that on a typical dataset the method is below the "
-    "baseline by more "
-    "than one point, within one point of it, and above it by more than one point. A verdict needs a probability of 95% "
-    "and an interval that agrees. New dataset: 95% prediction interval on one more dataset like these. Tasks higher, "
-    "lower: tasks with a significant difference over seeds. Details: *How ranks are made*, at the end.",
+    "baseline by more than one point, within one point of it, and above it by more than one point. A verdict needs a "
+    "probability of 95% and an interval that agrees. New dataset: 95% prediction interval on one more dataset like "
+    "these. Tasks higher, lower: tasks with a significant difference over seeds. Details: *How ranks are made*, at the "
+    "end.",
     "Performance profile": "Points below the best method of each task.",
     "Win rates": "Share of the datasets on which the method of the line has a higher score than that of the column; a "
     "tie counts half.",

@@ -124,8 +124,8 @@ def _head(top: int, ranking: Ranking) -> Table:
     """The first lines of a ranking_table, and the baselines', in the columns that a README has room for."""
     table, names = ranking_table(ranking), list(ranking.table.index)
     kept = [place for place, name in enumerate(names) if place < top or name in (FEDAVG, LOCAL)]
-    means = [title for title in table.titles if title.startswith(("Mean ", "Against FedAvg"))]
-    table = table.only([title for title in table.titles if title in README or title in means])
+    shown = [title for title in table.titles if title in README or title.startswith(("Mean ", "Against FedAvg"))]
+    table = table.only(shown)
     return replace(table, lines=[table.lines[place] for place in kept])
 
 

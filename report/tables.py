@@ -40,8 +40,7 @@ USELESS = "▽"
 SETTING_LOSS = (
     "Loss of a median setting: validation score of the best tuning trial minus that of the median trial, mean over "
     "datasets. Trials are compared after the first stage of the search, which all of them reach; a failed trial "
-    "counts as "
-    "0. If the loss is small, the method works with most settings."
+    "counts as 0. If the loss is small, the method works with most settings."
 )
 
 

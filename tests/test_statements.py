@@ -154,8 +154,7 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         "Cora, CiteSeer, ACM, Wiki, Photo, Actor, Chameleon, Squirrel. "
         "None is shown to be better than FedAvg by more than one point of accuracy. As a second method try FedSage: "
         f"it has the highest mean accuracy, {signed(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, "
-        f"with another "
-        "network (GraphSAGE). "
+        "with another network (GraphSAGE). "
         "SCAFFOLD has the best mean rank. Both are *undecided*: not shown to be better, worse or equivalent. So are "
         f"ten more, among them {papers[0]}, {papers[1]} and {papers[2]}",
         f"worse than FedAvg, by {min(losses):.1f} to {max(losses):.1f} points",
@@ -213,8 +212,7 @@ def default_phrases(boards: dict[str, Ranking]) -> list[str]:
     assert (len(boards["leaderboard"].board.by_dataset), after.verdict) == (9, "equivalent")
     return [
         "Two boards have the same nine graphs: A: published defaults, 100 rounds; B: a tuning older than finding 1's, "
-        "up "
-        f"to 400. Against FedAvg: FedDC A {effect(before)}, B {effect(after)}; SCAFFOLD "
+        f"up to 400. Against FedAvg: FedDC A {effect(before)}, B {effect(after)}; SCAFFOLD "
         f"A {effect(slow)}, B {effect(fast)}.",
     ]
 
@@ -314,8 +312,7 @@ def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
     skewed = [lost_to_skew(boards, name) for name in ("cora", "amazon-photo", "citeseer")]
     readme.append(
         f"Strong label skew (Dirichlet alpha 0.1; 40 rounds): Cora by {skewed[0]} points, Photo by {skewed[1]}, "
-        f"CiteSeer by "
-        f"{skewed[2]}; only the last is significant"
+        f"CiteSeer by {skewed[2]}; only the last is significant"
     )
     readme.append(f"Classification of sets of graphs, untuned: by {100 * -alone.mean:.1f} points on average")
     return {"README.md": readme, "results/FINDINGS.md": [*findings, *claim_phrases()]}

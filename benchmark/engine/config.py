@@ -94,6 +94,11 @@ class TrainConfig(Stress):
     )
     dp_delta: float = option(1e-5, "the delta that epsilon is given for, below 1 / clients", gt=0, lt=1, later=True)
 
+    @property
+    def total_epochs(self) -> int:
+        """Local epochs of a client in all rounds."""
+        return self.rounds * self.local_epochs
+
     @model_validator(mode="after")
     def _bounded(self) -> TrainConfig:
         if self.dp_noise and self.dp_clip is None:

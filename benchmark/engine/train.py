@@ -77,7 +77,7 @@ def train(
             train_seconds=simulation.seconds,
             optimiser_steps=steps.most(),
             model_steps=steps.most(of_a_parameter=True),
-            budget_steps=config.rounds * config.local_epochs * steps_of_an_epoch(federation, config),
+            budget_steps=config.total_epochs * steps_of_an_epoch(federation, config),
             dp_epsilon=simulation.privacy.epsilon,
             history=selection.history,
             per_client={"val": best.scored.val.tolist(), "score": best.scored.test.tolist(), **local},
