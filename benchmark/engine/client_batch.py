@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class ClientBatch:
     clients: ids in the federation. batch: all their data in client order; data: the same, one batch per architecture.
     params: the clients' models, (K, ...). state: what a method keeps at its clients between rounds; a tree whose
     leaves have one entry per client. received: the last download, leaves (K, ...); shared: the result of `Step.shared`.
-    cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
+    sums_first: of its `batch`. cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
     epochs: of the round's local epochs, how many each client does, where some of them straggle; None: all do all.
     """
 
@@ -46,10 +47,12 @@ class ClientBatch:
         streams: Streams,
         classes: int,
         features: int,
+        *,
+        sums_first: bool = False,
     ) -> None:
         self.members: list[Any] = list(members)  # `NodeClient`s, unless a subclass holds other data
         self.network, self.config, self.streams = network, config, streams
-        self.classes, self.features = classes, features
+        self.classes, self.features, self.sums_first = classes, features, sums_first
         self.clients = network.clients
         self._collate()
         self.params: Params = {}
@@ -74,7 +77,7 @@ class ClientBatch:
 
     def _batch_of(self, members: Sequence[Any]) -> Batch:
         """Return the data of some of the members as one batch."""
-        return collate(members)
+        return replace(collate(members), sums_first=self.sums_first)
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -109,6 +112,7 @@ class ClientBatch:
             self.streams.select(positions),
             self.classes,
             self.features,
+            sums_first=self.sums_first,
         )
 
     def absorb(self, part: ClientBatch, positions: Sequence[int]) -> None:
@@ -128,7 +132,8 @@ class ClientBatch:
             | {"keep_optimiser": True, "grad_clip": None}
         )
         data = self.members if members is None else members
-        return type(self)(data, self.network, config, self.streams, self.classes, self.features)
+        size = self.classes, self.features
+        return type(self)(data, self.network, config, self.streams, *size, sums_first=self.sums_first)
 
     # -- models -----------------------------------------------------------------------------------------------------
 

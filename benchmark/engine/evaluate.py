@@ -22,8 +22,8 @@ from .network import Network
 from .target import Target
 from .views import union_client, unlabelled, whole_client
 
-# Nodes from which on features are summed over neighbours before, and not after, they meet the weights of each model
-# that is scored: several times faster for the models of many clients, and equal up to rounding.
+# Nodes from which on features are summed over neighbours once, before they meet the weights of a model: in training,
+# and several times faster where the models of many clients are scored. Equal up to rounding.
 LARGE = 2**19
 
 

@@ -15,7 +15,7 @@ from .backbones import Backbone, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import keep_freed, settle
-from .evaluate import Models
+from .evaluate import LARGE, Models
 from .hostile import Attack, RobustAggregation
 from .measuring import section
 from .method import Arrangement, Common, Method, Phase, Server, Step
@@ -163,12 +163,12 @@ def client_batches(
 ) -> list[ClientBatch]:
     """The clients of a federation in client batches, without models yet. size: `clients_per_batch` of `Simulation`."""
     clients, size = range(len(federation.clients)), size or _fitting_batch(server, federation)
-    streams = Streams(server.seed, clients, {})
+    streams, large = Streams(server.seed, clients, {}), len(federation.whole.label) >= LARGE
     chunks = [clients[start : start + size] for start in range(0, len(clients), size)]
     return [
         TASKS[federation.task].client_batch(config)(
             [federation.clients[client] for client in chunk], Network(server.backbones, chunk), config,
-            streams.select(chunk), federation.num_classes, federation.num_features,
+            streams.select(chunk), federation.num_classes, federation.num_features, sums_first=large,
         )
         for chunk in chunks
     ]  # fmt: skip

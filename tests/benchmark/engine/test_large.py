@@ -47,8 +47,9 @@ def test_client_batches_bounded_by_nodes_have_the_same_numbers(plain, monkeypatc
     assert sizes == [2, 2, 1]
 
 
-def test_features_summed_once_score_as_models_one_by_one(plain, monkeypatch) -> None:
-    monkeypatch.setattr(evaluate, "LARGE", 100)
+@pytest.mark.parametrize("where", [evaluate, simulation])
+def test_features_summed_once_train_and_score_as_models_one_by_one(where, plain, monkeypatch) -> None:
+    monkeypatch.setattr(where, "LARGE", 100)
     calls: list[object] = []
     summed = Batch.summed.func
     monkeypatch.setattr(Batch.summed, "func", lambda batch: calls.append(batch.sums_first) or summed(batch))
