@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import dgl
 import numpy as np
@@ -50,8 +52,8 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
     if (rows_of_clients := split.clients(data, parts, derive(seed, "split"))) is not None:
         held, masks = rows_of_clients, [client.masks for client in rows_of_clients]
     elif isinstance(data, NodeData):
-        rows = Rows(data.feat)
-        held = [node_client(data, rows, ids, masks) for ids, masks in zip(parts, roles.clients, strict=True)]
+        cut = replace(data, graph=data.graph.formats(["coo", "csr", "csc"]))  # of which what a cut makes ends with it
+        held = list(map(partial(node_client, cut), Rows(data.feat).each(parts), parts, roles.clients))
     else:
         held = [
             GraphClient(
@@ -82,15 +84,15 @@ def _classes(data: GraphSetData, ids: np.ndarray) -> int:
     return classes
 
 
-def node_client(data: NodeData, rows: Rows, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
-    """What the client of some nodes holds: ids int64 (n,); masks bool (n,) by part; rows cuts the data's features."""
+def node_client(data: NodeData, feat: torch.Tensor, ids: np.ndarray, masks: dict[str, torch.Tensor]) -> NodeClient:
+    """What the client of some nodes holds. feat: their rows (n, d); ids: int64 (n,); masks: bool (n,) by part."""
     nodes = torch.from_numpy(ids)
     graph = dgl.node_subgraph(data.graph, nodes, store_ids=False)
     graph.ndata["label"] = data.truth[nodes]
     graph.ndata["global_id"] = nodes
     for part, mask in masks.items():
         graph.ndata[f"{part}_mask"] = mask
-    return NodeClient(graph, rows(ids))
+    return NodeClient(graph, feat)
 
 
 def _hash(parts: Sequence[np.ndarray], roles: SplitResult, held: Sequence[NodeClient] | Sequence[GraphClient]) -> str:

@@ -74,12 +74,11 @@ def stressed(federation: Federation, conditions: Stress) -> Federation:
         graph=_graph(whole, held, conditions, federation.seed),
         label=_labels(whole, held, trains & ~gone, conditions.label_noise, federation.seed),
     )
-    left, rows = torch.from_numpy(~gone), Rows(hard.feat)
-    clients = []
-    for ids, client in zip(held, owners, strict=True):
+    left, clients = torch.from_numpy(~gone), []
+    for ids, client, feat in zip(held, owners, Rows(hard.feat).each(held), strict=True):
         masks = {part: client.graph.ndata[f"{part}_mask"] for part in federation.masks}
         masks["train"] = masks["train"] & left[torch.from_numpy(ids)]
-        clients.append(node_client(hard, rows, ids, masks))
+        clients.append(node_client(hard, feat, ids, masks))
     return replace(
         federation, whole=hard, clients=clients, masks={**federation.masks, "train": federation.masks["train"] & left}
     )

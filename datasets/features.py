@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -98,3 +99,19 @@ class Rows:
         if isinstance(self._feat, torch.Tensor):
             return self._feat[torch.from_numpy(ids)]
         return csr_tensor(self._feat[ids])
+
+    def each(self, parts: Sequence[np.ndarray]) -> Sequence[torch.Tensor]:
+        """The rows of each part. Dense ones lie one after the other in memory, so that `joined` need not copy them."""
+        if isinstance(self._feat, torch.Tensor):
+            return self(np.concatenate(parts)).split_with_sizes([len(ids) for ids in parts])
+        return [self(ids) for ids in parts]
+
+
+def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Dense rows (n_k, d) as one tensor (N, d): the one that they are parts of, where they are, else a copy."""
+    whole, start = parts[0]._base, parts[0].storage_offset()
+    starts = np.cumsum([start, *[part.numel() for part in parts[:-1]]])
+    one = whole is not None and all(part._base is whole for part in parts)
+    if not one or [part.storage_offset() for part in parts] != starts.tolist():
+        return torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+    return torch.as_strided(parts[0], (sum(map(len, parts)), parts[0].shape[1]), parts[0].stride())

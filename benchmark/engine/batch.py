@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from ...datasets.features import joined
 from ...datasets.federation import NodeClient
 from ...registry import UserError
 from .device import on_host, placed
@@ -243,7 +244,8 @@ class Batch(LabelledRows):
         """D^-1/2 (A + I) D^-1/2, D the degrees of A + I (Kipf & Welling 2017), unless a method brings `propagation`."""
         if self.propagation is not None:
             return self.propagation
-        ends, sources, _ = (part.numpy() for part in self.graph.adj_tensors("csc"))
+        graph = self.graph.formats(["coo", "csr", "csc"])  # whose CSC, if it makes one, ends with it
+        ends, sources, _ = (part.numpy() for part in graph.adj_tensors("csc"))
         rows, degrees = np.arange(len(ends) - 1), np.diff(ends)
         inner = sources != np.repeat(rows, degrees)
         if not inner.all():  # a node's own edge is the loop
@@ -304,8 +306,7 @@ def collate(clients: Sequence[NodeClient]) -> Batch:
     if all(client.feat.layout == torch.sparse_csr for client in clients):
         value: Any = sp.vstack([to_scipy_csr(client.feat) for client in clients], format="csr", dtype=np.float32)
     else:
-        dense = [client.feat.to_dense() for client in clients]
-        value = placed(torch.cat(dense) if len(dense) > 1 else dense[0])
+        value = placed(joined([client.feat.to_dense() for client in clients]))
     masks = {name: placed(graph.ndata[f"{name}_mask"].bool()) for name in ("train", "val", "test")}
     label, ids = (placed(graph.ndata[name]) for name in ("label", "global_id"))
     return Batch(graph, Features(value, sizes), sizes, label, masks, ids)

@@ -163,10 +163,11 @@ class Evaluator:
         if data == "local":
             return self._score_local(models, model, with_loss)
         batch, target = self.beyond(data)
-        found = [
-            self._scored(self._sound(logits, batch.sizes), target, with_loss)
-            for logits in self._predicted(models, model, batch)
-        ]
+
+        def scored(logits: torch.Tensor) -> Scored:
+            return self._scored(self._sound(logits, batch.sizes), target, with_loss)
+
+        found = list(map(scored, self._predicted(models, model, batch)))  # a loop's variable would keep the last logits
         return found[0] if model == "global" else beside(found)
 
     def _predicted(self, models: Models, model: str, batch: Batch) -> Iterator[torch.Tensor]:
@@ -174,6 +175,7 @@ class Evaluator:
         network = self.client_batches[0].network
         as_trained = type(self.method).predict is Method.predict and not network.heterogeneous
         if as_trained and is_apt(network.backbones[0], batch):
+            give_back()
             own = models.personal or [] if model == "personal" else [models.expanded(1)]
             yield from logits_of_each(
                 network.backbones[0].layers, {name: torch.cat([each[name] for each in own]) for name in own[0]}, batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -17,7 +17,7 @@ ROWS = 2**12  # whose hidden values stay in the cache of a core
 def is_apt(backbone: Backbone, batch: Batch) -> bool:
     """Whether `logits_of_each` computes this architecture on this batch."""
     plain = type(backbone) is GCN and not backbone.linear_head and not backbone.residual
-    return plain and backbone.layers > 1 and batch.at_once is None and batch.summed is not None
+    return plain and backbone.layers > 1 and batch.summed is not None
 
 
 def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.Tensor]:
@@ -40,9 +40,13 @@ def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.
                 for at, k in enumerate(models):
                     below = _first(params, k, batch, rows) if i == 1 else h[at][rows]
                     mixed[rows, places[at]] = torch.relu(below) @ weight[k]
-            summed = batch.gcn.times(mixed)
-            h = [summed[:, place].add_(bias[k]) for place, k in zip(places, models, strict=True)]
+            h = _columns(batch.gcn.times(mixed), places, bias[models.start : models.stop])
         yield from h
+
+
+def _columns(summed: torch.Tensor, places: Sequence[slice], bias: torch.Tensor) -> list[torch.Tensor]:
+    """Each model's columns with its bias; in a function, so that nothing else keeps what is large."""
+    return [summed[:, place].add_(own) for place, own in zip(places, bias, strict=True)]
 
 
 def _first(params: Params, k: int, batch: Batch, rows: slice) -> torch.Tensor:

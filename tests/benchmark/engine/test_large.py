@@ -13,6 +13,7 @@ from fglbench.benchmark.engine.batch import Batch, Features
 from fglbench.benchmark.engine.config import TrainConfig
 from fglbench.datasets import build_federation
 from fglbench.datasets.csbm import CSBM
+from fglbench.datasets.features import Rows, joined
 from fglbench.datasets.partitioning import Uniform
 from fglbench.datasets.spec import bidirected
 from fglbench.datasets.splits import Ratio
@@ -116,3 +117,16 @@ def _batch(graph: dgl.DGLGraph, x: torch.Tensor) -> Batch:
     rows = graph.num_nodes()
     masks = {name: torch.ones(rows, dtype=torch.bool) for name in ("train", "val", "test")}
     return Batch(graph, Features(x, (rows,)), (rows,), torch.zeros(rows).long(), masks, torch.arange(rows))
+
+
+def test_dense_features_of_neighbours_in_memory_are_joined_without_a_copy() -> None:
+    feat = torch.rand(9, 4)
+    ids = [np.array([8, 1, 3]), np.array([0, 2]), np.array([4, 5, 7])]
+    parts = Rows(feat).each(ids)
+    whole, last, turned = joined(parts), joined(parts[1:]), joined([parts[1], parts[0]])
+    assert whole.data_ptr() == parts[0].data_ptr() and last.data_ptr() == parts[1].data_ptr()
+    assert torch.equal(whole, feat[np.concatenate(ids)]) and torch.equal(last, feat[np.concatenate(ids[1:])])
+    assert torch.equal(turned, feat[np.concatenate([ids[1], ids[0]])])
+    apart = [part.clone() for part in parts]
+    assert torch.equal(joined(apart), whole) and joined(apart[:1]) is apart[0]
+    assert torch.equal(joined([feat[:2], feat[3:]]), torch.cat([feat[:2], feat[3:]]))
