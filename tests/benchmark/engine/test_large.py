@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.engine import evaluate, simulation, train
+from fglbench.benchmark.engine import evaluate, sampled_batch, simulation, train
 from fglbench.benchmark.engine.backbones import GCN, several
 from fglbench.benchmark.engine.batch import Batch, Features
 from fglbench.benchmark.engine.config import TrainConfig
@@ -23,9 +23,9 @@ TIMES = {"history", "total_seconds", "train_seconds"}
 CONFIG = TrainConfig(rounds=3, local_epochs=2)
 
 
-def outcome():
+def outcome(config=CONFIG):
     data = CSBM(nodes=400, features=8).load()
-    return train(build_federation(data, Uniform(), Ratio(), 5, 1), METHODS.build("fedavg"), [GCN(hidden=8)], CONFIG, 1)
+    return train(build_federation(data, Uniform(), Ratio(), 5, 1), METHODS.build("fedavg"), [GCN(hidden=8)], config, 1)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,20 @@ def test_features_summed_once_train_and_score_as_models_one_by_one(where, plain,
     assert True in calls
     for name in ("global_on_global", "personal_on_global", "global_on_local", "personal_on_local"):
         assert getattr(found, name) == pytest.approx(getattr(plain, name), abs=1 / 400)
+
+
+def test_models_trained_on_minibatches_score_together_as_one_by_one(monkeypatch) -> None:
+    monkeypatch.setattr(sampled_batch, "ROWS", 50)
+    config = CONFIG.model_copy(update={"batch_size": 10})
+    parts = outcome(config)
+    monkeypatch.setattr(evaluate, "LARGE", 100)
+    calls: list[int] = []
+    each = evaluate.logits_of_each
+    monkeypatch.setattr(evaluate, "logits_of_each", lambda *given: calls.append(1) or each(*given))
+    found = outcome(config)
+    assert calls
+    for name in ("global_on_global", "personal_on_global"):
+        assert getattr(found, name) == pytest.approx(getattr(parts, name), abs=1 / 400)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
