@@ -213,7 +213,7 @@ def default_phrases(boards: dict[str, Ranking]) -> list[str]:
     return [
         "Two boards have the same nine graphs: A: published defaults, 100 rounds; B: a tuning older than finding 1's, "
         f"up to 400. Against FedAvg: FedDC A {effect(before)}, B {effect(after)}; SCAFFOLD "
-        f"A {effect(slow)}, B {effect(fast)}.",
+        f"A {effect(slow)}, B {effect(fast)}."
     ]
 
 

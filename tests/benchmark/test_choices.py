@@ -19,8 +19,16 @@ pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # of cells t
 MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
 
 
-@pytest.mark.parametrize("suites", SUITES)
-@pytest.mark.parametrize(("methods", "datasets"), [*product([(), ("fedavg",), ("fedavg", "local")], [(), ("cora",)])])
+ALL_WITH = [((), ()), (("fedavg", "local"), ("cora",))]
+
+
+@pytest.mark.parametrize(
+    ("suites", "methods", "datasets"),
+    [
+        *(("all", *own) for own in ALL_WITH),
+        *product((name for name in SUITES if name != "all"), [(), ("fedavg", "local")], [(), ("cora",)]),
+    ],
+)
 def test_suites_methods_and_datasets_alone_and_together(
     suites: str, methods: tuple[str, ...], datasets: tuple[str, ...]
 ) -> None:
@@ -65,9 +73,3 @@ def test_a_narrowing_option_keeps_the_suites_own_cells(axis: str, value: Any, ow
     found = select(Request(quick=True, **{axis: (value,)}))
     assert {name for name, _ in found} == {"quick"}
     assert {getattr(getattr(cell, own), "name", getattr(cell, own)) for _, cell in found} == {value}
-
-
-def test_seeds_replace_those_of_the_suite() -> None:
-    found = select(Request(quick=True, methods=("fedavg",), datasets=("cora",), seeds=(7, 3, 7)))
-    assert [cell.seed for _, cell in found] == [7, 3]
-    assert {name for name, _ in found} == {"quick"}

@@ -45,7 +45,7 @@ def forget() -> Iterator[None]:
         one._classes = known[kind]
 
 
-@pytest.mark.usefixtures("forget")
+@pytest.mark.usefixtures("forget", "in_process")
 @pytest.mark.parametrize("kind", CONTRACTS)
 def test_templates_pass_as_they_are(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ import pytest
 
 from fglbench.benchmark.cli import main, new
 from fglbench.benchmark.contract import method_checks, part_checks, trial
-from fglbench.benchmark.contract.trial import Trial, node_federation, trials
+from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.datasets.csbm import CSBM
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg, Global
@@ -173,11 +173,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_with_new_are_one_line(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.py").write_text("mine")
@@ -279,11 +275,6 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     assert "has 3 classes" in broken("loads", scored_by="roc_auc", num_classes=3, label=torch.arange(40) % 3)
     assert "named 'other'" in broken("loads", name="other")
     assert "no sha256" in broken("loads", fingerprint="x")
-
-
-def test_the_trials_are_what_the_checks_run_on() -> None:
-    assert node_federation() is node_federation()
-    assert len({trial.name for trial in trials()}) == len(trials())
 
 
 JUDGED = """

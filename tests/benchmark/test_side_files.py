@@ -19,7 +19,6 @@ from fglbench.registry import UserError
 
 from .test_store import make_row
 
-SHARE = st.none() | st.floats(0, 1, width=32)
 NUMBERS = st.lists(
     st.none() | st.floats(width=32, allow_nan=False) | st.integers(-(10**17), 10**17) | st.floats(0, 1), max_size=4
 )
@@ -108,6 +107,8 @@ def test_the_bytes_depend_on_the_runs_only() -> None:
         ({"key": ["a"], "label_counts": [[[1], [1, 2]]]}, "label_counts of a run are of several lengths"),
         ({"key": ["a"], "per_client.val": [[0.5]], "per_client.score": pa.array([None], pa.list_(pa.float32())),
           "per_client.score_is": ["global_on_local"]}, "score_is names a metric"),
+        ({"key": ["a"], "per_client.val": [[0.5]], "per_client.score_is": ["val"]},
+         r"per_client\.score_is without per_client\.score"),
     ],
 )  # fmt: skip
 def test_another_table_is_refused_in_one_line(columns: dict[str, Any], reason: str) -> None:
@@ -128,14 +129,6 @@ def test_a_damaged_file_is_a_value_error(data: st.DataObject) -> None:
     with suppress(ValueError):
         table = curves.parse(bytes(content))
         assert all(table.stored(key) is not None for key in table.keys)
-
-
-def test_a_note_on_scores_without_scores_is_a_value_error() -> None:
-    content = io.BytesIO()
-    names = {"key": ["a"], "per_client.val": [[0.5]], "per_client.score_is": ["val"]}
-    pq.write_table(pa.table(names), content)
-    with pytest.raises(ValueError, match=r"per_client\.score_is without per_client\.score"):
-        curves.parse(content.getvalue())
 
 
 def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

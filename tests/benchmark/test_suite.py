@@ -187,13 +187,6 @@ def test_clients_of_the_natural_suite_come_with_the_data():
     assert min(map(len, by_task.values())) >= 12 and len(by_task["twitch"]) == len(by_task["citation-sources"]) >= 25
 
 
-def test_unknown_suites_are_answered():
-    with pytest.raises(UserError, match=r"unknown suite 'quik'; did you mean 'quick'\?"):
-        load_suite("quik")
-    with pytest.raises(UserError, match=r"no suite file 'nowhere.yaml'"):
-        load_suite("nowhere.yaml")
-
-
 # -- selection -------------------------------------------------------------------------------------------------------
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, Diverged, Params, Server, TrainConfig, stream, train
 from fglbench.methods.fedavg import FedAvg
+
+from .recorded import same
 
 CLIENTS, ROUNDS, FAILURE = 4, 5, 0.5
 
@@ -24,11 +26,6 @@ def fates(seed: int = 0) -> list[list[int]]:
     """Who works in each round, drawn as it is written: one number per client and round, from a stream of its own."""
     draw = stream(seed, "failure")
     return [[k for k, u in enumerate(draw.random(CLIENTS)) if u >= FAILURE] for _ in range(ROUNDS)]
-
-
-def same(a: Record, b: Record) -> bool:
-    pairs = list(zip(a.values, b.values, strict=True))
-    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedproto", "fedgta", "fml"])

@@ -95,31 +95,6 @@ def test_agrees_with_dgl(layers: int, federation: Make) -> None:
             torch.testing.assert_close(grads[name][k], grad)
 
 
-def test_initial_parameters() -> None:
-    backbone = BACKBONES.build("ortho-gcn", {"hidden": 32, "iterations": 6})
-    params = backbone.init(stream(0, "test"), 300, 4)
-    assert {name: tuple(value.shape) for name, value in params.items()} == {
-        "0.weight": (300, 32), "0.bias": (32,), "1.weight": (32, 32), "2.weight": (32, 32),
-        "3.weight": (32, 4), "3.bias": (4,),
-    }  # fmt: skip
-    size = torch.linalg.svdvals(params["0.weight"])
-    torch.testing.assert_close(size[:-1], torch.ones(31), rtol=1e-3, atol=0)  # six iterations come that near
-    for i in (1, 2):  # uniform in +-1/sqrt(h): bound, and variance 1 / (3 h)
-        assert params[f"{i}.weight"].abs().max() <= 32**-0.5
-        assert abs(32 * 3 * params[f"{i}.weight"].var() - 1) < 0.1
-
-
-def test_shared_parameters_equal_copies(federation: Make) -> None:
-    clients = federation().clients
-    backbone = BACKBONES.build("ortho-gcn", {"hidden": 8})
-    one = backbone.init(stream(0, "test"), 12, 3)
-    batch = collate(clients)  # type: ignore[arg-type]
-    shared = {n: v.expand(3, *v.shape) for n, v in one.items()}
-    assert all(w.stride(0) == 0 for w in backbone.mixed(shared).values())  # type: ignore[attr-defined]
-    copies = {n: v.clone() for n, v in shared.items()}
-    torch.testing.assert_close(backbone.forward(shared, batch).logits, backbone.forward(copies, batch).logits)
-
-
 def test_without_mixing_the_hidden_weights_do_not_matter(federation: Make) -> None:
     clients = federation().clients
     backbone = BACKBONES.build("ortho-gcn", {"hidden": 8, "mixing": 0})

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from fglbench.benchmark.engine import segment_ops
-from fglbench.benchmark.engine.batch import Features, collate
+from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.optim import cross_entropy
 from fglbench.benchmark.engine.rng import Streams
 from fglbench.datasets.federation import Federation, NodeClient
@@ -154,10 +154,3 @@ def test_sparse_input_dropout_touches_stored_entries_only(federation: Make) -> N
 def test_segment_sum_gives_zero_for_a_client_without_values() -> None:
     total = segment_ops.segment_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 2]), 4)
     assert total.tolist() == [1, 0, 6, 0]
-
-
-def test_features_dense_of_sparse() -> None:
-    import scipy.sparse as sp
-
-    matrix = sp.random(6, 4, 0.5, format="csr", dtype=np.float32, random_state=0)
-    np.testing.assert_array_equal(Features(matrix, (2, 4)).dense().numpy(), matrix.toarray())

@@ -160,12 +160,7 @@ def test_a_personal_download_is_delivered_once_to_those_who_act_next(size: int, 
     simulation = exchange_of(method, federation(SIZES), size)
     simulation.round(method.phases(simulation.config)[0], 1)
     assert logs(simulation) == [[0.0], [], [2.0, 2.0, 2.0], []]
-    assert simulation.download_bytes == [
-        4,
-        4,
-        12,
-        0,
-    ]  # client 1: the start; 1 and 3 did not act
+    assert simulation.download_bytes == [4, 4, 12, 0]  # client 1: the start; 1 and 3 did not act
 
 
 def test_who_is_not_addressed_cannot_act(federation: Make) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, ClientBatch, Skip, Tree, stream, train
 from fglbench.benchmark.engine.backbones import BACKBONES
@@ -18,6 +18,8 @@ from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.methods.fedavg import FedAvg
+
+from .recorded import same
 
 NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # trials of one architecture
 EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
@@ -37,24 +39,12 @@ def paces(clients: int, share: float = SHARE, seed: int = 0) -> list[list[int]]:
     return found
 
 
-def same(a: Record, b: Record) -> bool:
-    pairs = list(zip(a.values, b.values, strict=True))
-    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
-
-
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddc", "fedproto", "fml"])
 def test_where_nobody_straggles_it_is_the_plain_method_bit_for_bit(name: str) -> None:
     plain = record(METHODS.build(name), trial())
     assert same(plain, record(METHODS.build(name), trial(straggle=0.0)))
     assert same(plain, record(METHODS.build(name), trial(straggle=1e-12)))
     assert not same(plain, record(METHODS.build(name), trial(straggle=0.9)))
-
-
-def test_the_draws_have_stragglers_of_every_pace() -> None:
-    assert {n for one in paces(4) for n in one} == {1, 2, 3}
-    fewer, more = np.array(paces(4, 0.3)), np.array(paces(4, 0.9))
-    assert (more <= fewer).all()
-    assert (more < fewer).any()
 
 
 def test_fedavg_is_what_a_loop_by_hand_gives() -> None:
