@@ -62,14 +62,19 @@ def test_who_knows_the_numbers_is_found(monkeypatch: pytest.MonkeyPatch) -> None
         CHECKS["knows_no_random_label"](FedAvg())
 
 
-@pytest.mark.parametrize("name", METHODS.names())
-def test_each_method_is_tried_or_says_why_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_method_is_for_numbers_or_says_that_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
-    method = METHODS.build(name)
-    if "rows" not in method.tasks:
+    for method in map(METHODS.build, METHODS.names()):
         reasons = [verdicts.refusal(method, trial) for trial in NUMBERS]
+        if "rows" in method.tasks:
+            assert reasons == [None] * len(NUMBERS)
+            continue
         assert all(reason and "not for" in reason for reason in reasons)
         with pytest.raises(Inapplicable):
             verdicts.fitting(method)
-        return
-    assert not check(method)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # of others `test_contract.py` draws
+def test_the_contract_holds_on_both(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
+    assert not check(METHODS.build(name))

@@ -57,7 +57,7 @@ def test_templates_pass_as_they_are(
     assert f"fresh-{kind} passes the contract" in capsys.readouterr().out
     assert main([*steps[1].split(), "--dry-run"]) == 0
     assert "custom: " in capsys.readouterr().out
-    with pytest.raises(Exception, match=f"fresh_{kind}.py' exists already"):
+    with pytest.raises(Exception, match=rf"fresh.{kind}'? already"):
         new.create(kind, f"fresh-{kind}", tmp_path)
     assert load_plugins([f"fresh_{kind}.py"])  # once more is the same
 

@@ -1,4 +1,4 @@
-"""The runner, with real workers: what is stored beside a row, what is left to others, and what must stop a run."""
+"""The runner: what is stored beside a row, what is left to others, and what must stop a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fglbench.registry import UserError
 @pytest.fixture(scope="module")
 def healthy(suite, tmp_path_factory):
     results = tmp_path_factory.mktemp("healthy")
-    return fglbench.run(suites=[suite], results=results, jobs=1), results
+    return fglbench.run(suites=[suite], results=results, in_process=True), results
 
 
 def test_rows_are_complete(healthy):
@@ -123,13 +123,15 @@ def test_the_python_interface_goes_on_where_data_are_missing(half, tmp_path):
     assert [warning.filename for warning in told] == [__file__]
     assert len(store.rows()) == 4
     with pytest.warns(UserWarning, match="is unavailable"):
-        frame = fglbench.run(**options, rerun=["all"], missing_rows=True, jobs=1, submitter="me", memory_limit=8)
+        frame = fglbench.run(**options, rerun=["all"], missing_rows=True, in_process=True, submitter="me")
     assert set(zip(frame["dataset"], frame["status"], frame["submitter"], strict=True)) == {
         ("nowhere", "skipped", "me"), ("csbm", "ok", "me"),
     }  # fmt: skip
     assert len(frame) == 8
     with pytest.warns(UserWarning, match="is unavailable"):
-        assert len(fglbench.run(**options, seeds=[5, 6], jobs=1)) == 4  # no row where data are missing, unless asked
+        assert (
+            len(fglbench.run(**options, seeds=[5, 6], in_process=True)) == 4
+        )  # no row where data are missing, unless asked
 
 
 def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):

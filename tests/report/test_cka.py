@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fglbench.report.figures.embeddings import cka_table, linear_cka, mean_off_diagonal
+from fglbench.report.figures.embeddings import cka_table, mean_off_diagonal
+
+
+def linear_cka(one: np.ndarray, other: np.ndarray) -> float:
+    return float(cka_table([one, other])[0, 1])
 
 
 def hsic(k: list[list[float]], other: list[list[float]]) -> float:
