@@ -1,4 +1,4 @@
-"""Steps in which some clients act: who gets what, its bytes, and what is computed once for all."""
+"""Steps in which some clients act: who gets what, its bytes, what is computed once for all; sections of a round."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from fglbench.benchmark.engine import (
     BACKBONES,
+    METHODS,
     ClientBatch,
     Common,
     Download,
@@ -19,6 +20,8 @@ from fglbench.benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
+    measuring,
+    section,
 )
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.datasets.federation import Federation
@@ -207,3 +210,32 @@ def test_shared_needs_a_download_that_is_everyones(federation: Make) -> None:
     steps = (first, Step(second.client, second.server, shared=Turns.square))
     with pytest.raises(RuntimeError, match="the same for everyone"):
         simulation.round(Phase(steps, 1), 1)
+
+
+def test_nested_sections_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: now[0])
+
+    @section("outer")
+    def work(depth: int) -> int:
+        """Docs."""
+        now[0] += 1
+        with section("inner"):
+            now[0] += 10
+        return work(depth - 1) + 1 if depth else 0
+
+    assert work(1) == 1 and (work.__name__, work.__doc__) == ("work", "Docs.")  # not measured
+    with measuring.measure() as table:
+        assert work(2) == 2
+    assert table == {"outer": 3, "inner": 30}
+    work(0)
+    assert table == {"outer": 3, "inner": 30}
+
+
+def test_the_engine_times_a_methods_halves_and_objective(federation) -> None:
+    world = federation((13, 7, 10, 9))
+    method, config = METHODS.build("fedprox"), TrainConfig()
+    simulation = Simulation(method, method.arrange(world), [BACKBONES.build("gcn")], config, 0)
+    with measuring.measure() as table:
+        simulation.round(method.phases(config)[0], 1)
+    assert {"client half", "server half", "objective", "loss", "backward", "aggregation"} <= set(table)
