@@ -78,7 +78,7 @@ def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registrie
 
 @pytest.fixture
 def half(tiny, tmp_path, monkeypatch):
-    """The tiny suite on two datasets, one of which cannot be had."""
+    """The tiny suite on two datasets, one of which is unavailable."""
 
     class Nowhere(CSBM):
         name = "nowhere"

@@ -1,4 +1,4 @@
-"""Text and style: escaping, formats, names that tell entrants apart, axes, contrast and the size of figures."""
+"""Text and style: escaping, formats, names that tell entries apart, axes, contrast and the size of figures."""
 
 from __future__ import annotations
 

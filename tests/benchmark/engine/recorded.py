@@ -1,4 +1,4 @@
-"""Runs on a trial federation of the contract that are recorded, for tests of what stands between clients and server."""
+"""Runs on a trial federation of the contract that are recorded, for tests of what is between clients and server."""
 
 from __future__ import annotations
 
