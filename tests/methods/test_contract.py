@@ -133,7 +133,7 @@ def shortfall(method: Method, task: str, trial: Trial) -> str:
 @pytest.mark.parametrize("name", with_code(METHODS.names()))
 def test_a_method_learns(name: str) -> None:
     """On one of its tasks, drawn by its name."""
-    method, first = METHODS.build(name, LEARNING.get(name)), dict[str, Trial]()
+    method, first = METHODS.build(name, SHORT.get(name, {}) | LEARNING.get(name, {})), dict[str, Trial]()
     for trial in fitting(method):
         task = trial.federation.task
         first.setdefault(task if task in EASY else "rows", trial)
