@@ -13,7 +13,7 @@ from fglbench.benchmark.store import Store
 from fglbench.report import build
 from fglbench.report.board import Board
 from fglbench.report.figures import PLOTS, embeddings
-from fglbench.report.figures.embeddings import cka_table, mean_off_diagonal
+from fglbench.report.figures.embeddings import cka_table, linear_cka, mean_off_diagonal
 from fglbench.report.ranking import Ranking
 
 
@@ -144,10 +144,6 @@ def test_a_report_with_embeddings_is_fresh_until_they_change(tmp_path: Path, mad
         for row in rows:  # a file that cannot be read costs its panel, not the report
             store.embeddings_file("demo", row.key).write_bytes(content)
         assert not {"tsne.png", "cka.png"} & {path.name for path in build.make(folder, None).figures}
-
-
-def linear_cka(one: np.ndarray, other: np.ndarray) -> float:
-    return float(cka_table([one, other])[0, 1])
 
 
 def hsic(k: list[list[float]], other: list[list[float]]) -> float:

@@ -218,7 +218,9 @@ def test_without_submissions_there_is_no_list(results: Path, here: Path, capsys:
     assert "unknown submission of method 'fedprox'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["tiny/notes.txt", "code.py", "tuning/tiny/x.json", "tuning/tuning/tiny/fedavg.csv"])
+@pytest.mark.parametrize(
+    "name", ["tiny/notes.txt", "code.py", "tuning/tiny/x.json", "tuning/tuning/tiny/fedavg.csv", "submissions/x.csv"]
+)
 def test_other_files_in_results_are_refused(
     name: str, results: Path, here: Path, tools: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
