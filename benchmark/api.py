@@ -108,7 +108,7 @@ def run(
     request = Request(
         **lists, all_suites=all_suites, quick=quick, clients=several("clients", clients, operator.index),
         seeds=several("seeds", seeds, operator.index),
-        own=own_dataset, tuned=None if tuned is None else Path(tuned),
+        own_dataset=own_dataset, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     if save_models:
         check_safetensors()

@@ -35,7 +35,10 @@ class Known:
     def __str__(self) -> str:
         lines = [f"{self.kind} {self.name}", "", self.text, ""]
         lines += [f"{fact}: {value}" for fact, value in self.facts.items()]
-        lines += [f"{parameter.name} = {parameter.default} ({parameter.type}) {parameter.meaning}".rstrip() for parameter in self.parameters]
+        lines += [
+            f"{parameter.name} = {parameter.default} ({parameter.type}) {parameter.meaning}".rstrip()
+            for parameter in self.parameters
+        ]
         return "\n".join(lines)
 
     @classmethod
@@ -103,7 +106,9 @@ def listed(kind: str) -> tuple[list[Entry], list[str]]:
     if kind != "method":
         return [{"name": entry["name"], "what": entry["summary"]} for entry in entries], troubles
     order = [*FAMILIES, OTHER]
-    entries.sort(key=lambda entry: (order.index(entry["family"]) if entry["family"] in order else len(order), entry["name"]))
+    entries.sort(
+        key=lambda entry: (order.index(entry["family"]) if entry["family"] in order else len(order), entry["name"])
+    )
     return [{"name": entry["name"], "family": entry["family"], "what": entry["summary"]} for entry in entries], troubles
 
 

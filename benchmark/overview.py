@@ -72,7 +72,8 @@ def _progress(store: Store, suite: str) -> Progress:
         from .suites.suitefile import load_suite
 
         loaded = load_suite(suite)
-        name, keys, untuned = loaded.name, [cell.key for cell in loaded.cells()], told_untuned(loaded.name, loaded.untuned())
+        name, keys = loaded.name, [cell.key for cell in loaded.cells()]
+        untuned = told_untuned(name, loaded.untuned())
     order = {key: place for place, key in enumerate(keys)}
     rows = store.standing(name)
     mine = sorted((row for row in rows if row.key in order), key=lambda row: order[row.key])

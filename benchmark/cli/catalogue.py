@@ -64,7 +64,7 @@ def show(
     """Show what a method, dataset, partition, split, backbone or suite is: source, facts, parameters with defaults."""
     entry = api.show(name)
     if json:
-        print_json({**vars(entry), "parameters": [own._asdict() for own in entry.parameters]})
+        print_json({**vars(entry), "parameters": [value._asdict() for value in entry.parameters]})
         return
     console = plain_console()
     console.print(f"{entry.kind} {name}\n\n{entry.text}\n", soft_wrap=True)

@@ -167,7 +167,9 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
         return cell.model_copy(update={"method": Choice(name=BASELINE)})
 
     planned = [(as_fedavg(cell), times) for study in each for cell, times in study.planned()]
-    tuning, runs = (published_costs().of(runs_of_kind) for runs_of_kind in (planned, [(as_fedavg(cell), 1) for cell in scored]))
+    tuning, runs = (
+        published_costs().of(runs_of_kind) for runs_of_kind in (planned, [(as_fedavg(cell), 1) for cell in scored])
+    )
     hours = tuning.hours + runs.hours
     workers = options.workers(len(scored))
     typer.echo(

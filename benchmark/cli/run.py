@@ -63,7 +63,7 @@ def run(
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=wanted["dataset"],
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
-        settings=(*(set_ or ()), *_metric(metric, data)), own=data, tuned=tuned,
+        settings=(*(set_ or ()), *_metric(metric, data)), own_dataset=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:

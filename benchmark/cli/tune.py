@@ -112,14 +112,14 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
     """The command that runs what was chosen."""
-    if wanted.own is None:
+    if wanted.own_dataset is None:
         return f"fglbench run -s {wanted.suite}"
     from ...datasets.own_data import folder_of
 
     metric = "".join(
         f" --metric {text.partition('=')[2]}" for text in wanted.settings if text.startswith("dataset.metric=")
     )
-    where = [shlex.quote(str(path)) for path in (folder_of(wanted.own), tuner.out, tuner.results)]
+    where = [shlex.quote(str(path)) for path in (folder_of(wanted.own_dataset), tuner.out, tuner.results)]
     return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
 
 
@@ -142,7 +142,9 @@ def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
         return []
     for choice in chosen:
         default = "failed" if choice.default is None else f"{choice.default:.4f}"
-        typer.echo(f"{choice.study}: trial {choice.trial}, validation {choice.val:.4f} (the suite's own {default}): {choice}")
+        typer.echo(
+            f"{choice.study}: trial {choice.trial}, validation {choice.val:.4f} (the suite's own {default}): {choice}"
+        )
     return [choice.model_dump() for choice in chosen]
 
 

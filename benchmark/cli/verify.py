@@ -99,10 +99,15 @@ def _tell(comparisons: Sequence[Comparison], how: str) -> list[dict[str, Any]]:
     equal = sum(abs(comparison.difference("score") or 0) <= EQUAL for comparison in comparisons if comparison.ours)
     typer.echo(f"{equal} of {len(comparisons)} scores are equal to rounding, which tells of the same type of machine")
     typer.echo(f"{sum(comparison.passed for comparison in comparisons)} of {len(comparisons)} rows passed ({how})")
-    return [
-        {"suite": comparison.theirs.suite, "key": comparison.theirs.key, "theirs": comparison.theirs.score,
-         "ours": comparison.ours.score if comparison.ours else None, "bar": comparison.bar, "problems": comparison.problems} for comparison in comparisons
-    ]  # fmt: skip
+    return list(map(_as_data, comparisons))
+
+
+def _as_data(comparison: Comparison) -> dict[str, Any]:
+    theirs, ours = comparison.theirs, comparison.ours
+    return {
+        "suite": theirs.suite, "key": theirs.key, "theirs": theirs.score, "ours": ours.score if ours else None,
+        "bar": comparison.bar, "problems": comparison.problems,
+    }  # fmt: skip
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

@@ -83,7 +83,8 @@ def results_of(rows: pd.DataFrame, store: Store) -> dict[str, Result]:
         traffic = (group["upload_bytes"] + group["download_bytes"]) / group["rounds"] / group["clients"]
         results.append(
             Result(
-                str(method), float(group["val"].mean()), float(group["score"].mean()), float(group["score"].std(ddof=1)),
+                str(method), float(group["val"].mean()),
+                float(group["score"].mean()), float(group["score"].std(ddof=1)),
                 len(group), _gap(scores, str(method), ALONE), _gap(scores, str(method), BASELINE),
                 [float(value) for value in gains], float(traffic.mean()) / 1e6,
                 float(group["best_round"].mean()), float(group["train_seconds"].mean()),
@@ -123,9 +124,10 @@ def table_lines(results: Mapping[str, Result], metric: str, sites: int) -> list[
     for result in sorted(results.values(), key=lambda result: -result.score):
         alone = result.method == ALONE
         lines.append((
-            result.method, f"{100 * result.score:.1f} ± {100 * result.sd:.1f}", "baseline" if alone else _points(result.gain),
-            "" if alone or not result.sites else f"{result.better} / {result.worse} of {sites}", data_size(1e6 * result.megabytes),
-            f"{result.seconds:.1f}",
+            result.method, f"{100 * result.score:.1f} ± {100 * result.sd:.1f}",
+            "baseline" if alone else _points(result.gain),
+            "" if alone or not result.sites else f"{result.better} / {result.worse} of {sites}",
+            data_size(1e6 * result.megabytes), f"{result.seconds:.1f}",
         ))  # fmt: skip
     widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
     return [

@@ -104,21 +104,21 @@ class Facts:
 
     def lines(self) -> list[str]:
         """The facts in words."""
-        values, rare = self.properties, int(np.argmin(self.shares))
+        facts, rare = self.properties, int(np.argmin(self.shares))
         counts = ", ".join(f"{name} {size:,}" for name, size in zip(self.sites, self.sizes, strict=True))
         least = int(self.training.min(axis=0)[rare])
         return [
-            f"Your data: {values['nodes']:,.0f} nodes, {values['edges']:,.0f} edges, {values['features']:.0f} features, "
+            f"Your data: {facts['nodes']:,.0f} nodes, {facts['edges']:,.0f} edges, {facts['features']:.0f} features, "
             f"{len(self.sites)} clients ({self.partition}), split: {self.split}",
             f"Nodes per client: {counts}",
             "Classes: " + ", ".join(f"{name} {100 * share:.0f}%" for name, share in zip(
                 self.classes, self.shares, strict=True)) + f" ({_balance(self.shares)})",
-            f"Labelled training nodes per class and client: {values['labels']:.0f} on average; of {self.classes[rare]}, "
+            f"Labelled training nodes per class and client: {facts['labels']:.0f} on average; of {self.classes[rare]}, "
             f"the smallest class, {self.training[:, rare].mean():.0f} on average and {least} at one client",
-            f"Edge homophily {values['homophily']:.2f} (adjusted {values['adjusted_homophily']:.2f}): "
-            f"{_mixing(values['adjusted_homophily'])}",
-            f"Label skew between clients {values['label_skew']:.2f} (0: same labels everywhere, 1: nothing in common); "
-            f"edges between clients, which no client has: {100 * values['lost_edges']:.0f}%",
+            f"Edge homophily {facts['homophily']:.2f} (adjusted {facts['adjusted_homophily']:.2f}): "
+            f"{_mixing(facts['adjusted_homophily'])}",
+            f"Label skew between clients {facts['label_skew']:.2f} (0: same labels everywhere, 1: nothing in common); "
+            f"edges between clients, which no client has: {100 * facts['lost_edges']:.0f}%",
         ]  # fmt: skip
 
 

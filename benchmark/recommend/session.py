@@ -130,8 +130,8 @@ DEARER = 1.5  # a method that no published row has is taken to be this much slow
 
 @dataclass(frozen=True)
 class Asked:
-    """own: the dataset. budget: seconds. methods: candidates in order of preference. split, partition: other than the
-    data's own. seeds: None for what fits. begun: when, for the budget; what is done already costs nothing of it."""
+    """budget: seconds. methods: candidates in order of preference. split, partition: other than the data's own.
+    seeds: None for what fits. begun: when, for the budget; what is done already costs nothing of it."""
 
     dataset: str
     metric: str
@@ -152,16 +152,17 @@ class Asked:
     def cells(self) -> dict[str, Cell]:
         """A cell of each candidate, with a tuning seed."""
         request = Request(
-            methods=self.methods, seeds=(TUNING_SEED,), own=self.own, settings=metric_setting(self.metric, self.own),
+            methods=self.methods, seeds=(TUNING_SEED,), own_dataset=self.dataset,
+            settings=metric_setting(self.metric, self.dataset),
             splits=self.splits, partitions=self.partitions, clients=self.clients,
         )  # fmt: skip
-        found = {cell.method.name: cell for _, cell in select(request)}
-        return {name: found[name] for name in self.methods if name in found}
+        by_method = {cell.method.name: cell for _, cell in select(request)}
+        return {name: by_method[name] for name in self.methods if name in by_method}
 
 
 def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], object]) -> Plan:
     """The stored plan, if the same was asked for; else one that fits the budget. It is kept beside the rows."""
-    path = asked.results / f"{asked.own.partition(':')[2]}.recommend.json"
+    path = asked.results / f"{asked.dataset.partition(':')[2]}.recommend.json"
     first = next(iter(cells.values()))
     workers = asked.options.workers(len(cells))
     key = {
@@ -195,7 +196,7 @@ def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
     job.run(job.load(plan, lambda line: None))
     taken = [row.total_seconds or 0.0 for row in job.rows(plan) if row.status == "ok"]
     if len(taken) < len(TIMED):
-        raise UserError(f"FedAvg fails on {asked.own}: {job.rows(plan)[0].error}")
+        raise UserError(f"FedAvg fails on {asked.dataset}: {job.rows(plan)[0].error}")
     rate = max((taken[2] - taken[1]) / (TIMED[2] - TIMED[1]), 1e-3)
     fixed = max(taken[1] - TIMED[1] * rate, 0.0) + 0.2
     costs = published_costs()
@@ -209,7 +210,7 @@ def carry_out(
     """Tune the methods of a plan and run them at what was chosen; the rows of these runs."""
     of_plan = [Values(training={"rounds": plan.rounds}).applied(cells[name]) for name in plan.methods]
     studies = [Study(SUITE, cell, plan.trials, (TUNING_SEED,)) for cell in of_plan]
-    tuner = Tuner(asked.results, own_settings(asked.results, asked.own, asked.metric), asked.options)
+    tuner = Tuner(asked.results, own_settings(asked.results, asked.dataset, asked.metric), asked.options)
     known = {choice.study: choice for choice in tuner.run(studies, complain, observer)}
     scored = [(CUSTOM, known[study.id].scored(study.cell.at(seed)))
               for study in studies if study.id in known for seed in range(plan.seeds)]  # fmt: skip

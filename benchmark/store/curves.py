@@ -102,13 +102,13 @@ class CurveTable:
         of numbers raises an error of Python or NumPy, or is changed by `stored`."""
         keys = sorted(runs)
         flat = {key: dict(_flat(runs[key])) for key in keys}
-        names = dict.fromkeys(name for columns_of_run in flat.values() for name in columns_of_run)
+        names = dict.fromkeys(name for run in flat.values() for name in run)
         widths = [set(map(len, runs[key].get(COUNTS, ()))) for key in keys]
         classes = np.array([min(width) if len(width) == 1 else 0 for width in widths], dtype=np.int64)
         columns = {}
         for name in names:
-            lengths = np.array([len(columns_of_run[name]) if name in columns_of_run else -1 for columns_of_run in flat.values()], dtype=np.int64)
-            columns[name] = Ragged.of(_values(name, (columns_of_run[name] for columns_of_run in flat.values() if name in columns_of_run)), lengths)
+            lengths = np.array([len(run[name]) if name in run else -1 for run in flat.values()], dtype=np.int64)
+            columns[name] = Ragged.of(_values(name, (run[name] for run in flat.values() if name in run)), lengths)
         return cls(keys, columns, classes)
 
     @property
@@ -118,15 +118,15 @@ class CurveTable:
 
     def stored(self, key: str) -> Stored:
         """A run as it was given. KeyError for a key that is not here."""
-        run, found = self.place[key], Stored()
+        run, parts = self.place[key], Stored()
         for name, column in self.columns.items():
             if column.there[run]:
                 part, dot, name_in_part = name.partition(".")
                 if dot:
-                    found.setdefault(part, {})[name_in_part] = column.of_run(run)
+                    parts.setdefault(part, {})[name_in_part] = column.of_run(run)
                 else:
-                    found[part] = self.counts(run).tolist()
-        return found
+                    parts[part] = self.counts(run).tolist()
+        return parts
 
     def counts(self, run: int) -> NDArray[np.int64]:
         """(clients, classes) the label counts of a run that has some; nothing where these are of several lengths."""
@@ -197,9 +197,9 @@ def packed(table: CurveTable) -> bytes:
 
 def _same_scores(table: CurveTable) -> list[str | None]:
     """Per run, the metric whose values per client are those of the score; None without one."""
-    score, found = table.columns.get(SCORE), [None] * len(table.keys)
+    score = table.columns.get(SCORE)
     others = [name for name in ("global_on_local", "personal_on_local") if f"per_client.{name}" in table.columns]
-    same: list[str | None] = list(found)
+    same: list[str | None] = [None] * len(table.keys)
     for run in range(len(table.keys)) if score is not None else ():
         for name in others:
             other = table.columns[f"per_client.{name}"]

@@ -238,7 +238,10 @@ def expanded(frame: pd.DataFrame) -> pd.DataFrame:
 def _settings(name: str, text: str) -> dict[str, Any]:
     settings = loaded(text or "{}")
     if isinstance(settings, list) and all(isinstance(backbone, dict) for backbone in settings):
-        settings = {key: [backbone.get(key) for backbone in settings] for key in dict.fromkeys(key for backbone in settings for key in backbone)}
+        settings = {
+            key: [backbone.get(key) for backbone in settings]
+            for key in dict.fromkeys(key for backbone in settings for key in backbone)
+        }
     if not isinstance(settings, dict):
         return {name: text}
     return {f"{name.removesuffix('_params')}.{key}": value for key, value in settings.items()}

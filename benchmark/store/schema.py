@@ -40,7 +40,7 @@ def parameters(text: object) -> dict[str, Any]:
     values for one name the later; else nothing."""
     value = loaded(text)
     objects = value if isinstance(value, list) else [value]
-    return {name: parameter for mapping_ in objects if isinstance(mapping_, dict) for name, parameter in mapping_.items()}
+    return {name: entry for item in objects if isinstance(item, dict) for name, entry in item.items()}
 
 
 def loaded(text: object) -> Any:

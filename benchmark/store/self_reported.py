@@ -56,7 +56,11 @@ def self_reported(results: Path) -> list[SelfReported]:
     entries = []
     for rows in groups.values():
         scored = [row for row in rows if row.score is not None]
-        pairs = [(row, our_row) for row in scored if (our_row := ours.get((row.suite, row.key))) and our_row.score is not None]
+        pairs = [
+            (row, our_row)
+            for row in scored
+            if (our_row := ours.get((row.suite, row.key))) and our_row.score is not None
+        ]
         theirs = _mean([row for row, _ in pairs] or scored)
         entries.append(SelfReported(rows[0], len(scored), theirs, len(pairs), _mean([our_row for _, our_row in pairs])))
     return sorted(entries, key=lambda entry: (entry.row.suite, entry.row.dataset, entry.row.clients, entry.row.method))

@@ -102,10 +102,12 @@ class SideFiles:
     def sites(self) -> dict[str, list[str]]:
         """What `write_sites` stored; empty where there is nothing or it cannot be read."""
         try:
-            found = json.loads((self.root / SITES).read_text(encoding="utf-8"))
+            content = json.loads((self.root / SITES).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return {str(key): [str(name) for name in names] for key, names in found.items()} if isinstance(found, dict) else {}
+        if not isinstance(content, dict):
+            return {}
+        return {str(key): [str(name) for name in names] for key, names in content.items()}
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
         """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is

@@ -111,7 +111,11 @@ def _budget(entries: Sequence[Finished]) -> str:
     lines = []
     for method in sorted({entry.study.cell.method.name for entry in entries}):
         of_method = [entry for entry in entries if entry.study.cell.method.name == method]
-        numbers = [len(of_method), sum(entry.chosen.trials for entry in of_method), sum(entry.study.rounds for entry in of_method)]
+        numbers = [
+            len(of_method),
+            sum(entry.chosen.trials for entry in of_method),
+            sum(entry.study.rounds for entry in of_method),
+        ]
         lines.append([md(method), *map(str, [*numbers, sum(entry.study.ran for entry in of_method)])])
     return sheet(lines, ["method", "datasets", "trials", "rounds granted", "rounds run"], "lrrrr")
 

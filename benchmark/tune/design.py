@@ -99,37 +99,39 @@ class Design:
     def __init__(self, cell: Cell, sampler: Sampler = "table") -> None:
         self.cell = cell
         method = METHODS.cls(cell.method.name)
-        self.own = _parameters(cell, method)
-        if len(self.own) > MOST_OWN:
+        self.specific = _parameters(cell, method)
+        if len(self.specific) > MOST_OWN:
             raise UserError(
-                f"{method.name} tunes {len(self.own)} parameters of its own; at most {MOST_OWN} are allowed"
+                f"{method.name} tunes {len(self.specific)} parameters of its own; at most {MOST_OWN} are allowed"
             )
         if sampler == "random":
             rng = np.random.default_rng(zlib.crc32(f"{method.name} {cell.dataset.name}".encode()))
             table = random_rows(rng)
-            self._draws = rng.random((len(table), max(1, len(self.own))))
+            self._draws = rng.random((len(table), max(1, len(self.specific))))
         else:
             table = TABLE
-            self._draws = qmc.Halton(max(1, len(self.own)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
+            self._draws = qmc.Halton(max(1, len(self.specific)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
         columns = _columns(cell, method, table)
         self.shared = [
             Dimension(name, default, tuple(dict.fromkeys([default, *column])))
             for name, (default, column) in columns.items()
             if _has_effect(cell, name, column)
         ]
-        self.rows = [{own.name: columns[own.name][1][i] for own in self.shared} for i in range(len(table))]
+        self.rows = [
+            {dimension.name: columns[dimension.name][1][i] for dimension in self.shared} for i in range(len(table))
+        ]
         if not self.dimensions:
             raise UserError(f"{method.name} has nothing to tune: no field has a range that changes {cell}")
 
     @property
     def dimensions(self) -> list[Dimension]:
         """The dimensions that all methods share, then the method's own."""
-        return [*self.shared, *self.own]
+        return [*self.shared, *self.specific]
 
     @property
     def own_settings(self) -> int:
         """Settings of the method's own parameters: the product of their choices."""
-        return math.prod(len(dimension.choices) for dimension in self.own)
+        return math.prod(len(dimension.choices) for dimension in self.specific)
 
     @property
     def trials(self) -> int:
@@ -141,15 +143,18 @@ class Design:
 
         A study of more trials begins with the points of a smaller one. UserError where the design has fewer.
         """
-        found = {self.cell.key: {dimension.name: dimension.default for dimension in self.dimensions}}
+        settings = {self.cell.key: {dimension.name: dimension.default for dimension in self.dimensions}}
         for row, draw in zip(self.rows, self._draws, strict=True):
-            chosen = {dimension.name: dimension.choices[int(u * len(dimension.choices))] for dimension, u in zip(self.own, draw, strict=False)}
+            chosen = {
+                dimension.name: dimension.choices[int(u * len(dimension.choices))]
+                for dimension, u in zip(self.specific, draw, strict=False)
+            }
             point = {**row, **chosen}
-            found.setdefault(applied(self.cell, point).key, point)
-        if len(found) < trials:
-            where = f"{self.cell.method.name} has only {len(found)} settings on {self.cell.dataset.name}"
-            raise UserError(f"{where}; use --trials {len(found)}")
-        return list(found.values())[:trials]
+            settings.setdefault(applied(self.cell, point).key, point)
+        if len(settings) < trials:
+            where = f"{self.cell.method.name} has only {len(settings)} settings on {self.cell.dataset.name}"
+            raise UserError(f"{where}; use --trials {len(settings)}")
+        return list(settings.values())[:trials]
 
 
 def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, tuple[str, tuple[str, ...]]]:

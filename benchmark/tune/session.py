@@ -35,7 +35,7 @@ STUDIES = ".studies"  # below the folder of trials
 @dataclass(frozen=True)
 class Wanted:
     """What to tune. Empty tuples: all that the suite has. trials, seeds, rounds (of a full trial): None for what the
-    protocol and the suite say. own: a dataset of the user's own, on its own clients. settings: as of `Request`."""
+    protocol and the suite say. own_dataset: a dataset of the user's own, on its own clients. settings: as of `Request`."""
 
     suite: str
     methods: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     begin()
     suite = load_suite(wanted.suite)
     asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
-    asked = with_own(asked, wanted.own) if wanted.own else asked
+    asked = with_own(asked, wanted.own_dataset) if wanted.own_dataset else asked
     base, _ = narrow(suite.base(), asked)
     changed = [parse_setting(text) for text in wanted.settings]
     rounds = wanted.rounds or suite.tune.rounds

@@ -140,7 +140,9 @@ class Study:
 
     def chosen(self, commit: str) -> Tuned:
         """The best of the trials that ran for all rounds, the first of equal ones. UserError where none did."""
-        full = {n: scores for n, trial in enumerate(self.trials) if len(scores := self.values(trial)) == len(self.rungs)}
+        full = {
+            n: scores for n, trial in enumerate(self.trials) if len(scores := self.values(trial)) == len(self.rungs)
+        }
         if not full:
             reason = self.reasons[0] if self.reasons else "no trial has run"
             raise UserError(f"{self.id}: all trials failed, the first with {reason}; nothing was chosen")
