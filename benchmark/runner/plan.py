@@ -165,7 +165,7 @@ def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
 
 
 def take_over(pairs: Iterable[tuple[Item, Row]], store: Store) -> None:
-    """File the rows of other suites, with their curves, under the items' own suite too. pairs: as `elsewhere` says them.
+    """File the rows of other suites, with their curves, under the items' own suite too. pairs: of `elsewhere`.
 
     The copy says where it comes from; start, commit, machine and figures are those of the run.
     """

@@ -35,7 +35,7 @@ STUDIES = ".studies"  # below the folder of trials
 @dataclass(frozen=True)
 class Wanted:
     """What to tune. Empty tuples: all that the suite has. trials, seeds, rounds (of a full trial): None for what the
-    protocol and the suite say. own_dataset: a dataset of the user's own, on its own clients. settings: as of `Request`."""
+    protocol and the suite say. own_dataset: a dataset of the user's, on its own clients. settings: as of `Request`."""
 
     suite: str
     methods: tuple[str, ...] = ()
