@@ -105,11 +105,12 @@ def against_cell(baseline: str, entrant: Entrant) -> Cell:
     return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
-def difference_cell(found: Posterior | None) -> Cell:
+def difference_cell(posterior: Posterior | None) -> Cell:
     """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
-    if found is None or not finite(found.mean):
+    if posterior is None or not finite(posterior.mean):
         return Cell(ABSENT, None, "absent")
-    return Cell(f"{points(found.mean)} ({points(found.low)} to {points(found.high)}) {found.verdict}", found.mean)
+    interval = f"({points(posterior.low)} to {points(posterior.high)})"
+    return Cell(f"{points(posterior.mean)} {interval} {posterior.verdict}", posterior.mean)
 
 
 def _solved(entrant: Entrant) -> tuple[int, int]:
@@ -288,7 +289,7 @@ def task_table(ranking: Ranking, task: str) -> Table:
     held_out = [
         Column(unit(title) if sign(board.metric) > 0 else title, partial(_figure, name, score_text), falling=True)
         for name, title in HELD_OUT.items()
-        if any(finite(own[name]) for own in entrants)
+        if any(finite(entrant[name]) for entrant in entrants)
     ]
     columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
     return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)
@@ -388,7 +389,7 @@ def robustness_table(ranking: Ranking) -> Table:
         title = condition.replace("_", " ").capitalize()
         columns.append(Column(title, partial(_under, condition), falling=True, best=True))
     figures = table.to_dict("index")
-    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in own.items()}) for name, own in figures.items()]
+    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in values.items()}) for name, values in figures.items()]
     caption = f"Areas under the curves of score against strength on board {board.suite}"
     return Table(f"robustness:{slug(board.suite)}", caption, columns, lines_of(columns, entrants))
 
