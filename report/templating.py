@@ -10,7 +10,16 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import alternative_rankings, characteristics, inference_tables, privacy_cost, provenance, sites, tables
+from . import (
+    alternative_rankings,
+    characteristics,
+    inference_tables,
+    privacy_cost,
+    provenance,
+    robustness_tables,
+    sites,
+    tables,
+)
 from .table import to_markdown
 from .text import count, finite, literal, md, plain, slug
 
@@ -20,9 +29,10 @@ MODULES = (
     inference_tables,
     privacy_cost,
     provenance,
+    robustness_tables,
     sites,
     tables,
-)  # by their own names
+)
 
 
 def environment(templates: Path, **options: Any) -> Environment:

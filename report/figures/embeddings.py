@@ -19,17 +19,12 @@ from ..ranking import Ranking
 from .style import class_looks, grid_of, legend_below, short
 
 
-def linear_cka(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
-    """Linear centred kernel alignment (Kornblith, Norouzi, Lee, Hinton, ICML 2019, section 3), in [0, 1].
+def cka_table(embeddings: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    """(K, K) linear centred kernel alignment of every pair (Kornblith, Norouzi, Lee, Hinton, ICML 2019, section 3).
 
     ||Y' X||^2 / (||X' X|| ||Y' Y||), Frobenius norms, of X (n, p) and Y (n, q) with centred columns: rows are the same
     n things. 1 for embeddings that differ by a rotation, a scale or a shift; NaN where one of them does not vary.
     """
-    return float(cka_table([one, other])[0, 1])
-
-
-def cka_table(embeddings: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
-    """(K, K) linear CKA of every pair."""
     centred = [np.asarray(rows, dtype=float) - np.mean(rows, axis=0, dtype=float) for rows in embeddings]
     norms = [np.linalg.norm(rows.T @ rows) for rows in centred]
     table = np.full((len(centred), len(centred)), np.nan)
