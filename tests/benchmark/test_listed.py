@@ -24,7 +24,7 @@ UNKNOWN: list[dict[str, Any]] = [
     {"quick": True, "seeds": (0, 77)}, {"quick": True, "methods": ("fgssl",)}, {"quick": True, "splits": ("ratio",)},
     {"quick": True, "backbones": ("gcn",)}, {"quick": True, "settings": ("training.lr=0.5",)},
     {"quick": True, "clients": (3,)}, {"quick": True, "datasets": ("csbm", "nothing")}, {"suites": ("mine.yaml",)},
-    {"quick": True, "own": "own:mine"}, {"quick": True, "tuned": Path("some.yaml")},
+    {"quick": True, "own_dataset": "own:mine"}, {"quick": True, "tuned": Path("some.yaml")},
 ]  # fmt: skip
 
 

@@ -249,7 +249,7 @@ def test_a_run_that_stops_leaves_no_worker_and_no_claim():
     task = SimpleNamespace(claim=claim)
     busy = SimpleNamespace(task=task, worker=SimpleNamespace(kill=lambda: ended.append("busy")))
     idle = SimpleNamespace(task=None, worker=SimpleNamespace(kill=lambda: ended.append("idle")))
-    run.seats = [busy, idle]
+    run.slots = [busy, idle]
     run.stop()
     assert ended == ["claim", "busy", "idle", "backend"]
 
