@@ -103,12 +103,12 @@ def run(
         Store(arguments.folder("results", results)),
         None if data is None else arguments.folder("data", data),
     )
-    own = None if folder is None else announce(folder, warnings.warn)
-    lists["settings"] += metric_setting(metric, own)
+    own_dataset = None if folder is None else announce(folder, warnings.warn)
+    lists["settings"] += metric_setting(metric, own_dataset)
     request = Request(
         **lists, all_suites=all_suites, quick=quick, clients=several("clients", clients, operator.index),
         seeds=several("seeds", seeds, operator.index),
-        own=own, tuned=None if tuned is None else Path(tuned),
+        own_dataset=own_dataset, tuned=None if tuned is None else Path(tuned),
     )  # fmt: skip
     if save_models:
         check_safetensors()
@@ -174,10 +174,10 @@ def list_methods(plugins: Iterable[str] = ()) -> pd.DataFrame:
 
     _load(plugins)
     lines = [
-        {"method": own["name"], "family": own["family"], "what": own["what"], "task": cls.tasks[0],
+        {"method": entry["name"], "family": entry["family"], "what": entry["what"], "task": cls.tasks[0],
          "reference": cls.reference}
-        for own in sorted(listed("method")[0], key=lambda own: own["name"])
-        for cls in [METHODS.cls(own["name"])]
+        for entry in sorted(listed("method")[0], key=lambda entry: entry["name"])
+        for cls in [METHODS.cls(entry["name"])]
     ]  # fmt: skip
     return pd.DataFrame(lines).set_index("method")
 

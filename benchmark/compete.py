@@ -50,16 +50,16 @@ def standing(rows: Sequence[Row], method: str) -> Standing | None:
 
     Only tasks that the method has run count, with the mean over its seeds; the published scores are means over theirs.
     """
-    own: dict[Place, list[float]] = {}
+    scores: dict[Place, list[float]] = {}
     for row in rows:
         if row.status == "ok" and row.score is not None and row.method == method:
-            own.setdefault((row.dataset, row.partition, row.clients), []).append(row.score)
-    tasks = [task for task in published_tasks(BOARDS[0]) if place_of(task) in own]
+            scores.setdefault((row.dataset, row.partition, row.clients), []).append(row.score)
+    tasks = [task for task in published_tasks(BOARDS[0]) if place_of(task) in scores]
     if not tasks:
         return None
     lines = [
         {name: score["score"] for name, score in task.methods.items()}
-        | {method: float(np.mean(own[place_of(task)])), "dataset": task.dataset}
+        | {method: float(np.mean(scores[place_of(task)])), "dataset": task.dataset}
         for task in tasks
     ]
     table = pd.DataFrame(lines).groupby("dataset").mean().dropna(axis=1)
@@ -68,11 +68,11 @@ def standing(rows: Sequence[Row], method: str) -> Standing | None:
 
 def standing_of(table: pd.DataFrame, method: str) -> Standing:
     """Return the rank of a column of datasets x methods (scores)."""
-    each = ranks(table)
-    place = _place(each.mean(), method)
+    table_ranks = ranks(table)
+    place = _place(table_ranks.mean(), method)
     draws = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))
-    found = [_place(each.iloc[draw].mean(), method) for draw in draws] if len(table) > 1 else [place]
-    low, high = (int(value) for value in np.quantile(found, [0.025, 0.975], method="nearest"))
+    places = [_place(table_ranks.iloc[draw].mean(), method) for draw in draws] if len(table) > 1 else [place]
+    low, high = (int(value) for value in np.quantile(places, [0.025, 0.975], method="nearest"))
     against = {str(other): paired_difference(table[method], table[other]) for other in table if other != method}
     return Standing(place, low, high, len(table.columns) - 1, list(table.index), against)
 

@@ -46,7 +46,7 @@ def crossings(method: Method) -> list[Crossing]:
     """All that a method's clients upload, in the order of its steps. Inapplicable where it fits no trial."""
     trial = fitting(method)[0]
     trial = replace(trial, config=trial.config.model_copy(update={"local_epochs": 1}))
-    found: dict[tuple[str, str], Crossing] = {}
+    uploads: dict[tuple[str, str], Crossing] = {}
 
     def watched(simulation: Simulation, step: Step) -> Step:
         def client(cohort: ClientBatch) -> Tree:
@@ -54,13 +54,13 @@ def crossings(method: Method) -> list[Crossing]:
             for name, value in upload.items():
                 shapes = tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf))
                 where = _phase(method, simulation, step)
-                found.setdefault((where, name), Crossing(where, name, kind_of(name), shapes))
+                uploads.setdefault((where, name), Crossing(where, name, kind_of(name), shapes))
             return upload
 
         return replace(step, client=client)
 
     record(method, trial, wrap=watched)
-    return list(found.values())
+    return list(uploads.values())
 
 
 def _phase(method: Method, simulation: Simulation, step: Step) -> str:
@@ -72,7 +72,7 @@ def _phase(method: Method, simulation: Simulation, step: Step) -> str:
 def kinds(method: Method) -> list[str]:
     """What its clients upload, in the order of KINDS; empty: nothing, or not to be seen."""
     try:
-        seen = {own.kind for own in crossings(method)}
+        seen = {upload.kind for upload in crossings(method)}
     except Inapplicable:
         return []
     known = list(dict.fromkeys(KINDS.values()))
@@ -84,7 +84,7 @@ SHOWN = 12  # names on one line
 
 def described(kind: str, cls: type[Any]) -> Entry:
     """Return the entry of a registered class."""
-    found: Entry = {"text": inspect.getdoc(cls) or "", "facts": {}, "parameters": parameters(cls)}
+    entry: Entry = {"text": inspect.getdoc(cls) or "", "facts": {}, "parameters": parameters(cls)}
     if issubclass(cls, Method):
         meaning = f" ({FAMILIES[cls.family]})" if cls.family in FAMILIES else ""
         summary = vars(cls).get("summary", "")  # not inherited
@@ -94,7 +94,7 @@ def described(kind: str, cls: type[Any]) -> Entry:
             "for": " and ".join(WHAT[task] for task in cls.tasks),
             "edges between clients": "each client knows those of its nodes" if cls.edges_between_clients else "",
         }
-        found |= {
+        entry |= {
             "facts": {key: value for key, value in facts.items() if value},
             "family": cls.family,
             "summary": summary or _first(cls),
@@ -105,11 +105,11 @@ def described(kind: str, cls: type[Any]) -> Entry:
             "revision": cls.revision,
         }
     elif issubclass(cls, DatasetSpec):
-        found |= {"facts": _of_dataset(cls), "kind": cls.kind, "task": cls.task, "summary": _first(cls)}
+        entry |= {"facts": _of_dataset(cls), "kind": cls.kind, "task": cls.task, "summary": _first(cls)}
     else:
         tasks = f"{' and '.join(cls.tasks)} datasets" if issubclass(cls, CuttingSpec) else ""
-        found |= {"facts": {"for": tasks} if tasks else {}, "summary": _first(cls)}
-    return found
+        entry |= {"facts": {"for": tasks} if tasks else {}, "summary": _first(cls)}
+    return entry
 
 
 def _displayed(cls: type) -> Entry:
@@ -159,7 +159,7 @@ def described_suite(suite: Suite) -> Entry:
         "seeds": (str(cell.seed) for cell in cells),
         "rounds": (str(cell.training.rounds) for cell in cells),
     }
-    facts |= {axis: listed(own, SHOWN) for axis, own in axes.items()}
+    facts |= {axis: listed(names, SHOWN) for axis, names in axes.items()}
     return {
         "text": suite.description,
         "facts": facts,
@@ -168,7 +168,7 @@ def described_suite(suite: Suite) -> Entry:
         "title": suite.title,
         "order": suite.order,
         "untuned": [
-            [method, [dataset for _, dataset in own]] for method, own in groupby(suite.untuned(), itemgetter(0))
+            [method, [dataset for _, dataset in pairs]] for method, pairs in groupby(suite.untuned(), itemgetter(0))
         ],
         "defaults": at_defaults(suite, cells),
         "tuned": suite.has_tuned_settings,
@@ -184,31 +184,31 @@ def _mixed(cell: Cell) -> str:
 
 def catalogued() -> tuple[str, str]:
     """Return the text of the catalogue and of the table of cells, of what the package itself has."""
-    found: dict[str, dict[str, Entry]] = {}
+    entries: dict[str, dict[str, Entry]] = {}
     for kind, registry in REGISTRIES.items():
-        own = {name: registry.cls(name) for name in registry.names()}
-        found[kind] = {name: described(kind, cls) for name, cls in own.items() if built_in(kind, name)}
+        classes = {name: registry.cls(name) for name in registry.names()}
+        entries[kind] = {name: described(kind, cls) for name, cls in classes.items() if built_in(kind, name)}
     suites = {name: load_suite(name) for name in suite_names()}
-    found["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
-    methods = {name: REGISTRIES["method"].cls(name) for name in found["method"]}
-    found["display"] = {name: _displayed(cls) for name, cls in methods.items() if vars(cls).get("title")}
+    entries["suite"] = {name: described_suite(suite) for name, suite in suites.items()}
+    methods = {name: REGISTRIES["method"].cls(name) for name in entries["method"]}
+    entries["display"] = {name: _displayed(cls) for name, cls in methods.items() if vars(cls).get("title")}
     training: Entry = {"parameters": list(TrainConfig.model_fields), "former": FORMER}
     cells = {name: _listed(suite.cells()) for name, suite in suites.items()}
-    return f"{_text(found | {'training': training}, 2)}\n", f"{_text(cells, 3)}\n"
+    return f"{_text(entries | {'training': training}, 2)}\n", f"{_text(cells, 3)}\n"
 
 
 def _listed(cells: list[Cell]) -> dict[str, dict[str, dict[str, str]]]:
     """What ends a run (JSON) -> the line of a cell -> seed -> keys, as `catalogue.listed_cells` reads it."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    table: dict[str, dict[str, dict[str, str]]] = {}
     for cell in cells:
-        seeds = found.setdefault(json.dumps(cell.ends), {}).setdefault(str(cell).rsplit(" seed ", 1)[0], {})
+        seeds = table.setdefault(json.dumps(cell.ends), {}).setdefault(str(cell).rsplit(" seed ", 1)[0], {})
         seeds[str(cell.seed)] = f"{seeds.get(str(cell.seed), '')} {cell.key}".strip()
-    return found
+    return table
 
 
-def _text(found: Any, depth: int) -> str:
+def _text(tree: Any, depth: int) -> str:
     """JSON with a line for each entry at a depth."""
     if depth == 0:
-        return json.dumps(found, ensure_ascii=False)
-    lines = (f"{json.dumps(name)}: {_text(own, depth - 1)}" for name, own in found.items())
+        return json.dumps(tree, ensure_ascii=False)
+    lines = (f"{json.dumps(name)}: {_text(branch, depth - 1)}" for name, branch in tree.items())
     return "{\n" + ",\n".join(lines) + "\n}"

@@ -37,18 +37,18 @@ def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, in
     import pandas as pd
 
     _check(rows, NAMES)
-    store, found = Store(folder("results", results)).existing(), []
+    store, frames = Store(folder("results", results)).existing(), []
     for place in rows[NAMES].to_dict("records"):
         kept = (store.history(place["suite"], place["key"]) or {}).get(part)
         if not kept:
             continue
-        own = pd.DataFrame(kept)
-        if index not in own:
-            own.insert(0, index, range(len(own)))
-        found.append(own.assign(**place))
-    if not found:
+        frame = pd.DataFrame(kept)
+        if index not in frame:
+            frame.insert(0, index, range(len(frame)))
+        frames.append(frame.assign(**place))
+    if not frames:
         return pd.DataFrame(columns=[*NAMES, index, "val", "score"])
-    every = pd.concat(found, ignore_index=True)
+    every = pd.concat(frames, ignore_index=True)
     return every[[*NAMES, index, *(name for name in every if name not in (*NAMES, index))]]
 
 

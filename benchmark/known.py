@@ -35,14 +35,17 @@ class Known:
     def __str__(self) -> str:
         lines = [f"{self.kind} {self.name}", "", self.text, ""]
         lines += [f"{fact}: {value}" for fact, value in self.facts.items()]
-        lines += [f"{own.name} = {own.default} ({own.type}) {own.meaning}".rstrip() for own in self.parameters]
+        lines += [
+            f"{parameter.name} = {parameter.default} ({parameter.type}) {parameter.meaning}".rstrip()
+            for parameter in self.parameters
+        ]
         return "\n".join(lines)
 
     @classmethod
     def of(cls, kind: str, name: str, entry: Entry) -> Known:
         """Of an entry of the catalogue."""
         facts = {**entry["facts"], **({"uploads": entry["uploads"]} if kind == "method" else {})}
-        return cls(kind, name, entry["text"], facts, [Parameter(*own) for own in entry["parameters"]])
+        return cls(kind, name, entry["text"], facts, [Parameter(*fields) for fields in entry["parameters"]])
 
 
 def look_up(name: str) -> Known:
@@ -93,18 +96,20 @@ def listed(kind: str) -> tuple[list[Entry], list[str]]:
 
     Methods stand by family, those of plug-ins at the end.
     """
-    entries = [{"name": name, **own} for name, own in catalogue()[kind].items()]
+    entries = [{"name": name, **entry} for name, entry in catalogue()[kind].items()]
     troubles: list[str] = []
     if kind != "suite" and _others():
         from .suites.plugins import REGISTRIES
 
         entries += _from_outside(REGISTRIES[kind], troubles)
-        entries.sort(key=lambda own: own["name"])
+        entries.sort(key=lambda entry: entry["name"])
     if kind != "method":
-        return [{"name": own["name"], "what": own["summary"]} for own in entries], troubles
+        return [{"name": entry["name"], "what": entry["summary"]} for entry in entries], troubles
     order = [*FAMILIES, OTHER]
-    entries.sort(key=lambda own: (order.index(own["family"]) if own["family"] in order else len(order), own["name"]))
-    return [{"name": own["name"], "family": own["family"], "what": own["summary"]} for own in entries], troubles
+    entries.sort(
+        key=lambda entry: (order.index(entry["family"]) if entry["family"] in order else len(order), entry["name"])
+    )
+    return [{"name": entry["name"], "family": entry["family"], "what": entry["summary"]} for entry in entries], troubles
 
 
 def _from_outside(registry: Registry[Any], troubles: list[str]) -> Iterator[Entry]:
@@ -139,5 +144,5 @@ def completions(kind: str) -> dict[str, str]:
         from ..report.papers import tables
 
         return {suite: paper.name for suite, (paper, _) in tables().items()}
-    found = {name: own["summary"] if kind == "method" else "" for name, own in catalogue()[kind].items()}
-    return found | {point.name: "" for point in entry_points(group=f"fglbench.{kind}s") if point.name not in found}
+    names = {name: entry["summary"] if kind == "method" else "" for name, entry in catalogue()[kind].items()}
+    return names | {point.name: "" for point in entry_points(group=f"fglbench.{kind}s") if point.name not in names}

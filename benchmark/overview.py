@@ -34,8 +34,8 @@ class Progress:
 
     def counts(self) -> dict[str, int]:
         """Return the number of cells in each state; `stale` are among those done."""
-        found = Counter(STATES.get(row.status, FAILED) for row in self.rows)
-        states = {state: found[state] for state in (DONE, FAILED, SKIPPED)}
+        number = Counter(STATES.get(row.status, FAILED) for row in self.rows)
+        states = {state: number[state] for state in (DONE, FAILED, SKIPPED)}
         todo = {"todo": self.cells - len(self.rows), "stale": self.stale, "others": len(self.others)}
         return {"cells": self.cells, **states, **todo}
 
@@ -58,11 +58,11 @@ def overview(results: Path, suites: Collection[str] = ()) -> list[Progress]:
     store = Store(results)
     known, there = catalogue()["suite"], set(store.suites())
     shown = list(suites) or [name for name in known if name in there] or ([] if there else list(known))
-    found = [_progress(store, name) for name in shown]
+    progress = [_progress(store, name) for name in shown]
     if not suites:
         others = sorted(there - known.keys())
-        found += [Progress(name, others=store.standing(name)) for name in others]
-    return found
+        progress += [Progress(name, others=store.standing(name)) for name in others]
+    return progress
 
 
 def _progress(store: Store, suite: str) -> Progress:
@@ -71,8 +71,9 @@ def _progress(store: Store, suite: str) -> Progress:
     else:
         from .suites.suitefile import load_suite
 
-        own = load_suite(suite)
-        name, keys, untuned = own.name, [cell.key for cell in own.cells()], told_untuned(own.name, own.untuned())
+        loaded = load_suite(suite)
+        name, keys = loaded.name, [cell.key for cell in loaded.cells()]
+        untuned = told_untuned(name, loaded.untuned())
     order = {key: place for place, key in enumerate(keys)}
     rows = store.standing(name)
     mine = sorted((row for row in rows if row.key in order), key=lambda row: order[row.key])

@@ -54,13 +54,13 @@ class SavedModel:
             raise UserError(f'model is "global" or "personal", got {kind!r:.40}')
         if (self.models.server if kind == "global" else self.models.personal) is None:
             raise UserError(f"the method has no {kind} model")
-        method, found = self._evaluator.method, []
+        method, scores = self._evaluator.method, []
         for place, batch in enumerate(self._evaluator.client_batches):
-            own = self.models.expanded(len(batch)) if kind == "global" else (self.models.personal or [])[place]
+            models = self.models.expanded(len(batch)) if kind == "global" else (self.models.personal or [])[place]
             held = [self.federation.clients[client] for client in batch.network.clients]
             nodes = [client.graph.num_nodes() for client in held if isinstance(client, NodeClient)]
-            found += list(torch.split(method.predict_own(own, batch), nodes))
-        return found
+            scores += list(torch.split(method.predict_own(models, batch), nodes))
+        return scores
 
 
 def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = WRITTEN) -> SavedModel:
@@ -77,7 +77,7 @@ def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = W
         raise UserError(f"this is no row of `run` or `load_results`: {str(error).splitlines()[0]}") from None
     models = unpacked_models(Store(results).model_file(str(known["suite"]), str(known["key"])))
     federation = _FEDERATIONS.get(cell)
-    method, backbones = cell.method.build(METHODS), [own.build(BACKBONES) for own in cell.backbones]
+    method, backbones = cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones]
     simulation, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
     if cell.task != "node" or evaluator.arrangement.scored is not None or method.edges_between_clients:
         raise UserError(f"{cell.method.name} on {cell.dataset.name}: predictions of each client's own nodes only")

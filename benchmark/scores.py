@@ -63,12 +63,12 @@ def federation(
         clients=() if clients is None else (arguments.whole("clients", clients),),
         splits=() if split is None else (arguments.text("split", split),),
     )
-    found = {cell.federation_key: cell for _, cell in select(request)}
-    if len(found) > 1:
-        ways = sorted({f"{cell.partition.name} x{cell.clients} {cell.split.name}" for cell in found.values()})
+    cells = {cell.federation_key: cell for _, cell in select(request)}
+    if len(cells) > 1:
+        ways = sorted({f"{cell.partition.name} x{cell.clients} {cell.split.name}" for cell in cells.values()})
         raise UserError(f"suite {suite!r} cuts {dataset!r} in several ways ({', '.join(ways)}); give partition, "
                         "clients or split, or another suite")  # fmt: skip
-    return _CACHE.get(next(iter(found.values())))
+    return _CACHE.get(next(iter(cells.values())))
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,11 @@ def clients(dataset: str, *, dense: bool = True, **which: Any) -> list[OneClient
     which: suite, seed, partition, clients and split, as for `federation`. dense: features as a dense tensor; otherwise
     as the dataset has them, which for bags of words is sparse CSR. Sets of graphs need a split that gives them labels.
     """
-    found = federation(dataset, **which)
-    if not found.masks:
+    cut = federation(dataset, **which)
+    if not cut.masks:
         raise UserError(f"{dataset!r} is clustered without labels in this suite: name one for graph classification")
-    every: list[Any] = [*found.clients]
-    return [_one_client(number, client, dense, found.num_classes) for number, client in enumerate(every)]
+    every: list[Any] = [*cut.clients]
+    return [_one_client(number, client, dense, cut.num_classes) for number, client in enumerate(every)]
 
 
 def _one_client(number: int, client: NodeClient | GraphClient, dense: bool, classes: int) -> OneClient:
@@ -152,28 +152,28 @@ def evaluate(predictions: Any, federation: Federation) -> Scores:
         raise UserError(f"{told}: score it with `run`, of a suite or a method")
     if federation.task == "graph" or federation.domains:
         raise UserError(f"{federation.whole.name!r} is a set of graphs without common classes: nothing to score")
-    nested = isinstance(predictions, list | tuple) and all(hasattr(own, "__len__") for own in predictions)
+    nested = isinstance(predictions, list | tuple) and all(hasattr(part, "__len__") for part in predictions)
     whole = not nested or (len(predictions) == len(federation.whole.label) != len(clients))
     if whole:
         every = _numbers(predictions, len(federation.whole.label), federation, "the whole graph")
-        each = [every[_ids(client)] for client in clients]
+        parts = [every[_ids(client)] for client in clients]
     else:
-        each = _of_clients(predictions, clients, federation)
-    found = torch.cat(each)
-    scored = Scored.of(found if found.dim() == 1 else found.argmax(1), _target(clients))
-    if found.dim() == 2 and federation.num_classes == 2:
-        scored.margin = found[:, 1] - found[:, 0]
-    if found.dim() == 1 and federation.scored_by in ("roc_auc", "average_precision"):
+        parts = _of_clients(predictions, clients, federation)
+    joined = torch.cat(parts)
+    scored = Scored.of(joined if joined.dim() == 1 else joined.argmax(1), _target(clients))
+    if joined.dim() == 2 and federation.num_classes == 2:
+        scored.margin = joined[:, 1] - joined[:, 0]
+    if joined.dim() == 1 and federation.scored_by in ("roc_auc", "average_precision"):
         words = f"is scored by {MEASURES[federation.scored_by]}: give a number for each class"
         raise UserError(f"{federation.whole.name!r} {words}, (N, {federation.num_classes})")
-    scored = scored.by(federation.scored_by, found if found.dim() == 2 else None)
+    scored = scored.by(federation.scored_by, joined if joined.dim() == 2 else None)
     phrase = Evaluator.phrase if federation.task == "node" else GraphEvaluator.phrase
     return _scores(scored, phrase(federation.scored_by, "global" if whole else "personal", "local"))
 
 
 def _ids(client: NodeClient | GraphClient) -> torch.Tensor:
-    found: torch.Tensor = client.graph.ndata["global_id"] if isinstance(client, NodeClient) else client.global_id
-    return found
+    ids: torch.Tensor = client.graph.ndata["global_id"] if isinstance(client, NodeClient) else client.global_id
+    return ids
 
 
 def _target(clients: Sequence[NodeClient | GraphClient]) -> Target:
@@ -204,30 +204,30 @@ def _of_clients(
 ) -> list[torch.Tensor]:
     if len(given) != len(clients):
         raise UserError(f"predictions of {len(given)} clients, where the federation has {len(clients)}")
-    each = [
-        _numbers(own, len(_ids(client)), federation, f"client {number}")
-        for number, (own, client) in enumerate(zip(given, clients, strict=True))
+    parts = [
+        _numbers(part, len(_ids(client)), federation, f"client {number}")
+        for number, (part, client) in enumerate(zip(given, clients, strict=True))
     ]
-    if len({own.dim() for own in each}) > 1:
+    if len({part.dim() for part in parts}) > 1:
         raise UserError("predictions are classes of some clients and numbers of others; give one kind")
-    return each
+    return parts
 
 
 def _numbers(given: Any, rows: int, federation: Federation, where: str) -> torch.Tensor:
     """int64 (rows,) classes or float (rows, C); UserError for anything else."""
     try:
         given = given.to_numpy(copy=True) if hasattr(given, "to_numpy") else given  # of pandas
-        found = torch.as_tensor(given).detach().cpu()
-        found = found.to_dense() if found.layout != torch.strided else found
+        numbers = torch.as_tensor(given).detach().cpu()
+        numbers = numbers.to_dense() if numbers.layout != torch.strided else numbers
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"predictions for {where} are no array of numbers: {error}") from None
-    classes, shape = federation.num_classes, tuple(found.shape)
-    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    classes, shape = federation.num_classes, tuple(numbers.shape)
+    whole = not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
     if shape == (rows,) and whole:
-        if rows and not 0 <= int(found.min()) <= int(found.max()) < classes:
+        if rows and not 0 <= int(numbers.min()) <= int(numbers.max()) < classes:
             raise UserError(f"predictions for {where}: classes are 0 to {classes - 1}")
-        return found.long()
-    if shape == (rows, classes) and found.is_floating_point() and bool(torch.isfinite(found).all()):
-        return found
+        return numbers.long()
+    if shape == (rows, classes) and numbers.is_floating_point() and bool(torch.isfinite(numbers).all()):
+        return numbers
     wanted = f"{rows} whole numbers, or ({rows}, {classes}) finite numbers"
-    raise UserError(f"predictions for {where} are {found.dtype} of shape {shape}, not {wanted}")
+    raise UserError(f"predictions for {where} are {numbers.dtype} of shape {shape}, not {wanted}")

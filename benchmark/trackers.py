@@ -116,8 +116,8 @@ class MLflow(Tracker):
         mlflow = _needed("mlflow", "mlflow")
         try:
             self.client = mlflow.MlflowClient(uri)
-            found = self.client.get_experiment_by_name(experiment)
-            self.experiment = self.client.create_experiment(experiment) if found is None else found.experiment_id
+            known = self.client.get_experiment_by_name(experiment)
+            self.experiment = self.client.create_experiment(experiment) if known is None else known.experiment_id
         except mlflow.MlflowException as error:
             raise UserError(f"MLflow cannot be used at {uri!r}: {str(error).splitlines()[0]:.300}") from None
 
@@ -160,10 +160,10 @@ def _name(item: Item) -> str:
 def _settings(item: Item) -> dict[str, Any]:
     """What the run is, by name: names of its parts, the method's parameters, what training settings are."""
     cell = item.cell
-    found: dict[str, Any] = {"suite": item.suite, "key": cell.key, "seed": cell.seed, "clients": cell.clients}
-    found |= {kind: choice.name for kind, choice in cell.choices()}
-    found |= {f"method.{name}": value for name, value in cell.method.params.items()}
-    return found | {f"training.{name}": value for name, value in cell.training.model_dump().items()}
+    settings: dict[str, Any] = {"suite": item.suite, "key": cell.key, "seed": cell.seed, "clients": cell.clients}
+    settings |= {kind: choice.name for kind, choice in cell.choices()}
+    settings |= {f"method.{name}": value for name, value in cell.method.params.items()}
+    return settings | {f"training.{name}": value for name, value in cell.training.model_dump().items()}
 
 
 def _numbers(figures: Mapping[str, Any]) -> dict[str, float]:

@@ -45,9 +45,9 @@ class Topology:
 
     def __init__(self, batch: Batch, known: torch.Tensor, alpha: float, similar: float, powers: int) -> None:
         self.batch, self.known, self.powers = batch, known, powers
-        self.alike = [cosine(own) > similar for own in known.split(batch.sizes)]
-        for own in self.alike:
-            own.fill_diagonal_(False)
+        self.alike = [cosine(rows) > similar for rows in known.split(batch.sizes)]
+        for similar_pairs in self.alike:
+            similar_pairs.fill_diagonal_(False)
         self.blocks = []
         matrix = batch.sum.scipy()
         for first, alike in zip(batch.offsets, self.alike, strict=False):
@@ -62,7 +62,7 @@ class Topology:
     def propagate(self, rows: torch.Tensor) -> torch.Tensor:
         """A~ rows, client by client."""
         parts = rows.split(self.batch.sizes)
-        return torch.cat([block @ own for block, own in zip(self.blocks, parts, strict=True)])
+        return torch.cat([block @ client_rows for block, client_rows in zip(self.blocks, parts, strict=True)])
 
     @cached_property
     def _features(self) -> Features | None:
@@ -96,8 +96,8 @@ def cosine(rows: torch.Tensor) -> torch.Tensor:
 
 def prelu(rows: torch.Tensor, slope: torch.Tensor, sizes: tuple[int, ...]) -> torch.Tensor:
     """(N, c) with each client's slope (K, 1) below zero."""
-    own = torch.repeat_interleave(slope, torch.tensor(sizes), 0)
-    return torch.relu(rows) - own * torch.relu(-rows)
+    slopes = torch.repeat_interleave(slope, torch.tensor(sizes), 0)
+    return torch.relu(rows) - slopes * torch.relu(-rows)
 
 
 @section("signed propagation")
@@ -133,7 +133,7 @@ def heads(source: torch.Generator, features: int, hidden: int, classes: int, pow
         return torch.empty(n_in, n_out).uniform_(-bound, bound, generator=source)
 
     wide = [xavier((powers + 1) * features, hidden).view(powers + 1, features, hidden) for _ in HEADS]
-    params = {f"wide.{power}.weight": torch.cat(own, 1) for power, own in enumerate(zip(*wide, strict=True))}
+    params = {f"wide.{power}.weight": torch.cat(weights, 1) for power, weights in enumerate(zip(*wide, strict=True))}
     params |= {"wide.bias": torch.zeros(3 * hidden)}
     params |= {"own.0.weight": xavier(features, hidden), "own.0.bias": torch.zeros(hidden)}
     for name in ("own", "smooth", "signed"):
@@ -259,7 +259,7 @@ class AdaFGL(FedAvg):
         start[known] = F.one_hot(batch.label[known], cohort.classes).float()
         guess = propagate_labels(batch, start, self.steps, self.kappa).argmax(1)[asked]
         right = cohort.mean_over((guess == batch.label[asked]).float(), asked)
-        blind = torch.tensor([not len(own) for own in seeds])
+        blind = torch.tensor([not len(client_seeds) for client_seeds in seeds])
         weight = torch.where(blind, 0.5, right)
         return (weight >= self.threshold).float() if self.branches == "chosen" else weight
 

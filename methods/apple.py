@@ -63,9 +63,10 @@ class Apple(LocalTraining):
         pull = self.mu * self.fading(cohort.round - 1, cohort.config.rounds)
 
         def loss(cohort: ClientBatch) -> torch.Tensor:
-            own = relation[rows, places]
+            self_weight = relation[rows, places]
             model = {
-                name: mixed(relation * others, value) + own.view(-1, *[1] * (value.dim() - 2)) * cohort.params[name]
+                name: mixed(relation * others, value)
+                + self_weight.view(-1, *[1] * (value.dim() - 2)) * cohort.params[name]
                 for name, value in cores.items()
             }
             told = cohort.cross_entropy(cohort.forward(model).logits)

@@ -42,18 +42,15 @@ class Ditto(FedAvg):
 
     def client(self, cohort: ClientBatch) -> Tree:
         upload = super().client(cohort)
-        cohort.fit(self.own_loss, params=cohort.state["own"], name="own")
+        cohort.fit(self.personal_loss, params=cohort.state["own"], name="own")
         return upload
 
-    def own_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def personal_loss(self, cohort: ClientBatch) -> torch.Tensor:
         """(K,) the loss of the clients' own models."""
-        own = self.own(cohort)
-        loss = cohort.loss(cohort.forward(own).logits)
-        return loss + self.lam / 2 * cohort.sq_distance(cohort.received["model"], own)
+        personal = self.personal_model(cohort)
+        loss = cohort.loss(cohort.forward(personal).logits)
+        return loss + self.lam / 2 * cohort.sq_distance(cohort.received["model"], personal)
 
-    def own(self, cohort: ClientBatch) -> Params:
+    def personal_model(self, cohort: ClientBatch) -> Params:
         """The clients' own models under their plain names."""
         return {name.removeprefix(OWN): value for name, value in cohort.state["own"].items()}
-
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return self.own(cohort)

@@ -106,9 +106,9 @@ class IntraKL(IntraFedAvg):
         shared = frozen(cohort, cohort.received["model"]).graphs
         return self.distillation * cohort.minibatch.mean_over_graphs(self.gap(codes.graphs, shared))
 
-    def gap(self, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    def gap(self, codes: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         """(B,) distance of graph codes (B, L h) to those of the global model."""
-        logs = own.log_softmax(1), shared.log_softmax(1)
+        logs = codes.log_softmax(1), shared.log_softmax(1)
         return F.kl_div(*logs, reduction="none", log_target=True).sum(1)
 
 
@@ -125,8 +125,8 @@ class IntraMSE(IntraKL):
     venue = "IEEE BigData 2024"
     paper_url = "https://arxiv.org/abs/2411.12098"
 
-    def gap(self, own: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-        return (own - shared).square().sum(1)
+    def gap(self, codes: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        return (codes - shared).square().sum(1)
 
 
 @METHODS.register("fclg")

@@ -44,17 +44,17 @@ class FedALA(FedAvg):
 
     def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
-        own = last_layers(cohort.params, self.layers)
-        cohort.state["share"] = {name: torch.ones_like(cohort.params[name]) for name in own}
+        names = last_layers(cohort.params, self.layers)
+        cohort.state["share"] = {name: torch.ones_like(cohort.params[name]) for name in names}
         cohort.state["trained"] = torch.zeros(len(cohort))  # rounds in which it took part
 
     def client(self, cohort: ClientBatch) -> Tree:
         received, last = cohort.received["model"], cohort.params
-        own = list(cohort.state["share"])
-        apart: Tensors = {name: (received[name] - last[name]).detach() for name in own}
-        start = {name: last[name].detach().clone() for name in own}
+        names = list(cohort.state["share"])
+        apart: Tensors = {name: (received[name] - last[name]).detach() for name in names}
+        start = {name: last[name].detach().clone() for name in names}
         cohort.load(received)
-        if own and bool(cohort.state["trained"].any()):
+        if names and bool(cohort.state["trained"].any()):
             cohort.state["share"] = self._learnt(cohort, start, apart)
             mixed = self._mixed(start, apart, cohort.state["share"])
             was = cohort.state["trained"] > 0
@@ -91,13 +91,13 @@ class FedALA(FedAvg):
 
     def _sample(self, cohort: ClientBatch) -> torch.Tensor:
         """Random training rows: `share` of each client's, at least one where it has one."""
-        rows, found = cohort.batch.rows["train"], []
+        rows, sample = cohort.batch.rows["train"], []
         owner = cohort.batch.owner[rows]
         for place, source in enumerate(cohort.streams("aggregation sample")):
-            own = rows[owner == place]
-            count = max(1, round(self.share * len(own))) if len(own) else 0
-            found.append(own[torch.from_numpy(source.permutation(len(own))[:count])])
-        return torch.cat(found)
+            client_rows = rows[owner == place]
+            count = max(1, round(self.share * len(client_rows))) if len(client_rows) else 0
+            sample.append(client_rows[torch.from_numpy(source.permutation(len(client_rows))[:count])])
+        return torch.cat(sample)
 
     @staticmethod
     def _gradient(cohort: ClientBatch, mixed: Tensors, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:

@@ -63,7 +63,12 @@ def smoothed(h: torch.Tensor, aux: torch.Tensor, batch: Batch, sigma: float) -> 
     scale = torch.exp((power * math.log(rate) - torch.lgamma(power + 1.0)) / 2)
     basis = torch.exp(-((place / sigma) ** 2)).unsqueeze(1) * scale * place.unsqueeze(1) ** power
     rows = torch.cat([h, torch.ones_like(h[:, :1])], 1)
-    mixed = torch.cat([b @ (b.T @ own) for b, own in zip(batch.per_client(basis), batch.per_client(rows), strict=True)])
+    mixed = torch.cat(
+        [
+            b @ (b.T @ client_rows)
+            for b, client_rows in zip(batch.per_client(basis), batch.per_client(rows), strict=True)
+        ]
+    )
     return mixed[:, :-1] / mixed[:, -1:]
 
 
@@ -95,7 +100,10 @@ class FedAux(LocalTraining):
     scale: float = option(10.0, "sharpness of the mixture (code: 10)", ge=0, tune=[1.0, 5.0, 10.0])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [own.turned_into(AuxModel, gnn=own, sigma=self.sigma) for own in super().architecture(backbones)]
+        return [
+            backbone.turned_into(AuxModel, gnn=backbone, sigma=self.sigma)
+            for backbone in super().architecture(backbones)
+        ]
 
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}

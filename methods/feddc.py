@@ -65,9 +65,9 @@ class FedDC(FedAvg):
     clip: float | None = option(10.0, "bound on each client's gradient 2-norm (released code: 10)", gt=0)
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
-        own = {"optimiser": self.optimiser, "momentum": 0.0, "lr": self.lr, "grad_clip": self.clip}
+        settings = {"optimiser": self.optimiser, "momentum": 0.0, "lr": self.lr, "grad_clip": self.clip}
         sizes = {"weighting": "train_nodes"} if self.client_size else {}  # the means are uniform; these are their sizes
-        return config.model_copy(update=own | sizes)
+        return config.model_copy(update=settings | sizes)
 
     def prepare(self, cohort: ClientBatch) -> None:
         super().prepare(cohort)
@@ -90,8 +90,8 @@ class FedDC(FedAvg):
                 value.add_(cohort.of_a_step(apart[n]), alpha=1 / span)
 
         def corrected(cohort: ClientBatch, grads: Tensors) -> Tensors:
-            own = cohort.params
-            pull = {n: _divided(own[n].detach(), size) for n in grads}
+            params = cohort.params
+            pull = {n: _divided(params[n].detach(), size) for n in grads}
             return {n: torch.add(g, pull[n], alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
 
         cohort.load(w)
@@ -110,8 +110,8 @@ class FedDC(FedAvg):
         """(K,) s_k, where it counts."""
         if not self.client_size:
             return None
-        own = torch.tensor(cohort.batch.counts["train"], dtype=torch.float32)
-        return own.clamp(min=1) / cohort.received["mean size"].squeeze(1)
+        size = torch.tensor(cohort.batch.counts["train"], dtype=torch.float32)
+        return size.clamp(min=1) / cohort.received["mean size"].squeeze(1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         w, drift, v = (server.state[slot] for slot in ("model", "drift", "update"))

@@ -131,7 +131,7 @@ class FedDEP(Generation):
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [own.turned_into(FusedSAGE, width=self.embedding) for own in super().architecture(backbones)]
+        return [backbone.turned_into(FusedSAGE, width=self.embedding) for backbone in super().architecture(backbones)]
 
     @property
     def generator(self) -> NeighGen:
@@ -153,12 +153,15 @@ class FedDEP(Generation):
         with on_host():
             seeds = [int(source.integers(2**31)) for source in cohort.streams("clusters")]
             hiding = cohort.streams("hidden nodes")
-            for member, own, seed, source in zip(cohort.members, embeddings, seeds, hiding, strict=True):
+            for member, embedding, seed, source in zip(cohort.members, embeddings, seeds, hiding, strict=True):
                 hidden = hide(member, self.hidden_share, source)
-                prototypes, of_node = clustered(own, self.prototypes, seed)
+                prototypes, of_node = clustered(embedding, self.prototypes, seed)
                 told.append((prototypes, slots_of(member, hidden, of_node, self.neighbours)))
                 cohort.state["impaired"].append(impair(member, hidden, self.neighbours, prototypes[of_node]))
-        return {"prototypes": [placed(own) for own, _ in told], "clusters": [placed(near) for _, near in told]}
+        return {
+            "prototypes": [placed(prototypes) for prototypes, _ in told],
+            "clusters": [placed(near) for _, near in told],
+        }
 
     def embed(self, cohort: ClientBatch) -> list[torch.Tensor]:
         """(n, e) of each client's nodes, on the host."""
@@ -166,11 +169,11 @@ class FedDEP(Generation):
         starts = []
         with on_host():
             for source in cohort.streams("encoder"):
-                own = encoder.init(source, cohort.features, self.embedding)
+                start = encoder.init(source, cohort.features, self.embedding)
                 head = torch.Generator().manual_seed(int(source.integers(2**63)))
-                own |= {"class.weight": glorot(self.embedding, cohort.classes, head)}
-                starts.append(own | {"class.bias": torch.zeros(cohort.classes)})
-        params = {name: placed(torch.stack([own[name] for own in starts])) for name in starts[0]}
+                start |= {"class.weight": glorot(self.embedding, cohort.classes, head)}
+                starts.append(start | {"class.bias": torch.zeros(cohort.classes)})
+        params = {name: placed(torch.stack([start[name] for start in starts])) for name in starts[0]}
         learner = cohort.learner(self.encoder_lr, self.encoder_decay)
 
         def loss(batch: ClientBatch) -> torch.Tensor:
@@ -184,29 +187,29 @@ class FedDEP(Generation):
         trained = {f"encoder.{name}": value for name, value in params.items()}
         learner.fit(loss, self.encoder_epochs, params=trained, name="encoder")
         with torch.no_grad():
-            found = torch.tanh(encoder.forward(params, learner.batch).logits)
-        return [own.cpu().clone() for own in found.split(learner.batch.sizes)]
+            embeddings = torch.tanh(encoder.forward(params, learner.batch).logits)
+        return [embedding.cpu().clone() for embedding in embeddings.split(learner.batch.sizes)]
 
     def share(self, server: Server, uploads: Tree) -> Download:
         """All prototypes (M, e); of each client's nodes the rows of these, (N, P); and how many nodes each has."""
-        own = uploads["prototypes"]
-        first = np.cumsum([0, *[len(one) for one in own]])
+        prototypes = uploads["prototypes"]
+        first = np.cumsum([0, *[len(one) for one in prototypes]])
         clusters = [near + int(start) for near, start in zip(uploads["clusters"], first[:-1], strict=True)]
         nodes = torch.tensor([len(near) for near in clusters])
-        return {"prototypes": torch.cat(own), "clusters": torch.cat(clusters), "nodes": nodes}
+        return {"prototypes": torch.cat(prototypes), "clusters": torch.cat(clusters), "nodes": nodes}
 
     # -- generators -------------------------------------------------------------------------------------------------
 
     def generate(self, cohort: ClientBatch) -> Tree:
         """Each client trains its generator, alone, and keeps what it makes for its nodes."""
-        found = []
+        mended = []
         for at in range(len(cohort)):
             turn = DeepTurn(self, cohort.select([at]), cohort.received)
             for _ in range(self.exchange_epochs):
                 turn.learn_from_others()
             counts, made = turn.mend(cohort.members[at])
-            found.append(turn.mean(made, counts))
-        cohort.state = {"mended": found}
+            mended.append(turn.mean(made, counts))
+        cohort.state = {"mended": mended}
         return {}
 
     # -- the rounds -------------------------------------------------------------------------------------------------
@@ -233,9 +236,9 @@ class DeepTurn(Turn):
         super().__init__(settings, cohort)
 
     def without(self, cohort: ClientBatch) -> Impaired:
-        (found,) = cohort.state["impaired"]
-        assert isinstance(found, Impaired)
-        return found
+        (impaired,) = cohort.state["impaired"]
+        assert isinstance(impaired, Impaired)
+        return impaired
 
     def mean(self, made: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
         """(n, e) m_v of rows with counts (n,) generated embeddings, made (G, e)."""
@@ -277,14 +280,14 @@ def fused(cohort: ClientBatch, params: Params, mended: torch.Tensor, streams: St
 def clustered(rows: torch.Tensor, clusters: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The means (K, e) of clusters of rows (n, e), and the cluster of each row. K: `clusters`, or n where n is less."""
     label = torch.from_numpy(k_means(rows.numpy(), min(clusters, len(rows)), seed))
-    found, of_row = torch.unique(label, return_inverse=True)
-    means = rows.new_zeros(len(found), rows.shape[1]).index_add_(0, of_row, rows)
+    clusters_used, of_row = torch.unique(label, return_inverse=True)
+    means = rows.new_zeros(len(clusters_used), rows.shape[1]).index_add_(0, of_row, rows)
     return means / torch.bincount(of_row).unsqueeze(1), of_row
 
 
 def slots_of(member: NodeClient, hidden: torch.Tensor, of_node: torch.Tensor, slots: int) -> torch.Tensor:
     """(n, slots) the clusters of each node's first hidden neighbours; its own in the other slots."""
-    found = of_node.unsqueeze(1).repeat(1, slots)
+    slots_of_node = of_node.unsqueeze(1).repeat(1, slots)
     target, rank, source = first_hidden(member.graph, hidden, torch.arange(len(of_node)), slots)
-    found[target, rank] = of_node[source]
-    return found
+    slots_of_node[target, rank] = of_node[source]
+    return slots_of_node

@@ -97,7 +97,7 @@ class FedGCNHops(FedAvg):
     hops: Literal[0, 1, 2] = option(2, "how far a client sees beyond its own nodes (code: 2)", tune=[1, 2])
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [SummedGCN(**own.params()) for own in super().architecture(backbones)]
+        return [SummedGCN(**backbone.params()) for backbone in super().architecture(backbones)]
 
     # -- exchange ---------------------------------------------------------------------------------------------------
 
@@ -117,15 +117,15 @@ class FedGCNHops(FedAvg):
     def tell(self, cohort: ClientBatch) -> Tree:
         told: list[Tree] = []
         for member in cohort.members:
-            own, far = member.graph.ndata["global_id"], torch.unique(member.outside[1])
+            ids, far = member.graph.ndata["global_id"], torch.unique(member.outside[1])
             degree = degrees(member)
             source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
             row, other = member.outside[0].numpy(), torch.searchsorted(far, member.outside[1]).numpy()
-            n = len(own)
+            n = len(ids)
             self_loops = np.arange(n)
             to, by = np.concatenate([target, self_loops, n + other]), np.concatenate([source, self_loops, row])
             share = sp.csr_matrix((degree[by] ** -0.5, (to, by)), shape=(n + len(far), n))
-            one = {"id": own, "neighbours": far, "sums": packed(share @ rows_of(member.feat))}
+            one = {"id": ids, "neighbours": far, "sums": packed(share @ rows_of(member.feat))}
             told.append(one | ({"degree": torch.from_numpy(degree)} if self.hops == 2 else {}))
         return listed(told)
 
@@ -133,17 +133,21 @@ class FedGCNHops(FedAvg):
     def add_up(self, server: Server, uploads: Tree) -> Download:
         ids = [torch.cat(pair).cpu().numpy() for pair in zip(uploads["id"], uploads["neighbours"], strict=True)]
         nodes, place = np.unique(np.concatenate(ids), return_inverse=True)
-        sums = [unpacked(own, server.features) for own in split(uploads["sums"])]
+        sums = [unpacked(client_sums, server.features) for client_sums in split(uploads["sums"])]
         merge = sp.csr_matrix((np.ones(len(place), np.float32), (place, np.arange(len(place)))))
         total = merge @ (sp.vstack(sums) if sp.issparse(sums[0]) else np.concatenate(sums))
         degree = np.zeros(len(nodes), np.float32)
-        for own, value in zip(uploads["id"], uploads.get("degree", ()), strict=False):
-            degree[np.searchsorted(nodes, own.cpu().numpy())] = value.cpu().numpy()
+        for client_ids, value in zip(uploads["id"], uploads.get("degree", ()), strict=False):
+            degree[np.searchsorted(nodes, client_ids.cpu().numpy())] = value.cpu().numpy()
         sent: list[Tree] = []
-        for own, far in zip(uploads["id"], uploads["neighbours"], strict=True):
-            wanted = np.searchsorted(nodes, (torch.cat([own, far]) if self.hops == 2 else own).cpu().numpy())
+        for client_ids, far in zip(uploads["id"], uploads["neighbours"], strict=True):
+            wanted = np.searchsorted(
+                nodes, (torch.cat([client_ids, far]) if self.hops == 2 else client_ids).cpu().numpy()
+            )
             one: Tree = {"sums": packed(total[wanted])}
-            sent.append(one | ({"degree": torch.from_numpy(degree[wanted[len(own) :]])} if self.hops == 2 else {}))
+            sent.append(
+                one | ({"degree": torch.from_numpy(degree[wanted[len(client_ids) :]])} if self.hops == 2 else {})
+            )
         return Each(listed(sent))
 
     def keep(self, cohort: ClientBatch) -> Tree:
@@ -170,28 +174,28 @@ class FedGCNHops(FedAvg):
     def summed(self, cohort: ClientBatch) -> SummedBatch:
         """The clients' nodes with the sums that they got."""
         if "summed" not in cohort.cache:
-            sums, sizes, towards, inside, own = self._summed(cohort)
+            sums, sizes, towards, inside, own_nodes = self._summed(cohort)
             batch, value = cohort.batch, sums if sp.issparse(sums) else placed(torch.from_numpy(sums))
             cohort.cache["summed"] = SummedBatch(
                 batch.graph, Features(value, sizes), tuple(sizes), batch.label, batch.masks, batch.global_id,
-                SparseMatrix(towards), inside=SparseMatrix(inside), own_nodes=placed(own),
+                SparseMatrix(towards), inside=SparseMatrix(inside), own_nodes=placed(own_nodes),
             )  # fmt: skip
-        found: SummedBatch = cohort.cache["summed"]
-        return found
+        summed: SummedBatch = cohort.cache["summed"]
+        return summed
 
     @on_host()
     def _summed(self, cohort: ClientBatch) -> tuple[Any, list[int], sp.csr_matrix, sp.csr_matrix, torch.Tensor]:
         """Return what the clients' rows are made of: features, rows per client, and the rest of `SummedBatch`."""
         sizes: list[int] = []
-        towards, inner, features, own = [], [], [], []
+        towards, inner, features, own_nodes = [], [], [], []
         for member, got in zip(cohort.members, split(cohort.state["exchanged"]), strict=True):
             n, degree = member.graph.num_nodes(), degrees(member)
             source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
             to, by = np.concatenate([target, np.arange(n)]), np.concatenate([source, np.arange(n)])
             far = 0
             if self.hops == 2:
-                found, other = torch.unique(member.outside[1], return_inverse=True)
-                far, degree = len(found), np.concatenate([degree, got["degree"].cpu().numpy()])
+                far_ids, other = torch.unique(member.outside[1], return_inverse=True)
+                far, degree = len(far_ids), np.concatenate([degree, got["degree"].cpu().numpy()])
                 to = np.concatenate([to, member.outside[0].numpy()])
                 by = np.concatenate([by, n + other.numpy()])
             root = degree**-0.5
@@ -199,15 +203,15 @@ class FedGCNHops(FedAvg):
             towards.append(weights)
             inner.append(weights @ sp.diags((np.arange(n + far) < n).astype(np.float32)))
             features.append(sp.diags(root) @ unpacked(got["sums"], cohort.features))
-            own.append(sum(sizes) + torch.arange(n))
+            own_nodes.append(sum(sizes) + torch.arange(n))
             sizes.append(n + far)
         sums = sp.vstack(features, format="csr") if sp.issparse(features[0]) else np.concatenate(features)
-        return sums, sizes, sp.block_diag(towards, "csr"), sp.block_diag(inner, "csr"), torch.cat(own)
+        return sums, sizes, sp.block_diag(towards, "csr"), sp.block_diag(inner, "csr"), torch.cat(own_nodes)
 
 
 def degrees(member: NodeClient) -> np.ndarray:
     """(n,) float32, of each of a client's nodes in the whole graph, with a self-loop."""
     assert member.outside is not None
     there = torch.bincount(member.outside[0], minlength=member.graph.num_nodes())
-    found: np.ndarray = (member.graph.in_degrees() + there + 1).float().numpy()
-    return found
+    degree: np.ndarray = (member.graph.in_degrees() + there + 1).float().numpy()
+    return degree

@@ -112,8 +112,8 @@ class FedGKC(Views, CommonWidth, DualModel):
             return super().teach(cohort)
         copilot = {name: value for name, value in cohort.params.items() if name.startswith(SHARED)}
         private = {name: value for name, value in cohort.params.items() if name not in copilot}
-        for name, own in (("copilot", copilot), ("private", private)):
-            cohort.fit(self.local_loss, params=own, name=name)
+        for name, group in (("copilot", copilot), ("private", private)):
+            cohort.fit(self.local_loss, params=group, name=name)
 
     def client(self, cohort: ClientBatch) -> Tree:
         upload = super().client(cohort)

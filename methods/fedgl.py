@@ -199,7 +199,7 @@ class FedGL(FedAvg):
         """Number the nodes that some client holds; place: of each client, the numbers of its rows."""
         ids = uploads["id"]
         held, place = torch.unique(torch.cat(ids), return_inverse=True)
-        server.state["place"], server.state["nodes"] = place.split([len(own) for own in ids]), len(held)
+        server.state["place"], server.state["nodes"] = place.split([len(client_ids) for client_ids in ids]), len(held)
         return {"model": server.state["model"]}
 
     def client(self, cohort: ClientBatch) -> Tree:
@@ -269,10 +269,10 @@ class FedGL(FedAvg):
         """(nodes, C) the participants' rows (N_k, C), weighted and put together by node; 0 where no client reported."""
         fused = torch.zeros(server.state["nodes"], values[0].shape[1])
         weight = torch.zeros(server.state["nodes"], 1)
-        for client, own, rows in zip(server.participants, server.weights, values, strict=True):
+        for client, client_weight, rows in zip(server.participants, server.weights, values, strict=True):
             place = server.state["place"][client]  # no node twice
-            fused[place] += own * rows
-            weight[place] += own
+            fused[place] += client_weight * rows
+            weight[place] += client_weight
         return fused if self.literal else fused / weight.where(weight > 0, torch.ones(()))
 
     def pseudo_labels(self, server: Server, predictions: list[torch.Tensor]) -> torch.Tensor:

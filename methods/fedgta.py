@@ -102,11 +102,11 @@ class FedGTA(LocalTraining):
 def column_moments(values: torch.Tensor, batch: Batch, orders: int) -> torch.Tensor:
     """(N, C) -> (K, orders, C): mean over each client's nodes of values^q, q = 1..orders."""
     nodes = torch.tensor(batch.sizes).view(-1, 1)
-    powers, found = values, []
+    powers, moments = values, []
     for order in range(orders):
         powers = powers * values if order else values
-        found.append(segment_sum(powers, batch.owner, batch.clients) / nodes)
-    return torch.stack(found, 1)
+        moments.append(segment_sum(powers, batch.owner, batch.clients) / nodes)
+    return torch.stack(moments, 1)
 
 
 def smoothing_confidence(soft: torch.Tensor, batch: Batch) -> torch.Tensor:

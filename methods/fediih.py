@@ -51,8 +51,12 @@ class DisentangledGNN(Backbone):
         weight, bias = (torch.empty(n, width).uniform_(-1, 1, generator=source) * width**-0.5 for n in (features, 1))
         head, head_bias = linear_map(width, classes, source, "torch")
         params: Params = {"head.bias": head_bias}
-        for m, own in enumerate(torch.arange(width).split(self.hidden)):
-            params |= {f"{m}.weight": weight[:, own], f"{m}.bias": bias[0, own], f"head.{m}.weight": head[own]}
+        for m, columns in enumerate(torch.arange(width).split(self.hidden)):
+            params |= {
+                f"{m}.weight": weight[:, columns],
+                f"{m}.bias": bias[0, columns],
+                f"head.{m}.weight": head[columns],
+            }
         return params
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:
@@ -128,10 +132,10 @@ class FedIIH(LocalTraining):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
-            own.turned_into(
+            backbone.turned_into(
                 DisentangledGNN, factors=self.factors, routings=self.routings, convolutions=self.convolutions
             )
-            for own in super().architecture(backbones)
+            for backbone in super().architecture(backbones)
         ]
 
     def open(self, server: Server) -> Download:

@@ -168,8 +168,8 @@ def gather(trees: Sequence[Tree]) -> Tree:
 
 def row(tree: Tree, client: int) -> Tree:
     """One client's part of a tree whose leaves have one entry per client."""
-    found: Tree = transform(tree, lambda leaf: leaf[client])
-    return found
+    part: Tree = transform(tree, lambda leaf: leaf[client])
+    return part
 
 
 def stack(models: Sequence[Params]) -> Params:

@@ -187,15 +187,17 @@ class FedLIT(FedAvg):
 
         pairs = self._pairs(cohort)
         codes = pairs.codes(affine(cohort.params, "first", cohort.batch.x, cohort.batch))
-        found = torch.zeros(len(cohort), self.types, codes.shape[1])
-        for k, (own, generator) in enumerate(zip(codes.split(pairs.counts), cohort.streams("link types"), strict=True)):
-            seed, types = int(generator.integers(2**31)), min(self.types, len(own))
+        centroids = torch.zeros(len(cohort), self.types, codes.shape[1])
+        for k, (client_codes, generator) in enumerate(
+            zip(codes.split(pairs.counts), cohort.streams("link types"), strict=True)
+        ):
+            seed, types = int(generator.integers(2**31)), min(self.types, len(client_codes))
             if types:
                 means = MiniBatchKMeans(types, batch_size=1024, max_iter=1, n_init=1, random_state=seed).fit(
-                    own.numpy()
+                    client_codes.numpy()
                 )
-                found[k, :types] = torch.from_numpy(means.cluster_centers_)
-        return found
+                centroids[k, :types] = torch.from_numpy(means.cluster_centers_)
+        return centroids
 
     # -- server -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +209,7 @@ class FedLIT(FedAvg):
     def server(self, server: Server, uploads: Tree) -> Download:
         old, models, centroids = server.state["model"], uploads["model"], uploads["centroids"]
         centres = old.get("centroids", centroids[0])
-        group = torch.stack([matching(centres, own) for own in centroids])
+        group = torch.stack([matching(centres, client_centroids) for client_centroids in centroids])
         model = average(
             {name: value for name, value in models.items() if not name.startswith("channel.")}, server.weights
         )
@@ -278,12 +280,12 @@ def scores(
     return affine(params, "out", links.gather @ h, batch)
 
 
-def matching(centres: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+def matching(centres: torch.Tensor, centroids: torch.Tensor) -> torch.Tensor:
     """(types,) the centre of each own centroid: the most similar pair first, by cosine, one-to-one."""
-    similar = (F.normalize(centres, dim=1) @ F.normalize(own, dim=1).T).numpy().copy()
-    group = torch.empty(len(own), dtype=torch.int64)
-    for _ in range(len(own)):
-        centre, mine = divmod(int(similar.argmax()), len(own))
+    similar = (F.normalize(centres, dim=1) @ F.normalize(centroids, dim=1).T).numpy().copy()
+    group = torch.empty(len(centroids), dtype=torch.int64)
+    for _ in range(len(centroids)):
+        centre, mine = divmod(int(similar.argmax()), len(centroids))
         group[mine] = centre
         similar[centre], similar[:, mine] = -np.inf, -np.inf
     return group

@@ -79,49 +79,49 @@ class LogSAGE(GraphSAGE):
     def embed(self, params: Params, batch: Batch, streams: Streams | None = None) -> list[torch.Tensor]:
         """The layers' outputs before activation, the last (N, h) the embedding."""
         h: torch.Tensor | Features = batch.x if streams is None else batch.x.dropout(self.input_dropout, streams)
-        found: list[torch.Tensor] = []
+        outputs: list[torch.Tensor] = []
         for i in range(self.layers):
             if i:
-                h = self.active(found[-1], batch.sizes, streams)
-            found.append(self.whole_layer(params, i, h, batch))
-        return found
+                h = self.active(outputs[-1], batch.sizes, streams)
+            outputs.append(self.whole_layer(params, i, h, batch))
+        return outputs
 
     def embed_pairs(
-        self, params: Params, own: torch.Tensor, other: torch.Tensor | None, streams: Streams | None = None
+        self, params: Params, nodes: torch.Tensor, neighbours: torch.Tensor | None, streams: Streams | None = None
     ) -> torch.Tensor:
         """(K, M, h) embeddings of nodes own (K, M, d), each with one neighbour, other (K, M, d) or itself."""
         for i in range(self.layers):
             if i:
-                own = self._active(own, streams)
-                other = None if other is None else self._active(other, streams)
+                nodes = self._active(nodes, streams)
+                neighbours = None if neighbours is None else self._active(neighbours, streams)
             weight, bias = params[f"{i}.weight"], params[f"{i}.bias"].unsqueeze(1)
-            mine, to_other = _each(own, weight).chunk(2, 2)
-            if other is None:
-                own = mine + to_other + bias
+            mine, to_other = _each(nodes, weight).chunk(2, 2)
+            if neighbours is None:
+                nodes = mine + to_other + bias
                 continue
-            its, to_own = _each(other, weight).chunk(2, 2)
-            own, other = mine + to_own + bias, its + to_other + bias
-        return own
+            its, to_own = _each(neighbours, weight).chunk(2, 2)
+            nodes, neighbours = mine + to_own + bias, its + to_other + bias
+        return nodes
 
     def prototypes(self, params: Params, streams: Streams | None = None) -> list[torch.Tensor]:
         """Of each kind (K, C, h)."""
-        found = []
+        means = []
         for kind in KINDS:
             z = self.embed_pairs(params, params[f"condensed.{kind}"], None, streams)
-            found.append(z.view(len(z), -1, self.condensed, z.shape[2]).mean(2))
-        return found
+            means.append(z.view(len(z), -1, self.condensed, z.shape[2]).mean(2))
+        return means
 
     def compare(
         self, params: Params, z: torch.Tensor, sizes: tuple[int, ...], prototypes: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
         """Of each kind (M, C) log-probabilities of rows z (M, h), `sizes` of each client."""
-        owner, found = owners(sizes), []
+        owner, logs = owners(sizes), []
         for kind, points in zip(KINDS, prototypes, strict=True):
             scale, shift = params[f"norm.{kind}.scale"][owner], params[f"norm.{kind}.shift"][owner]
             q = F.layer_norm(z, z.shape[1:]) * scale + shift
             near = 2 * segment_product(q, points.transpose(1, 2), sizes) - points.square().sum(2)[owner]
-            found.append(near.log_softmax(1))  # |q|^2 is the same for all classes
-        return found
+            logs.append(near.log_softmax(1))  # |q|^2 is the same for all classes
+        return logs
 
     def lean(self, batch: Batch) -> torch.Tensor:
         """(N, 1) whose sigmoid is alpha."""
@@ -140,7 +140,7 @@ class LogSAGE(GraphSAGE):
 
 def _each(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """(K, M, in) x (K, in, out) -> (K, M, out), with gradients of gradients."""
-    return torch.stack([own @ w for own, w in zip(rows, weight, strict=True)])
+    return torch.stack([client_rows @ w for client_rows, w in zip(rows, weight, strict=True)])
 
 
 @METHODS.register("fedlog")
@@ -197,8 +197,8 @@ class FedLoG(FedAvg):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
-            own.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
-            for own in super().architecture(backbones)
+            backbone.turned_into(LogSAGE, condensed=self.condensed, threshold=self.threshold)
+            for backbone in super().architecture(backbones)
         ]
 
     def phases(self, config: TrainConfig) -> list[Phase]:
@@ -222,8 +222,8 @@ class FedLoG(FedAvg):
         around = placed(self._around(batch)).split(batch.counts["train"])
         # One client at a time: Adam's rounding depends on where a number is in its stack, and 100 steps with
         # gradients near 0 turn it into 2e-4.
-        found = [self._generator(learner.select([k]), first, own.clone()) for k, own in enumerate(around)]
-        generator = {name: torch.cat([own[name] for own in found]) for name in first}
+        generators = [self._generator(learner.select([k]), first, means.clone()) for k, means in enumerate(around)]
+        generator = {name: torch.cat([params[name] for params in generators]) for name in first}
         owner, label = batch.owner[batch.rows["train"]], batch.label[batch.rows["train"]]
         counts = torch.bincount(owner * cohort.classes + label, minlength=len(cohort) * cohort.classes)
         counts = counts.view(len(cohort), -1).float()
@@ -235,14 +235,14 @@ class FedLoG(FedAvg):
         nodes = batch.x.rows(batch.rows["train"].cpu(), batch.counts["train"]).dense()
 
         def loss(learner: ClientBatch) -> torch.Tensor:
-            own = {name: value[0] for name, value in generator.items()}
+            params = {name: value[0] for name, value in generator.items()}
             if not len(nodes):
-                return torch.stack([value.sum() for value in own.values()]).sum(0, keepdim=True) * 0
-            made = neighbour(own, nodes, self._kept(learner.streams, len(nodes)))
-            found = F.mse_loss(made, around)
+                return torch.stack([value.sum() for value in params.values()]).sum(0, keepdim=True) * 0
+            made = neighbour(params, nodes, self._kept(learner.streams, len(nodes)))
+            error = F.mse_loss(made, around)
             if self.lam_gradient:
-                found = found + self.lam_gradient * self._apart(learner, nodes, made)
-            return found[None]
+                error = error + self.lam_gradient * self._apart(learner, nodes, made)
+            return error[None]
 
         trained = {f"neighbours.{name}": value for name, value in generator.items()}
         learner.fit(loss, self.generator_epochs, params=trained, name="neighbours")
@@ -252,8 +252,8 @@ class FedLoG(FedAvg):
     def _around(self, batch: Batch) -> torch.Tensor:
         """(n, d) the mean features of each training node's neighbours."""
         rows, x = batch.rows["train"].cpu().numpy(), batch.x.value
-        found = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
-        return torch.from_numpy(found if isinstance(found, np.ndarray) else found.toarray()).float()
+        means = batch.mean.scipy()[rows] @ (x.cpu().numpy() if isinstance(x, torch.Tensor) else x)
+        return torch.from_numpy(means if isinstance(means, np.ndarray) else means.toarray()).float()
 
     def _kept(self, streams: Streams, nodes: int) -> torch.Tensor:
         kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
@@ -273,8 +273,8 @@ class FedLoG(FedAvg):
         true = F.cross_entropy(backbone.embed(weights, graph)[-1][graph.rows["train"]] @ head, label)
         wanted = torch.autograd.grad(true, list(weights.values()))
         pairs = backbone.embed_pairs(weights, nodes.unsqueeze(0), made.unsqueeze(0))[0]
-        found = torch.autograd.grad(F.cross_entropy(pairs @ head, label), list(weights.values()), create_graph=True)
-        return torch.stack([F.mse_loss(a, b) for a, b in zip(found, wanted, strict=True)]).sum()
+        grads = torch.autograd.grad(F.cross_entropy(pairs @ head, label), list(weights.values()), create_graph=True)
+        return torch.stack([F.mse_loss(a, b) for a, b in zip(grads, wanted, strict=True)]).sum()
 
     def gather(self, server: Server, uploads: Tree) -> Download:
         share = uploads["classes"]
@@ -308,7 +308,9 @@ class FedLoG(FedAvg):
         share = torch.where(share.sum(0) > 0, share / share.sum(0).clamp(min=1e-12), 1 / len(share))
         nodes = uploads["condensed"].unflatten(1, (server.classes, self.condensed))
         order = [server.generator.permutation(self.condensed) for _ in nodes]
-        nodes = torch.stack([own[:, placed(torch.from_numpy(by))] for own, by in zip(nodes, order, strict=True)])
+        nodes = torch.stack(
+            [client_nodes[:, placed(torch.from_numpy(by))] for client_nodes, by in zip(nodes, order, strict=True)]
+        )
         return model | {"condensed": torch.einsum("kc,kcsd->csd", share, nodes)}
 
     def global_model(self, server: Server) -> Params | None:
@@ -334,8 +336,8 @@ class FedLoG(FedAvg):
         with torch.no_grad():
             nodes = cohort.received["condensed"]  # (K, C, s, d)
             nodes = nodes + pull[:, :, None, None] * (nodes.mean((1, 2), keepdim=True) - nodes)
-            held = [own.generators for own in cohort.state["generators"]]
-            near = torch.stack([neighbour(own, x) for own, x in zip(held, nodes, strict=True)])
+            held = [state.generators for state in cohort.state["generators"]]
+            near = torch.stack([neighbour(generator, x) for generator, x in zip(held, nodes, strict=True)])
         z = backbone.embed_pairs(cohort.params, nodes.flatten(1, 2), near.flatten(1, 2), cohort.streams)
         sizes = (z.shape[1],) * clients
         head, tail = backbone.compare(cohort.params, z.flatten(0, 1), sizes, prototypes)

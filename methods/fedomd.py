@@ -41,10 +41,10 @@ class _Moments(Function):
     @section("moments")
     def forward(ctx: Any, rows: torch.Tensor, sizes: Sequence[int], order: int) -> torch.Tensor:
         out = rows.new_zeros(len(sizes), order, rows.shape[1])
-        for z, own in zip(rows.split(list(sizes)), out, strict=True):
+        for z, moments in zip(rows.split(list(sizes)), out, strict=True):
             if len(z):
-                own[0] = z.mean(0)
-                _powers(z, own[0], own[1:])
+                moments[0] = z.mean(0)
+                _powers(z, moments[0], moments[1:])
         ctx.save_for_backward(rows, out)
         ctx.sizes = sizes
         return out
@@ -56,15 +56,15 @@ class _Moments(Function):
         rows, out = ctx.saved_tensors
         d_rows = torch.empty_like(rows)
         factor = torch.arange(1, out.shape[1] + 1, dtype=rows.dtype, device=rows.device).unsqueeze(1)
-        for z, d, g, own in zip(rows.split(list(ctx.sizes)), d_rows.split(list(ctx.sizes)), grad, out, strict=True):
+        for z, d, g, moments in zip(rows.split(list(ctx.sizes)), d_rows.split(list(ctx.sizes)), grad, out, strict=True):
             if not len(z):
                 continue
             slope = g * factor / len(z)  # j g_j / n
-            gap, value = z - own[0], slope[-1]
+            gap, value = z - moments[0], slope[-1]
             for coefficient in slope[1:-1].flip(0):  # Horner's scheme
                 value = torch.addcmul(coefficient, value, gap)
             torch.mul(value, gap, out=d)
-            d += slope[0] - (slope[2:] * own[1:-1]).sum(0)
+            d += slope[0] - (slope[2:] * moments[1:-1]).sum(0)
         return d_rows, None, None
 
 
@@ -87,9 +87,9 @@ def central_moments(rows: torch.Tensor, sizes: Sequence[int], order: int) -> tor
 def moments_about(rows: torch.Tensor, sizes: Sequence[int], centre: torch.Tensor, order: int) -> torch.Tensor:
     """(K, order - 1, c): E_k[(Z_k - centre_k)^j] for j = 2 .. order; centre: (K, c). Constants, without gradient."""
     out = rows.new_zeros(len(sizes), order - 1, rows.shape[1])
-    for z, about, own in zip(rows.split(list(sizes)), centre, out, strict=True):
+    for z, about, moments in zip(rows.split(list(sizes)), centre, out, strict=True):
         if len(z):
-            _powers(z, about, own)
+            _powers(z, about, moments)
     return out
 
 
@@ -99,15 +99,15 @@ def pooled(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     return torch.tensordot(counts / counts.sum().clamp(min=1), values, 1)
 
 
-def moment_distance(own: torch.Tensor, target: torch.Tensor, span: float = 1.0, norm: Norm = "l2") -> torch.Tensor:
+def moment_distance(moments: torch.Tensor, target: torch.Tensor, span: float = 1.0, norm: Norm = "l2") -> torch.Tensor:
     """(K,) central moment discrepancy (Zellinger et al., ICLR 2017), summed over layers.
 
     sum_l sum_j span^-j ||own_jl - target_jl||_2 over moments (K, J, L, h), j = 1 (the mean) .. J. span: b - a of the
     interval that the features lie in. norm "squared": ||.||_2^2 in its place; "mean": that divided by h. Of two equal
     moments the distance has gradient 0.
     """
-    weight = span ** -torch.arange(1, own.shape[1] + 1, dtype=own.dtype)
-    gap = own - target
+    weight = span ** -torch.arange(1, moments.shape[1] + 1, dtype=moments.dtype)
+    gap = moments - target
     if norm == "l2":
         apart = torch.linalg.vector_norm(gap, dim=-1)
     else:
@@ -181,7 +181,9 @@ class FedOMD(FedAvg):
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         """The cell's width and dropout; the depth is the method's own."""
         depth = {"layers": self.hidden_layers + 2}
-        return [BACKBONES.build(own.name, own.params() | depth) for own in super().architecture(backbones)]
+        return [
+            BACKBONES.build(backbone.name, backbone.params() | depth) for backbone in super().architecture(backbones)
+        ]
 
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"local_epochs": 1}) if self.same_pass else config
@@ -215,7 +217,7 @@ class FedOMD(FedAvg):
         with torch.no_grad():
             z = torch.cat(self.features(cohort, self.forward(cohort, model).hidden), 1)
         cohort.state["features"] = list(z.split(list(sizes)))
-        mean = torch.stack([own.sum(0) / max(len(own), 1) for own in cohort.state["features"]])
+        mean = torch.stack([features.sum(0) / max(len(features), 1) for features in cohort.state["features"]])
         return {"mean": mean, "count": torch.tensor(sizes, dtype=torch.float32)}
 
     def send_moments(self, cohort: ClientBatch) -> Tree:
@@ -245,9 +247,9 @@ class FedOMD(FedAvg):
     def discrepancy(self, cohort: ClientBatch, hidden: Sequence[torch.Tensor]) -> torch.Tensor:
         """(K,) distance between each client's moments and the pooled ones, summed over layers and orders."""
         sizes = self.sizes(cohort)
-        own = torch.stack([central_moments(z, sizes, ORDER) for z in self.features(cohort, hidden)], 2)
+        moments = torch.stack([central_moments(z, sizes, ORDER) for z in self.features(cohort, hidden)], 2)
         pool = torch.cat([cohort.state["global mean"].unsqueeze(1), cohort.received["moments"]], 1)
-        return moment_distance(own, pool.view(own.shape), self.span, self.norm)
+        return moment_distance(moments, pool.view(moments.shape), self.span, self.norm)
 
     # -- the server -------------------------------------------------------------------------------------------------
 

@@ -35,8 +35,8 @@ class FedPer(FedAvg):
 
     def base(self, names: Collection[str]) -> list[str]:
         """The parameters that are shared, of a model with parameters of these names."""
-        own = last_layers(names, self.own_layers)
-        return [name for name in names if name not in own]
+        personal = last_layers(names, self.own_layers)
+        return [name for name in names if name not in personal]
 
     def open(self, server: Server) -> Download:
         model = server.initial_model()

@@ -40,7 +40,7 @@ class FedProto(PrototypeExchange):
     def extras(self, counts: torch.Tensor, held: Sequence[torch.Tensor]) -> Tree:
         if self.server_weights == "clients":
             return {}
-        return {"counts": [count[own] for count, own in zip(counts, held, strict=True)]}
+        return {"counts": [count[classes] for count, classes in zip(counts, held, strict=True)]}
 
     def combine(self, server: Server, uploads: Tree) -> torch.Tensor:
         sent, classes = torch.cat(uploads["prototypes"]), torch.cat(uploads["classes"])

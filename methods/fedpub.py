@@ -118,17 +118,19 @@ class FedPub(LocalTraining):
     @torch.no_grad()
     def penalised(self, cohort: ClientBatch, grads: Tensors) -> Tensors:
         """The gradients with those of both penalties added, in closed form: autograd needs twice the passes."""
-        found = dict(grads)
+        with_penalties = dict(grads)
         for name, mask in cohort.state["mask"].items():
             # The optimiser will add weight_decay * mask: take it away before.
-            own = mask.sign().mul_(self.l1).sub_(mask, alpha=cohort.config.weight_decay)
-            found[f"mask.{name}"] = grads[f"mask.{name}"] + own
+            penalty = mask.sign().mul_(self.l1).sub_(mask, alpha=cohort.config.weight_decay)
+            with_penalties[f"mask.{name}"] = grads[f"mask.{name}"] + penalty
         if cohort.round > 1:
             for name, received in cohort.received["model"].items():
                 away = cohort.params[name] - received
                 norm = away.flatten(1).norm(dim=1).clamp_(min=torch.finfo(away.dtype).tiny)  # gradient 0 at distance 0
-                found[name] = grads[name].addcmul(away, (self.proximal / norm).view(-1, *[1] * (away.dim() - 1)))
-        return found
+                with_penalties[name] = grads[name].addcmul(
+                    away, (self.proximal / norm).view(-1, *[1] * (away.dim() - 1))
+                )
+        return with_penalties
 
     @torch.no_grad()
     @section("proxy graph")

@@ -131,22 +131,22 @@ class FedSpray(LocalTraining):
     def _own(cohort: ClientBatch, proxies: torch.Tensor) -> torch.Tensor:
         """(N, p) the proxies of training nodes in their rows, 0 elsewhere. proxies: (K, most, p)."""
         rows = cohort.batch.rows["train"]
-        own = torch.cat([table[:n] for table, n in zip(proxies, cohort.batch.counts["train"], strict=True)])
-        return own.new_zeros(len(cohort.batch.label), own.shape[1]).index_copy(0, rows, own)
+        trained = torch.cat([table[:n] for table, n in zip(proxies, cohort.batch.counts["train"], strict=True)])
+        return trained.new_zeros(len(cohort.batch.label), trained.shape[1]).index_copy(0, rows, trained)
 
     @staticmethod
     def _told(cohort: ClientBatch) -> dict[str, Any]:
         """Of each class that a client has: the mean proxy of its training nodes, the class, and its share of them."""
         label = cohort.batch.label[cohort.batch.rows["train"]].split(cohort.batch.counts["train"])
-        found: dict[str, Any] = {"prototypes": [], "classes": [], "counts": []}
-        for own, proxies in zip(label, cohort.state["proxies"], strict=True):
-            many = torch.bincount(own, minlength=cohort.classes)
+        uploads: dict[str, Any] = {"prototypes": [], "classes": [], "counts": []}
+        for labels, proxies in zip(label, cohort.state["proxies"], strict=True):
+            many = torch.bincount(labels, minlength=cohort.classes)
             held = many.nonzero().squeeze(1)
-            means = segment_sum(proxies[: len(own)], own, cohort.classes)[held] / many[held].unsqueeze(1)
-            found["prototypes"].append(means)
-            found["classes"].append(held)
-            found["counts"].append(many[held] / max(len(own), 1))
-        return found
+            means = segment_sum(proxies[: len(labels)], labels, cohort.classes)[held] / many[held].unsqueeze(1)
+            uploads["prototypes"].append(means)
+            uploads["classes"].append(held)
+            uploads["counts"].append(many[held] / max(len(labels), 1))
+        return uploads
 
 
 def encoded(common: Params, batch: Batch) -> torch.Tensor:

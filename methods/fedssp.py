@@ -54,15 +54,15 @@ from .parts.padded import Padded
 
 def _decomposed(adjacency: sp.csr_matrix, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues (n,) and eigenvectors (n, n) of D - A of one graph, in float64."""
-    own = adjacency[first:last, first:last].toarray().astype(np.float64)
-    values, vectors = np.linalg.eigh(np.diag(own.sum(1)) - own)
+    block = adjacency[first:last, first:last].toarray().astype(np.float64)
+    values, vectors = np.linalg.eigh(np.diag(block.sum(1)) - block)
     return values, vectors
 
 
 def eigenvalues(adjacency: sp.csr_matrix, starts: np.ndarray) -> torch.Tensor:
     """(nodes, 1) of the Laplacians D - A."""
-    found = [_decomposed(adjacency, *ends)[0] for ends in pairwise(starts)]
-    return torch.from_numpy(np.concatenate(found).astype(np.float32)).unsqueeze(1)
+    values = [_decomposed(adjacency, *ends)[0] for ends in pairwise(starts)]
+    return torch.from_numpy(np.concatenate(values).astype(np.float32)).unsqueeze(1)
 
 
 def eigenvectors(adjacency: sp.csr_matrix, starts: np.ndarray) -> sp.csr_matrix:
@@ -109,12 +109,12 @@ class Spectra:
 
     def attention(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int) -> torch.Tensor:
         """(N, h) of each row its attention to the rows of its graph (Vaswani et al. 2017), in `heads` parts."""
-        found = []
+        outputs = []
         for rows, real in zip(self.padded.rows, self.padded.real, strict=True):
-            q, k, v = (own[rows].view(*rows.shape, heads, -1).transpose(1, 2) for own in (query, key, value))
+            q, k, v = (x[rows].view(*rows.shape, heads, -1).transpose(1, 2) for x in (query, key, value))
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None])
-            found.append(out.transpose(1, 2).flatten(2)[real])
-        return torch.cat(found)[self.padded.nodes]
+            outputs.append(out.transpose(1, 2).flatten(2)[real])
+        return torch.cat(outputs)[self.padded.nodes]
 
 
 _MADE: WeakKeyDictionary[GraphBatch, Spectra] = WeakKeyDictionary()
@@ -262,8 +262,8 @@ class FedSSP(LocalTraining):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
-            own.turned_into(SpectralModel, encoder=own, heads=self.heads, rate=self.rate, dropout=0.0)
-            for own in super().architecture(backbones)
+            backbone.turned_into(SpectralModel, encoder=backbone, heads=self.heads, rate=self.rate, dropout=0.0)
+            for backbone in super().architecture(backbones)
         ]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
@@ -315,8 +315,8 @@ class FedSSP(LocalTraining):
 def preferred(params: Params, rows: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Logits of the head on graphs (B, h) shifted by each client's preference."""
     logits = linear(params, "head", segment_add(rows, params["preference"], batch.sizes), batch.sizes)
-    found: torch.Tensor = batch.own_classes(logits)  # type: ignore[attr-defined]
-    return found
+    masked: torch.Tensor = batch.own_classes(logits)  # type: ignore[attr-defined]
+    return masked
 
 
 def shared(params: Params) -> Params:

@@ -46,12 +46,12 @@ class StructureCode:
         matrix = sp.csr_matrix(adjacency, dtype=np.float64)
         degree = np.asarray(matrix.sum(0)).ravel()
         step = matrix @ sp.diags(1 / np.maximum(degree, 1))
-        found, power = np.zeros((len(degree), self.walks + self.degrees)), sp.identity(len(degree), format="csr")
+        code, power = np.zeros((len(degree), self.walks + self.degrees)), sp.identity(len(degree), format="csr")
         for k in range(self.walks):
             power = power @ step
-            found[:, k] = power.diagonal()
-        found[np.arange(len(degree)), self.walks + degree.clip(1, self.degrees).astype(int) - 1] = 1
-        return torch.from_numpy(found.astype(np.float32))
+            code[:, k] = power.diagonal()
+        code[np.arange(len(degree)), self.walks + degree.clip(1, self.degrees).astype(int) - 1] = 1
+        return torch.from_numpy(code.astype(np.float32))
 
 
 class StarModel(GraphModel):
@@ -119,7 +119,9 @@ class FedStar(LocalTraining):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         code = StructureCode(self.walks, self.degrees)
-        return [own.turned_into(StarModel, encoder=own, code=code) for own in super().architecture(backbones)]
+        return [
+            backbone.turned_into(StarModel, encoder=backbone, code=code) for backbone in super().architecture(backbones)
+        ]
 
     def open(self, server: Server) -> Download:
         return {"model": structure(server.initial_model())}

@@ -107,7 +107,10 @@ class FedStruct(FedAvg):
     )
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [own.turned_into(StructBackbone, gnn=own, width=self.width) for own in super().architecture(backbones)]
+        return [
+            backbone.turned_into(StructBackbone, gnn=backbone, width=self.width)
+            for backbone in super().architecture(backbones)
+        ]
 
     # -- rows of P_bar ----------------------------------------------------------------------------------------------
 
@@ -126,8 +129,8 @@ class FedStruct(FedAvg):
         told: list[Tree] = []
         for member, rows in zip(cohort.members, split(cohort.state["rows"]), strict=True):
             border = torch.unique(member.outside[0])
-            own = member.graph.ndata["global_id"][border]
-            one: Tree = {"id": own, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
+            ids = member.graph.ndata["global_id"][border]
+            one: Tree = {"id": ids, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
             told.append(one | ({"wanted": torch.unique(member.outside[1])} if first else {}))
         return listed(told)
 
@@ -140,8 +143,8 @@ class FedStruct(FedAvg):
         rows = sp.vstack([unpacked(one["rows"], width) for one in told], format="csr")
         order = np.argsort(ids)
         assert wanted is not None
-        found = [order[np.searchsorted(ids[order], own.cpu().numpy())] for own in wanted]
-        return Each(listed([{"rows": packed(rows[places])} for places in found]))
+        places_of = [order[np.searchsorted(ids[order], client_ids.cpu().numpy())] for client_ids in wanted]
+        return Each(listed([{"rows": packed(rows[places])} for places in places_of]))
 
     @on_host()
     def finish(self, cohort: ClientBatch) -> Tree:
@@ -157,7 +160,7 @@ class FedStruct(FedAvg):
 
     def start(self, server: Server, uploads: Tree) -> Download:
         server.state["reached"] = uploads["reached"]
-        nodes = int(torch.stack([uploads["last"].max(), *[own.max() for own in uploads["reached"]]]).max()) + 1
+        nodes = int(torch.stack([uploads["last"].max(), *[reached.max() for reached in uploads["reached"]]]).max()) + 1
         vectors = server.generator.standard_normal((nodes, self.width), dtype=np.float32) * 0.05
         server.state[VECTORS] = placed(torch.from_numpy(vectors)).requires_grad_(True)
         server.state["optimiser"] = torch.optim.Adam(
@@ -171,9 +174,9 @@ class FedStruct(FedAvg):
         rows = split(cohort.state["rows"]) if "rows" in cohort.state else [None] * len(cohort)
         far = split(cohort.received["rows"]) if "rows" in cohort.state else [None] * len(cohort)
         pairs = zip(cohort.members, rows, far, strict=True)
-        return listed([packed(self._step(member, own, others)) for member, own, others in pairs])
+        return listed([packed(self._step(member, client_rows, others)) for member, client_rows, others in pairs])
 
-    def _step(self, member: NodeClient, own: Tree | None, others: Tree | None) -> sp.csr_matrix:
+    def _step(self, member: NodeClient, known: Tree | None, others: Tree | None) -> sp.csr_matrix:
         """(n, ids) P times the rows of the client's nodes and, of those of other clients, of the neighbours."""
         assert member.outside is not None
         ids, far = member.graph.ndata["global_id"].numpy(), torch.unique(member.outside[1]).numpy()
@@ -183,11 +186,11 @@ class FedStruct(FedAvg):
         by = np.concatenate([source, np.arange(n), n + np.searchsorted(far, member.outside[1].numpy())])
         step = sp.csr_matrix((1 / degrees(member)[to], (to, by)), shape=(n, n + len(far)))
         nodes = np.concatenate([ids, far])
-        width = max(int(nodes.max()) + 1, width_of([rows for rows in (own, others) if rows is not None]))
+        width = max(int(nodes.max()) + 1, width_of([rows for rows in (known, others) if rows is not None]))
         itself = sp.csr_matrix((np.ones(len(nodes), np.float32), (np.arange(len(nodes)), nodes)), (len(nodes), width))
-        if own is None or others is None:
+        if known is None or others is None:
             return self._times(step, None, itself)
-        return self._times(step, sp.vstack([unpacked(own, width), unpacked(others, width)], format="csr"), itself)
+        return self._times(step, sp.vstack([unpacked(known, width), unpacked(others, width)], format="csr"), itself)
 
     def _times(self, step: sp.csr_matrix, before: sp.csr_matrix | None, itself: sp.csr_matrix) -> sp.csr_matrix:
         """One more product with P, `before` None at first; of each row the largest entries. itself: the identity."""
@@ -217,15 +220,15 @@ class FedStruct(FedAvg):
 
         trained = cohort.params | {VECTORS: vectors}
         cohort.fit(loss, params=trained, adjust=hold_back)
-        own = (total / cohort.config.local_epochs).split([len(nodes) for nodes in cohort.state["reached"]])
-        return {"model": cohort.params, "gradient": [part.clone() for part in own]}
+        gradients = (total / cohort.config.local_epochs).split([len(nodes) for nodes in cohort.state["reached"]])
+        return {"model": cohort.params, "gradient": [part.clone() for part in gradients]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])
         vectors = server.state[VECTORS]
         vectors.grad = torch.zeros_like(vectors)
-        for k, weight, own in zip(server.participants, server.weights, uploads["gradient"], strict=True):
-            vectors.grad.index_add_(0, placed(server.state["reached"][k]), weight * own)
+        for k, weight, gradient in zip(server.participants, server.weights, uploads["gradient"], strict=True):
+            vectors.grad.index_add_(0, placed(server.state["reached"][k]), weight * gradient)
         server.state["optimiser"].step()
         return self.message(server)
 
@@ -239,13 +242,13 @@ class FedStruct(FedAvg):
         """(N, C) what the vectors (M, c) that the clients' rows reach add to the class scores."""
         if "bar" not in cohort.cache:
             widths = [len(nodes) for nodes in cohort.state["reached"]]
-            own = [unpacked(bar, w) for bar, w in zip(split(cohort.state["bar"]), widths, strict=True)]
-            cohort.cache["bar"] = SparseMatrix(sp.block_diag(own, "csr")), tuple(widths)
+            bars = [unpacked(bar, w) for bar, w in zip(split(cohort.state["bar"]), widths, strict=True)]
+            cohort.cache["bar"] = SparseMatrix(sp.block_diag(bars, "csr")), tuple(widths)
         bar, sizes = cohort.cache["bar"]
         backbone = cohort.network.backbones[0]
         assert isinstance(backbone, StructBackbone)
-        found: torch.Tensor = bar @ backbone.of_vectors(params, vectors, sizes, streams)
-        return found
+        scores: torch.Tensor = bar @ backbone.of_vectors(params, vectors, sizes, streams)
+        return scores
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -269,17 +272,17 @@ class FedStruct(FedAvg):
             return logits
         (batch,), backbone = data, network.backbones[0]
         assert isinstance(backbone, StructBackbone)
-        own = params[VECTORS][0]
-        beyond = max(0, int(batch.global_id.max()) + 1 - len(own))  # nodes that no client holds have none: zeros
-        scores = backbone.of_vectors(params, F.pad(own, (0, 0, 0, beyond))[batch.global_id], batch.sizes)
+        vectors = params[VECTORS][0]
+        beyond = max(0, int(batch.global_id.max()) + 1 - len(vectors))  # nodes that no client holds have none: zeros
+        scores = backbone.of_vectors(params, F.pad(vectors, (0, 0, 0, beyond))[batch.global_id], batch.sizes)
         return logits + self.bar_of(batch) @ scores
 
     def bar_of(self, batch: Batch) -> SparseMatrix:
         """P_bar of a graph without clients."""
         if self.name not in batch.memo:
             batch.memo[self.name] = SparseMatrix(self._bar_of(batch))
-        found: SparseMatrix = batch.memo[self.name]
-        return found
+        bar: SparseMatrix = batch.memo[self.name]
+        return bar
 
     @on_host()
     def _bar_of(self, batch: Batch) -> sp.csr_matrix:
@@ -295,7 +298,9 @@ class FedStruct(FedAvg):
 
 def width_of(rows: Sequence[Tree]) -> int:
     """One more than the largest column of packed rows."""
-    return 1 + max((int(own["columns"].max()) for own in rows if len(own["columns"])), default=0)
+    return 1 + max(
+        (int(packed_rows["columns"].max()) for packed_rows in rows if len(packed_rows["columns"])), default=0
+    )
 
 
 def largest(rows: sp.csr_matrix, keep: int) -> sp.csr_matrix:

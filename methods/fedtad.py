@@ -97,8 +97,8 @@ class FedTAD(FedAvg):
         batch, owner = cohort.batch, cohort.batch.owner
         source, target = batch.ends
         train = batch.masks["train"]
-        own = train[target]  # edges that end at a training node
-        source, target = source[own], target[own]
+        kept = train[target]  # edges that end at a training node
+        source, target = source[kept], target[kept]
         alike = torch.zeros(len(train)).index_add_(0, target, self._cosines(cohort, source, target))
         each = (1 + alike) / (batch.degrees + 1)
         rows = batch.rows["train"]
@@ -197,14 +197,14 @@ def returns(graph: sp.csr_matrix, walks: int) -> np.ndarray:
     n = graph.shape[0]
     looped = graph + sp.identity(n, np.float32, "csr")
     step = sp.diags(1 / np.asarray(looped.sum(1)).ravel()) @ looped
-    found = np.zeros((n, walks), np.float32)
+    returned = np.zeros((n, walks), np.float32)
     for start in range(0, n, CHUNK):
         stop = min(start + CHUNK, n)
         at = np.eye(stop - start, n, start, np.float32).T  # the transposed walk: columns are starts
         for i in range(walks):
             at = step.T @ at
-            found[start:stop, i] = at[np.arange(start, stop), np.arange(stop - start)]
-    return found
+            returned[start:stop, i] = at[np.arange(start, stop), np.arange(stop - start)]
+    return returned
 
 
 def fresh_generator(source: torch.Generator, classes: int, noise: int, width: int) -> Params:

@@ -185,7 +185,8 @@ class FedVN(FedAvg):
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
         return [
-            own.turned_into(VirtualModel, encoder=own, virtual=self.virtual) for own in super().architecture(backbones)
+            backbone.turned_into(VirtualModel, encoder=backbone, virtual=self.virtual)
+            for backbone in super().architecture(backbones)
         ]
 
     def prepare(self, cohort: ClientBatch) -> None:
@@ -199,8 +200,8 @@ class FedVN(FedAvg):
 
     def client(self, cohort: ClientBatch) -> Tree:
         cohort.load(cohort.received["model"])
-        own = {name: value for name, value in cohort.params.items() if name.startswith(GENERATOR)}
-        cohort.fit(self.generator_loss, params=own, name="generator")
+        generator = {name: value for name, value in cohort.params.items() if name.startswith(GENERATOR)}
+        cohort.fit(self.generator_loss, params=generator, name="generator")
         cohort.fit(self.local_loss, params=crossing(cohort.params))
         links = {"links": cohort.state["links"]} if self.rival == "mean" else {}
         return {"model": crossing(cohort.params), **links}
@@ -235,9 +236,9 @@ class FedVN(FedAvg):
         return super().local_loss(cohort) + self.spread_weight * correlation
 
     def server(self, server: Server, uploads: Tree) -> Download:
-        found = super().server(server, {"model": uploads["model"]})
-        assert isinstance(found, dict)
-        return found | ({"links": average(uploads["links"], server.weights)} if self.rival == "mean" else {})
+        download = super().server(server, {"model": uploads["model"]})
+        assert isinstance(download, dict)
+        return download | ({"links": average(uploads["links"], server.weights)} if self.rival == "mean" else {})
 
     def global_model(self, server: Server) -> Params | None:
         return None  # without a generator it answers nothing

@@ -82,15 +82,15 @@ class FGSSL(Views, FedAvg):
         loss = super().local_loss(cohort)
         if not self.contrast_weight and not self.distil_weight:
             return loss
-        own = cohort.network.forward(cohort.params, self.view(cohort, self.local_view, "local"), cohort.streams)
+        local = cohort.network.forward(cohort.params, self.view(cohort, self.local_view, "local"), cohort.streams)
         seen = self.view(cohort, self.global_view, "global")
         with torch.no_grad():
             fixed = cohort.network.forward(cohort.received["model"], seen)
         if self.contrast_weight:
             target = fixed if self.target == "global" else self.other_target(cohort, seen)
-            loss = loss + self.contrast_weight * self.contrast(cohort, own, target)
+            loss = loss + self.contrast_weight * self.contrast(cohort, local, target)
         if self.distil_weight:
-            loss = loss + self.distil_weight * self.distillation(cohort, own, fixed)
+            loss = loss + self.distil_weight * self.distillation(cohort, local, fixed)
         return loss
 
     def prepare(self, cohort: ClientBatch) -> None:
@@ -105,17 +105,17 @@ class FGSSL(Views, FedAvg):
         with torch.no_grad():
             return cohort.network.forward(cohort.state["initial"], seen)
 
-    def contrast(self, cohort: ClientBatch, own: Forward, target: Forward) -> torch.Tensor:
+    def contrast(self, cohort: ClientBatch, anchors: Forward, target: Forward) -> torch.Tensor:
         """(K,) FNSC."""
         rows = cohort.batch.rows["train"]
         label, sizes = cohort.batch.label[rows], cohort.batch.counts["train"]
-        local, other = ((f.pre[-1] if f.pre else f.logits)[rows] for f in (own, target))
+        local, other = ((f.pre[-1] if f.pre else f.logits)[rows] for f in (anchors, target))
         loss = class_contrast(local, other, label, sizes, self.temperature, self.rivals)
         if self.symmetric:
             loss = (loss + class_contrast(other, local, label, sizes, self.temperature, self.rivals)) / 2
         return loss
 
-    def distillation(self, cohort: ClientBatch, own: Forward, fixed: Forward) -> torch.Tensor:
+    def distillation(self, cohort: ClientBatch, student: Forward, teacher: Forward) -> torch.Tensor:
         """(K,) FGSD."""
         batch = cohort.batch
         if self.distil_nodes == "all":
@@ -123,7 +123,7 @@ class FGSSL(Views, FedAvg):
         else:
             rows = batch.rows["train"]
             graph = trained_in(cohort)
-        apart = neighbour_divergence(own.logits, fixed.logits, graph, self.distil_temperature)
+        apart = neighbour_divergence(student.logits, teacher.logits, graph, self.distil_temperature)
         return cohort.mean_over(apart[rows], rows)
 
 

@@ -102,7 +102,7 @@ class GHOST(FedAvg):
         seeds = [int(draws.integers(2**63)) for draws in cohort.streams("generator")]
         sources = [torch.Generator().manual_seed(seed) for seed in seeds]
         drawn = [fresh_generator(source, cohort.classes, NOISE, cohort.features) for source in sources]
-        cohort.params = {name: placed(torch.stack([own[name] for own in drawn])) for name in drawn[0]}
+        cohort.params = {name: placed(torch.stack([params[name] for params in drawn])) for name in drawn[0]}
 
     def client(self, cohort: ClientBatch) -> Tree:
         batch, rows = cohort.batch, cohort.batch.rows["train"]
@@ -111,13 +111,13 @@ class GHOST(FedAvg):
 
         def loss(cohort: ClientBatch) -> torch.Tensor:
             draws = zip(cohort.streams("noise"), sizes, strict=True)
-            noise = [own.standard_normal((n, NOISE), np.float32) for own, n in draws]
+            noise = [source.standard_normal((n, NOISE), np.float32) for source, n in draws]
             z = placed(torch.from_numpy(np.concatenate(noise)))
             made = generated(cohort.params, z, batch.label[rows], sizes, cohort.streams, DROPOUT)
             apart = F.kl_div(made.log_softmax(1), real.softmax(1), reduction="none").sum(1)
             each = self.lam_divergence * apart + 1 - F.cosine_similarity(real, made, dim=1)
             pairs = zip(real.split(sizes), made.split(sizes), edges, strict=True)
-            topology = torch.stack([fused(*own, self.neighbours) for own in pairs])
+            topology = torch.stack([fused(*pair, self.neighbours) for pair in pairs])
             return cohort.mean_over(each, rows) + self.lam_topology * topology
 
         cohort.fit(loss, min(self.epochs, cohort.config.total_epochs))
@@ -125,12 +125,12 @@ class GHOST(FedAvg):
 
     def edges(self, cohort: ClientBatch) -> list[torch.Tensor]:
         """Each client's graph on its training nodes, (n, n) ones."""
-        found, sums = [], cohort.batch.sum.scipy()
+        graphs, sums = [], cohort.batch.sum.scipy()
         train = cohort.batch.masks["train"].cpu().numpy()
         for start, stop in pairwise(cohort.batch.offsets):
-            own = np.flatnonzero(train[start:stop]) + start
-            found.append(placed(torch.from_numpy(sums[own][:, own].toarray())))
-        return found
+            rows = np.flatnonzero(train[start:stop]) + start
+            graphs.append(placed(torch.from_numpy(sums[rows][:, rows].toarray())))
+        return graphs
 
     # -- server -----------------------------------------------------------------------------------------------------
 
@@ -140,9 +140,9 @@ class GHOST(FedAvg):
         weight = {name: torch.zeros_like(v) for name, v in model.items()}  # sum of c_g, and of c_g theta_g
         anchor = {name: torch.zeros_like(v) for name, v in model.items()}
         for i, k in enumerate(server.participants):
-            own = {name: value[i : i + 1] for name, value in uploads["generator"].items()}
+            generator = {name: value[i : i + 1] for name, value in uploads["generator"].items()}
             for _ in range(self.graphs):
-                batch, label = self.proxy(server, own, max(int(server.sizes[k]), server.classes))
+                batch, label = self.proxy(server, generator, max(int(server.sizes[k]), server.classes))
                 now = criterion(server.backbones[0], model, batch)
                 for _ in range(self.steps):
                     optimiser.zero_grad()
@@ -182,31 +182,31 @@ def plan(cost: np.ndarray, a: np.ndarray, b: np.ndarray, steps: int = TRANSPORTS
     from scipy.optimize import linear_sum_assignment  # half a second to import: only where it is needed
 
     n = len(cost)
-    found = np.full((n, n), 1 / n**2)
+    transport = np.full((n, n), 1 / n**2)
     linear = cost + ((a * a).sum(1)[:, None] + (b * b).sum(1)) / n
     for _ in range(steps):
-        mixed = a @ found @ b
+        mixed = a @ transport @ b
         row, column = linear_sum_assignment(linear - 4 * mixed)
-        move = -found
+        move = -transport
         move[row, column] += 1 / n
         square, slope = -2 * ((a @ move @ b) * move).sum(), ((linear - 4 * mixed) * move).sum()
         length = min(1.0, max(0.0, -slope / (2 * square))) if square > 0 else float(square + slope < 0)
         if not length:
             break
-        found = found + length * move
-    return found
+        transport = transport + length * move
+    return transport
 
 
 def criterion(backbone: Backbone, model: Params, batch: Batch) -> Params:
     """How much each parameter matters to the products of neighbours' first-layer outputs; only of those it has."""
-    own = {name: value.detach().clone().requires_grad_(True) for name, value in model.items()}
-    out = backbone.forward({name: v[None] for name, v in own.items()}, batch)
+    params = {name: value.detach().clone().requires_grad_(True) for name, value in model.items()}
+    out = backbone.forward({name: v[None] for name, v in params.items()}, batch)
     if not out.pre:
         return {}
     h = out.hidden[0]
-    matrix = next(value for value in own.values() if value.dim() == 2 and value.shape[1] == h.shape[1])
+    matrix = next(value for value in params.values() if value.dim() == 2 and value.shape[1] == h.shape[1])
     image = h @ matrix.T
     source, target = batch.ends
     loss = ((image[source] * image[target].tanh()).sum(1) ** 2).sum()
-    grads = torch.autograd.grad(loss, list(own.values()), allow_unused=True)
-    return {name: grad.abs() for name, grad in zip(own, grads, strict=True) if grad is not None}
+    grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
+    return {name: grad.abs() for name, grad in zip(params, grads, strict=True) if grad is not None}

@@ -74,8 +74,8 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
     def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
         batch = cohort.minibatch
         (node1, graph1), (node2, graph2) = self._views(cohort.params, cohort.network, batch)
-        head, own = encoder_of(cohort.network, MVGRLModel).node_head, named(cohort.params, "node")
-        node1, node2 = (head(own, rows, batch.sizes) for rows in (node1, node2))
+        head, node_params = encoder_of(cohort.network, MVGRLModel).node_head, named(cohort.params, "node")
+        node1, node2 = (head(node_params, rows, batch.sizes) for rows in (node1, node2))
         lengths, counts = batch.lengths_per_client, batch.counts
         return jensen_shannon(node1, graph2, lengths, counts) + jensen_shannon(node2, graph1, lengths, counts)
 

@@ -105,14 +105,14 @@ class OPFGL(LocalTraining):
     # -- statistics -------------------------------------------------------------------------------------------------
 
     def tell(self, cohort: ClientBatch) -> Tree:
-        return {name: placed(own) for name, own in self.statistics(cohort).items()}
+        return {name: placed(value) for name, value in self.statistics(cohort).items()}
 
     @on_host()
     def statistics(self, cohort: ClientBatch) -> Tree:
         """(K, C) numbers of nodes, (K, C, w) means and deviations; zeros for a class with less than two nodes."""
         batch, classes = cohort.batch, cohort.classes
         gamma, likely = self.outlook(batch, classes)
-        owner, label, train = (own.cpu().numpy() for own in (batch.owner, batch.label, batch.masks["train"]))
+        owner, label, train = (tensor.cpu().numpy() for tensor in (batch.owner, batch.label, batch.masks["train"]))
         share = likely / (likely.sum(1, keepdims=True) + 1e-9)
         best = share.argmax(1)
         chosen = gamma.argsort(1, kind="stable").argsort(1, kind="stable") < self.expand
@@ -128,23 +128,25 @@ class OPFGL(LocalTraining):
         mean, deviation = [], []
         for hop in range(self.hops + 1):
             x = batch.gcn.scipy() @ x if hop else x
-            own = x[rows].astype(np.float64)
-            sums, squares = (dense(member @ each) for each in (own, own.multiply(own) if sp.issparse(own) else own**2))
+            blocks = x[rows].astype(np.float64)
+            sums, squares = (
+                dense(member @ each) for each in (blocks, blocks.multiply(blocks) if sp.issparse(blocks) else blocks**2)
+            )
             mean.append((n > 0) * sums / n.clip(1))
             deviation.append(((n > 0) * (squares / n.clip(1) - mean[-1] ** 2) * n / (n - 1).clip(1)).clip(0) ** 0.5)
-        found = {"count": n, "prototypes": np.concatenate(mean, 1), "deviation": np.concatenate(deviation, 1)}
+        arrays = {"count": n, "prototypes": np.concatenate(mean, 1), "deviation": np.concatenate(deviation, 1)}
         shape = (len(cohort), classes, -1)
-        tree: Tree = {name: torch.from_numpy(own).float().view(shape) for name, own in found.items()}
+        tree: Tree = {name: torch.from_numpy(array).float().view(shape) for name, array in arrays.items()}
         return tree | {"count": tree["count"].squeeze(2)}
 
     def outlook(self, batch: Batch, classes: int) -> tuple[np.ndarray, np.ndarray]:
         """(K, C) gamma and (N, C) P, from the training labels."""
-        owner, label, train = (own.cpu().numpy() for own in (batch.owner, batch.label, batch.masks["train"]))
+        owner, label, train = (tensor.cpu().numpy() for tensor in (batch.owner, batch.label, batch.masks["train"]))
         nodes, clients = len(label), len(batch.sizes)
         source, target = (ends.numpy() for ends in batch.graph.edges(order="eid"))
         both = train[source] & train[target]
         alike = both & (label[source] == label[target])
-        hits, seen = (np.bincount(target[own], minlength=nodes) for own in (alike, both))
+        hits, seen = (np.bincount(target[edges], minlength=nodes) for edges in (alike, both))
         slot = (owner * classes + label)[train]
         mass = np.bincount(slot, (hits / seen.clip(1))[train], clients * classes).reshape(clients, classes)
         known = np.zeros((nodes, classes))
@@ -192,10 +194,10 @@ class OPFGL(LocalTraining):
         matrix, blocks = normalised(edges), [x]
         for _ in range(self.hops):
             blocks.append(matrix @ blocks[-1])
-        own = torch.cat(blocks, 1).view(len(mean), self.nodes, -1)
-        apart = (mean - own.mean(1)) ** 2
+        made = torch.cat(blocks, 1).view(len(mean), self.nodes, -1)
+        apart = (mean - made.mean(1)) ** 2
         if self.nodes > 1:
-            apart = apart + (deviation - own.std(1)) ** 2
+            apart = apart + (deviation - made.std(1)) ** 2
         return self.lam_alignment * (weight * apart).sum() / mean.shape[1] + self.lam_smoothness * smoothness
 
     # -- personal training ------------------------------------------------------------------------------------------
@@ -233,20 +235,20 @@ class OPFGL(LocalTraining):
         ends = edges.nonzero().T
         with on_host():
             matrix = sp.csr_matrix(normalised(edges.cpu()).numpy())
-        found = []
+        batches = []
         for group in cohort.network.groups:
             k = len(group.positions)
             propagation = SparseMatrix(sp.block_diag([matrix] * k, "csr"), symmetric=True)
-            found.append(replace(tiled(x, ends, k), propagation=propagation))
-        return found
+            batches.append(replace(tiled(x, ends, k), propagation=propagation))
+        return batches
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return {}
 
 
 def dense(matrix: Any) -> np.ndarray:
-    found: np.ndarray = matrix.toarray() if sp.issparse(matrix) else matrix
-    return found
+    array: np.ndarray = matrix.toarray() if sp.issparse(matrix) else matrix
+    return array
 
 
 def fresh_perceptron(features: int, source: torch.Generator) -> Params:

@@ -83,14 +83,15 @@ class S2FGL(FedAvg):
             received = cohort.forward(training=False).embedding
             target = (F.normalize(received, dim=1) @ book.T).log_softmax(1)
         rows = self.rows(cohort, "aligned")
-        fixed = [frequencies(received[own], self.similar, self.frequencies) for own in rows]
+        fixed = [frequencies(received[rows_of_client], self.similar, self.frequencies) for rows_of_client in rows]
 
         def loss(cohort: ClientBatch) -> torch.Tensor:
             out = cohort.forward()
             mine = (F.normalize(out.embedding, dim=1) @ book.T).log_softmax(1)
             apart = F.kl_div(mine, target, reduction="none", log_target=True).sum(1)
             spectral = [
-                self.alignment(out.embedding[own], received[own], v) for own, v in zip(rows, fixed, strict=True)
+                self.alignment(out.embedding[rows_of_client], received[rows_of_client], v)
+                for rows_of_client, v in zip(rows, fixed, strict=True)
             ]
             everyone = torch.arange(len(apart))
             ce = cohort.cross_entropy(out.logits)
@@ -101,7 +102,7 @@ class S2FGL(FedAvg):
 
     def rows(self, cohort: ClientBatch, kind: str) -> list[torch.Tensor]:
         """Each client's chosen nodes, as rows of the batch."""
-        return [placed(own + start) for own, start in zip(cohort.state[kind], cohort.batch.offsets, strict=False)]
+        return [placed(nodes + start) for nodes, start in zip(cohort.state[kind], cohort.batch.offsets, strict=False)]
 
     def alignment(self, r: torch.Tensor, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """FGMA of one client. r, g: (n, h) embeddings; v: (n, 2 m) the eigenvectors of g."""
@@ -117,10 +118,12 @@ class S2FGL(FedAvg):
         """Of each client's important nodes: the mean embedding and the number of each class that it has."""
         embedding, label = cohort.forward(training=False).embedding, cohort.batch.label
         means, counts, classes = [], [], []
-        for own in self.rows(cohort, "important"):
-            number = torch.bincount(label[own], minlength=cohort.classes)
+        for nodes in self.rows(cohort, "important"):
+            number = torch.bincount(label[nodes], minlength=cohort.classes)
             held = number.nonzero().squeeze(1)
-            total = embedding.new_zeros(cohort.classes, embedding.shape[1]).index_add_(0, label[own], embedding[own])
+            total = embedding.new_zeros(cohort.classes, embedding.shape[1]).index_add_(
+                0, label[nodes], embedding[nodes]
+            )
             means.append(total[held] / number[held].unsqueeze(1))
             counts.append(number[held])
             classes.append(held)
@@ -154,8 +157,8 @@ def reach(graph: sp.csr_matrix, train: np.ndarray, alpha: float) -> np.ndarray:
     for _ in range(TERMS):
         term = step @ term
         total += term
-    found: np.ndarray = total.max(1, initial=0) + alpha * total.sum(1)
-    return found
+    signal: np.ndarray = total.max(1, initial=0) + alpha * total.sum(1)
+    return signal
 
 
 def frequencies(rows: torch.Tensor, similar: int, count: int) -> torch.Tensor:

@@ -119,12 +119,12 @@ class LabelCounts(UntrainedCodes):
     )
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
-        every = batch.stack.feat
-        label = ((every == 0) | (every == 1)).all(0)
-        found = segment_sum(batch.x[:, label] if label.any() else batch.x, batch.membership, len(batch.picks))
+        features = batch.stack.feat
+        label = ((features == 0) | (features == 1)).all(0)
+        sums = segment_sum(batch.x[:, label] if label.any() else batch.x, batch.membership, len(batch.picks))
         if self.counts == "log":
-            return found.clamp(min=0).log1p()
-        return found / torch.from_numpy(batch.lengths).unsqueeze(1) if self.counts == "shares" else found
+            return sums.clamp(min=0).log1p()
+        return sums / torch.from_numpy(batch.lengths).unsqueeze(1) if self.counts == "shares" else sums
 
 
 @METHODS.register("count-classifier")
@@ -147,13 +147,13 @@ class CountClassifier(Untrained):
 
     def prepare(self, cohort: ClientBatch) -> None:
         batch = graph_rows(cohort.batch)
-        binary = [((own == 0) | (own == 1)).all(0) for own in batch.of.x.split(batch.of.sizes)]
-        counted = torch.stack([own if own.any() else ~own for own in binary]).float()
+        binary = [((columns == 0) | (columns == 1)).all(0) for columns in batch.of.x.split(batch.of.sizes)]
+        counted = torch.stack([mask if mask.any() else ~mask for mask in binary]).float()
         apart = zip(
             *map(batch.per_client, (label_counts(batch, counted), batch.label, batch.masks["train"])), strict=True
         )
-        found = [classifier(counts[train], label[train], cohort.classes) for counts, label, train in apart]
-        weight, bias = (torch.stack(own) for own in zip(*found, strict=True))
+        models = [classifier(counts[train], label[train], cohort.classes) for counts, label, train in apart]
+        weight, bias = (torch.stack(parts) for parts in zip(*models, strict=True))
         cohort.state["model"] = {"counted": counted, "weight": weight, "bias": bias}
 
     def personal_model(self, cohort: ClientBatch) -> Params | None:
@@ -163,8 +163,8 @@ class CountClassifier(Untrained):
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
         batch = graph_rows(data[0])
-        found = segment_product(label_counts(batch, params["counted"]), params["weight"], batch.sizes)
-        return segment_add(found, params["bias"], batch.sizes)
+        scores = segment_product(label_counts(batch, params["counted"]), params["weight"], batch.sizes)
+        return segment_add(scores, params["bias"], batch.sizes)
 
 
 ABSENT = -1e4  # the logit of a class that a client has no training graph of: below that of any other
@@ -193,7 +193,7 @@ def classifier(counts: torch.Tensor, label: torch.Tensor, classes: int) -> tuple
         bias[present] = 0
     if len(present) > 1:
         fitted = LogisticRegression(max_iter=1000).fit(counts.double().numpy(), label.numpy())
-        own = present[1:] if len(present) == 2 else present  # of two classes the first keeps zeros
-        weight[:, own] = torch.from_numpy(fitted.coef_.T).float()
-        bias[own] = torch.from_numpy(fitted.intercept_).float()
+        fitted_classes = present[1:] if len(present) == 2 else present  # of two classes the first keeps zeros
+        weight[:, fitted_classes] = torch.from_numpy(fitted.coef_.T).float()
+        bias[fitted_classes] = torch.from_numpy(fitted.intercept_).float()
     return weight, bias

@@ -15,7 +15,6 @@ from .groups import display, kind_of_data, published, uploads
 from .provenance import missing
 from .ranking import Ranking
 from .statistics import DECIMALS, MIN_SEEDS, Posterior, ranks
-from .sweeps import AXES
 from .table import Cell, Column, Interval, Line, Span, Table
 from .text import (
     ABSENT,
@@ -105,11 +104,12 @@ def against_cell(baseline: str, entrant: Entrant) -> Cell:
     return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
-def difference_cell(found: Posterior | None) -> Cell:
+def difference_cell(posterior: Posterior | None) -> Cell:
     """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
-    if found is None or not finite(found.mean):
+    if posterior is None or not finite(posterior.mean):
         return Cell(ABSENT, None, "absent")
-    return Cell(f"{points(found.mean)} ({points(found.low)} to {points(found.high)}) {found.verdict}", found.mean)
+    interval = f"({points(posterior.low)} to {points(posterior.high)})"
+    return Cell(f"{points(posterior.mean)} {interval} {posterior.verdict}", posterior.mean)
 
 
 def _solved(entrant: Entrant) -> tuple[int, int]:
@@ -288,7 +288,7 @@ def task_table(ranking: Ranking, task: str) -> Table:
     held_out = [
         Column(unit(title) if sign(board.metric) > 0 else title, partial(_figure, name, score_text), falling=True)
         for name, title in HELD_OUT.items()
-        if any(finite(own[name]) for own in entrants)
+        if any(finite(entrant[name]) for entrant in entrants)
     ]
     columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
     return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)
@@ -357,50 +357,3 @@ def kinds_table(ranking: Ranking) -> Table | None:
 
 def _kind_rank(means: pd.Series, entrant: Entrant) -> Cell:
     return Cell(number(means[entrant.name], 1), float(means[entrant.name]))
-
-
-AREA_LEGEND = (
-    "Area: the mean score over the strengths of a condition, from none to the greatest (trapezoidal rule), in percent; "
-    "mean over datasets, in the second column over conditions too, with the standard deviation over seeds. In "
-    "brackets: points less than without the condition."
-)
-AXIS_LEGEND = (
-    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between "
-    "its least and its greatest value, of clients and alpha in logarithms; what is called plain, and without the "
-    "condition, is the mild end: fewest clients, greatest alpha, greatest homophily."
-)
-
-
-def robustness_legend(ranking: Ranking) -> str:
-    """What the table of a board shows."""
-    return AREA_LEGEND + AXIS_LEGEND if AXES.keys() & {*ranking.robustness.conditions} else AREA_LEGEND
-
-
-def robustness_table(ranking: Ranking) -> Table:
-    """The entries with all curves by the area under them, and what each loses to every condition."""
-    board, table = ranking.board, ranking.robustness.table
-    columns = [
-        METHOD,
-        Column("Area, %", _area, falling=True, best=True),
-        Column("Plain, %", _plain, falling=True, best=True),
-    ]
-    for condition in ranking.robustness.conditions:
-        title = condition.replace("_", " ").capitalize()
-        columns.append(Column(title, partial(_under, condition), falling=True, best=True))
-    figures = table.to_dict("index")
-    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in own.items()}) for name, own in figures.items()]
-    caption = f"Areas under the curves of score against strength on board {board.suite}"
-    return Table(f"robustness:{slug(board.suite)}", caption, columns, lines_of(columns, entrants))
-
-
-def _area(entrant: Entrant) -> Cell:
-    return Cell(mean_std(entrant["area"], entrant["std"]), entrant["area"])
-
-
-def _plain(entrant: Entrant) -> Cell:
-    return Cell(percent(entrant["plain"]), entrant["plain"])
-
-
-def _under(condition: str, entrant: Entrant) -> Cell:
-    loss = points(-entrant[f"{condition} loss"])
-    return Cell(f"{percent(entrant[condition])} ({loss})", entrant[condition])

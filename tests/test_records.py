@@ -13,7 +13,7 @@ from fglbench.datasets.federation import Federation
 ROOT = Path(__file__).resolve().parents[1]
 FILLED = {  # everything else is frozen
     "Assignment", "Codes", "Each", "Findings", "Forward", "Models", "Pair", "PrototypeNet", "Raw", "Record",
-    "Report", "Scored", "Seat", "Server", "_State", "StackedOptimiser", "Summary", "Target",
+    "Report", "Scored", "Server", "Slot", "_State", "StackedOptimiser", "Summary", "Target",
     "Client",
 }  # fmt: skip
 THEMSELVES = {  # equal to themselves only: they hold frames and arrays, whose == says nothing

@@ -76,9 +76,9 @@ class Group(TyperGroup):
             if command is not None and not command.hidden:
                 group, words = COMMANDS.get(name, ("Commands", command.get_short_help_str()))
                 lines.setdefault(group, []).append((name, words))
-        for group, own in lines.items():
+        for group, commands in lines.items():
             with formatter.section(group):
-                formatter.write_dl(own)
+                formatter.write_dl(commands)
         if ctx.parent is None:
             formatter.write_paragraph()
             for line in EXAMPLES.splitlines():
@@ -90,18 +90,18 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
-        for own in self.get_params(ctx):
-            if (record := own.get_help_record(ctx)) is not None:
-                panels.setdefault(_panel(own), []).append(record)
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                panels.setdefault(_panel(parameter), []).append(record)
         for panel in ("Arguments", "What", "How", "Where", "Help"):
             if panel in panels:
                 with formatter.section(panel if len(panels) > 2 else "Options"):
                     formatter.write_dl(panels[panel])
 
 
-def _panel(own: Any) -> str:
-    name = str(own.name)
-    if own.param_type_name == "argument":
+def _panel(parameter: Any) -> str:
+    name = str(parameter.name)
+    if parameter.param_type_name == "argument":
         return "Arguments"
     if name == "help":
         return "Help"

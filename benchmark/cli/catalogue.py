@@ -39,21 +39,21 @@ def list_(kind: Kind = None, plugin: Plugins = None, json: Json = False) -> None
         print_json(entries)
         return
     console = plain_console()
-    for heading, own in _groups(entries, console.is_terminal):
+    for heading, group in _groups(entries, console.is_terminal):
         console.print(f"{heading}\n" if heading else "", end="")
-        table = plain_table(*own[0])
+        table = plain_table(*group[0])
         table.show_header = False
-        for entry in own:
+        for entry in group:
             table.add_row(*entry.values())
         console.print(table)
 
 
 def _groups(entries: list[Entry], terminal: bool) -> Iterator[tuple[str, list[Entry]]]:
     """The entries of each heading: on a terminal each family under its own, in a pipe everything without any."""
-    for own, group in groupby(entries, lambda entry: entry.get("family", "") if terminal else ""):
-        meaning = f": {api.FAMILIES[own]}" if own in api.FAMILIES else ""
-        kept = [{key: value for key, value in entry.items() if not (own and key == "family")} for entry in group]
-        yield f"\n{own}{meaning}" if own else "", kept
+    for family, group in groupby(entries, lambda entry: entry.get("family", "") if terminal else ""):
+        meaning = f": {api.FAMILIES[family]}" if family in api.FAMILIES else ""
+        kept = [{key: value for key, value in entry.items() if not (family and key == "family")} for entry in group]
+        yield f"\n{family}{meaning}" if family else "", kept
 
 
 def show(
@@ -62,14 +62,14 @@ def show(
     json: Json = False,
 ) -> None:
     """Show what a method, dataset, partition, split, backbone or suite is: source, facts, parameters with defaults."""
-    found = api.show(name)
+    entry = api.show(name)
     if json:
-        print_json({**vars(found), "parameters": [own._asdict() for own in found.parameters]})
+        print_json({**vars(entry), "parameters": [value._asdict() for value in entry.parameters]})
         return
     console = plain_console()
-    console.print(f"{found.kind} {name}\n\n{found.text}\n", soft_wrap=True)
-    facts = {**found.facts}
-    if found.kind == "method":
+    console.print(f"{entry.kind} {name}\n\n{entry.text}\n", soft_wrap=True)
+    facts = {**entry.facts}
+    if entry.kind == "method":
         console.print(f"uploads: {facts.pop('uploads')}\n", soft_wrap=True)
     if facts:
         table = plain_table()
@@ -77,14 +77,14 @@ def show(
         for fact in facts.items():
             table.add_row(*fact)
         console.print(table, "")
-    if found.kind == "suite":
+    if entry.kind == "suite":
         console.print(f"run it: fglbench run -s {name} (--dry-run: what it would run)", soft_wrap=True)
-    elif not found.parameters:
+    elif not entry.parameters:
         console.print("no parameters")
     else:
         table = plain_table("parameter", "default", "type", "meaning")
         for column in table.columns[:-1]:
             column.no_wrap = True
-        for parameter in found.parameters:
+        for parameter in entry.parameters:
             table.add_row(*parameter)
         console.print(table)

@@ -48,10 +48,10 @@ def check(
     from ..suites.request import parse_setting
 
     params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
-    here = not plugin and any(name in one.names() for one in REGISTRIES.values())
+    here = not plugin and any(name in registry.names() for registry in REGISTRIES.values())
     begun, verdicts, checks = time.monotonic(), list[str](), list[dict[str, str]]()
-    found = verdicts_on(name, params, real) if here else in_child(verdicts_on, plugin or (), name, params, real)
-    for what, verdict, reason in found:
+    results = verdicts_on(name, params, real) if here else in_child(verdicts_on, plugin or (), name, params, real)
+    for what, verdict, reason in results:
         verdicts.append(verdict)
         checks.append({"check": what, "verdict": verdict, "reason": reason})
         if not json:

@@ -75,20 +75,20 @@ def compete(
         raise UserError("--meta packs rows of the board: leave out --quick, -d, --trials, --rounds and --seeds")
     about = metadata(read_fields(meta) | {"method": name}) if meta else None
     limits = (trials or QUICK_TRIALS, rounds or QUICK_ROUNDS) if quick else (trials, rounds)
-    found = studies(Wanted(BOARD, (name,), datasets, limits[0], None, limits[1]))
-    each = [study for own in found.values() for study in own]
+    by_dataset = studies(Wanted(BOARD, (name,), datasets, limits[0], None, limits[1]))
+    planned = [study for group in by_dataset.values() for study in group]
     scored = _cells(name, datasets, rounds or (QUICK_ROUNDS if quick else None),
                     given.parse_seeds(seeds or (str(QUICK_SEEDS) if quick else None)))  # fmt: skip
     with answer(json) as said:
-        said |= {"method": name, "studies": len(each), "runs": len(scored)}
-        said["core_hours"] = hours = _tell_cost(each, scored, options)
+        said |= {"method": name, "studies": len(planned), "runs": len(scored)}
+        said["core_hours"] = hours = _tell_cost(planned, scored, options)
         if dry_run:
             return 0
         ask(hours, yes)
         if check(name, plugin=[plugin], real=False):
             raise UserError(f"{name} fails the contract (see above): mend it, then the same command resumes")
         tuner = Tuner(results, results / f"{safe_name(name)}.tuned.yaml", options)
-        place = standing(_rows(found, scored, tuner, CUSTOM if preview else BOARD), name)
+        place = standing(_rows(by_dataset, scored, tuner, CUSTOM if preview else BOARD), name)
         if place is None:
             raise UserError(f"no run has a score on a task of the board; fglbench status --results {results} says why")
         for line in _told(place, name, preview):
@@ -103,7 +103,7 @@ def compete(
     return int(not said["submission"]["valid"])
 
 
-def _rows(found: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, suite: str) -> list[Row]:
+def _rows(by_dataset: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, suite: str) -> list[Row]:
     """Tune, and run the board's cells at what was chosen, filed under a suite."""
     from ..runner.job import Job, Store
     from ..runner.system import as_interrupts
@@ -112,8 +112,8 @@ def _rows(found: Mapping[str, list[Study]], scored: list[Cell], tuner: Tuner, su
     from .progress import Display
 
     with as_interrupts():
-        for own in found.values():
-            tuner.run(own, complain, lambda: Display(plain_console(), "val"))
+        for group in by_dataset.values():
+            tuner.run(group, complain, lambda: Display(plain_console(), "val"))
         cells = at_settings(scored, read_tuned(tuner.out))
         job = Job([(suite, cell) for cell in cells], Store(tuner.results), tuner.options)
         plan = job.plan()
@@ -139,13 +139,13 @@ def _method_of(file: Path, wanted: str | None) -> tuple[str, str]:
     if not file.is_file():
         raise UserError(f"no file {str(file)!r}; fglbench new method NAME writes one")
     (plugin,) = given.apart([str(file)])
-    own = [name for name in METHODS.names() if source_of(METHODS.cls(name))[0] == Path(plugin)]
-    if wanted is not None and wanted not in own:
-        raise UserError(f"{file} registers {', '.join(own) or 'no method'}, not {wanted!r:.60}")
-    if wanted is None and len(own) != 1:
-        raise UserError(f"{file} registers {', '.join(own) or 'no method'}; give one with -m" if own else
+    registered = [name for name in METHODS.names() if source_of(METHODS.cls(name))[0] == Path(plugin)]
+    if wanted is not None and wanted not in registered:
+        raise UserError(f"{file} registers {', '.join(registered) or 'no method'}, not {wanted!r:.60}")
+    if wanted is None and len(registered) != 1:
+        raise UserError(f"{file} registers {', '.join(registered) or 'no method'}; give one with -m" if registered else
                         f"{file} registers no method: @fglbench.register(NAME) on a class does")  # fmt: skip
-    return wanted or own[0], plugin
+    return wanted or registered[0], plugin
 
 
 def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tuple[int, ...]) -> list[Cell]:
@@ -154,8 +154,8 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
     from ..suites.tuned import Values
 
     cells, _ = parted(Request(suites=(BOARD,), methods=(name,), datasets=datasets, seeds=seeds))
-    found = [cell for _, cell in cells]
-    return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for cell in found]
+    listed = [cell for _, cell in cells]
+    return [Values(training={"rounds": rounds}).applied(cell) if rounds else cell for cell in listed]
 
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
@@ -167,7 +167,9 @@ def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float
         return cell.model_copy(update={"method": Choice(name=BASELINE)})
 
     planned = [(as_fedavg(cell), times) for study in each for cell, times in study.planned()]
-    tuning, runs = (published_costs().of(own) for own in (planned, [(as_fedavg(cell), 1) for cell in scored]))
+    tuning, runs = (
+        published_costs().of(runs_of_kind) for runs_of_kind in (planned, [(as_fedavg(cell), 1) for cell in scored])
+    )
     hours = tuning.hours + runs.hours
     workers = options.workers(len(scored))
     typer.echo(

@@ -38,17 +38,17 @@ def describe(
     from ..suites.suitefile import load_suite
 
     cells = [cell for name in names(suite) or DEFAULT for cell in load_suite(name).cells()]
-    found = measured(cells)
+    by_task = measured(cells)
     if csv is not None:
-        write_properties(found, csv)
-        typer.echo(f"wrote {len(found)} tasks to {csv}", err=json)
+        write_properties(by_task, csv)
+        typer.echo(f"wrote {len(by_task)} tasks to {csv}", err=json)
     if json:
-        print_json([dict(zip(TASK, task, strict=True)) | own for task, own in found.items()])
+        print_json([dict(zip(TASK, task, strict=True)) | values for task, values in by_task.items()])
     if json or csv is not None:
         return
     table = plain_table("dataset", "partition", "clients", *SHOWN, numeric=True)
-    for (dataset, _, partition, _, clients), own in found.items():
-        table.add_row(dataset, partition, clients, *(f"{own[name]:.3g}" for name in SHOWN.values()))
+    for (dataset, _, partition, _, clients), values in by_task.items():
+        table.add_row(dataset, partition, clients, *(f"{values[name]:.3g}" for name in SHOWN.values()))
     plain_console().print(table)
 
 
@@ -66,7 +66,7 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
         params = {kind: canonical(cell.identity[kind]["params"]) for kind in ("dataset", "partition")}
         task: Task = (cell.dataset.name, params["dataset"], cell.partition.name, params["partition"], str(cell.clients))
         tasks.setdefault(task, {}).setdefault(cell.seed, cell)
-    found: dict[Task, dict[str, float]] = {}
+    means: dict[Task, dict[str, float]] = {}
     missing = set[str]()
     for task, seeds in tasks.items():
         first = next(iter(seeds.values()))
@@ -81,9 +81,9 @@ def measured(cells: list[Cell]) -> dict[Task, dict[str, float]]:
             continue
         partition = first.partition.build(PARTITIONS)
         cuts = (partition(data, first.clients, derive(seed, "partition")) for seed in seeds)
-        each = [properties(data, parts) for parts in cuts]
-        found[task] = {name: sum(own[name] for own in each) / len(each) for name in each[0]}
-    return found
+        by_seed = [properties(data, parts) for parts in cuts]
+        means[task] = {name: sum(values[name] for values in by_seed) / len(by_seed) for name in by_seed[0]}
+    return means
 
 
 app = typer.Typer(help="Datasets: list, fetch, look at, cut into clients.", no_args_is_help=True)
@@ -97,14 +97,14 @@ def list_datasets(plugin: Plugins = None, json: Json = False) -> None:
     from ...datasets.sources import cache_file
     from ...files import cache_dir
 
-    table, found = plain_table("name", "task", "in cache", "what"), list[dict[str, str]]()
+    table, rows = plain_table("name", "task", "in cache", "what"), list[dict[str, str]]()
     for name in DATASETS.names():
         cls = DATASETS.cls(name)
         cached = "yes" if cache_file(name).is_file() else "" if cls.routes else "generated"
         table.add_row(name, cls.task, cached, _what(cls))
-        found.append({"name": name, "task": cls.task, "in_cache": cached or "no", "what": _what(cls)})
+        rows.append({"name": name, "task": cls.task, "in_cache": cached or "no", "what": _what(cls)})
     if json:
-        print_json({"cache": cache_dir(), "datasets": found})
+        print_json({"cache": cache_dir(), "datasets": rows})
         return
     table.add_row("tu:NAME", "graph", "", "Any other set of the TU collection, by its own name.")
     plain_console().print(table)
@@ -216,8 +216,8 @@ def _as_data(description: Description) -> dict[str, Any]:
     """A partition for programs."""
     clients = description.clients.to_dict("records")
     return {
-        "clients": [{**own, "labels": list(map(int, counts))}
-                    for own, counts in zip(clients, description.labels, strict=True)],
+        "clients": [{**client, "labels": list(map(int, counts))}
+                    for client, counts in zip(clients, description.labels, strict=True)],
         "emd": description.emd, "lost_edges": description.lost_edges, "total_edges": description.total_edges,
         "coverage": description.coverage, "in_all": description.in_all,
     }  # fmt: skip

@@ -41,9 +41,9 @@ def doctor(results: Results = Path("results"), json: Json = False) -> int:
     for fact in facts.items():
         table.add_row(*fact)
     for source in dict.fromkeys(sources.values()):
-        own = [name for name, where in sources.items() if where == source]
-        for place in range(0, len(own), SHOWN):
-            table.add_row("" if place else f"from {source}", ", ".join(own[place : place + SHOWN]))
+        datasets = [name for name, where in sources.items() if where == source]
+        for place in range(0, len(datasets), SHOWN):
+            table.add_row("" if place else f"from {source}", ", ".join(datasets[place : place + SHOWN]))
     plain_console().print(table)
     return int(bool(trouble))
 
@@ -84,8 +84,8 @@ def _device() -> Iterator[tuple[str, str]]:
     yield "memory", f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
     asked = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
     yield "threads", f"torch would take {torch.get_num_threads()}; a worker takes --threads (1){asked and f'; {asked}'}"
-    found = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    yield "device", f"cpu{''.join(f', {name}' for name in found)}"
+    cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    yield "device", f"cpu{''.join(f', {name}' for name in cards)}"
 
 
 def _folders(results: Path) -> Iterator[tuple[str, str]]:

@@ -192,10 +192,10 @@ Plugins = Annotated[  # loaded when the command begins
 
 def names(values: Iterable[str] | None) -> tuple[str, ...]:
     """`-m a,b -m c` as (a, b, c). UserError for a list of commas alone."""
-    found = tuple(dict.fromkeys(part.strip() for value in values or () for part in value.split(",") if part.strip()))
-    if values and not found:
+    parts = tuple(dict.fromkeys(part.strip() for value in values or () for part in value.split(",") if part.strip()))
+    if values and not parts:
         raise UserError(f"no name in {','.join(values)!r:.60}; give one, or leave the option out")
-    return found
+    return parts
 
 
 def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
@@ -213,15 +213,15 @@ def parse_seeds(text: str | None) -> tuple[int, ...]:
         return ()
     try:
         if text.isdigit():
-            found = seed_range(0, int(text) - 1)
+            seeds = seed_range(0, int(text) - 1)
         elif "-" in text:
             first, last = text.split("-")
-            found = seed_range(int(first), int(last))
+            seeds = seed_range(int(first), int(last))
         else:
-            found = [int(part) for part in text.split(",") if part]
+            seeds = [int(part) for part in text.split(",") if part]
     except ValueError:
-        found = []
-    if not found or not 0 <= min(found) <= max(found) < SEED_BOUND:
+        seeds = []
+    if not seeds or not 0 <= min(seeds) <= max(seeds) < SEED_BOUND:
         most = f"at most {MOST_SEEDS}, each below {SEED_BOUND}"
         raise UserError(f"--seeds is a count (3), a list (0,4) or a range (3-5), got {text!r:.60} ({most})")
-    return tuple(found)
+    return tuple(seeds)

@@ -49,9 +49,9 @@ def records(table: Table) -> list[dict[str, str]]:
     return [dict(zip(heads, map(str, cells), strict=True)) for cells in lines]
 
 
-def print_json(found: Any) -> None:
+def print_json(document: Any) -> None:
     """For programs: one JSON document on the output, what JSON does not know as text, numbers that are none as null."""
-    known = json.loads(json.dumps(found, default=str), parse_constant=lambda _: None)
+    known = json.loads(json.dumps(document, default=str), parse_constant=lambda _: None)
     typer.echo(json.dumps(known, indent=2, ensure_ascii=False))
 
 
@@ -61,15 +61,15 @@ def answer(json: bool) -> Iterator[dict[str, Any]]:
 
     Also where the command ends by `typer.Exit`. An error leaves the output empty.
     """
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     ended: typer.Exit | None = None
     with redirect_stdout(sys.stderr) if json else nullcontext():
         try:
-            yield found
+            yield document
         except typer.Exit as end:
             ended = end
     if json:
-        print_json(found)
+        print_json(document)
     if ended is not None:
         raise ended
 
@@ -81,15 +81,15 @@ def command(name: str, results: Path) -> str:
 
 def why(rows: Iterable[Row | Standing], *, suites: bool = False) -> list[str]:
     """Why cells were skipped or failed: each reason once, the one that holds for most cells first."""
-    found: dict[tuple[str, str], list[Row | Standing]] = {}
+    by_reason: dict[tuple[str, str], list[Row | Standing]] = {}
     for row in rows:
-        found.setdefault((row.status, row.error), []).append(row)
+        by_reason.setdefault((row.status, row.error), []).append(row)
     lines = []
-    for (state, error), own in sorted(found.items(), key=lambda each: (each[0][0] == "skipped", -len(each[1]))):
-        methods = list(dict.fromkeys(row.method for row in own))
+    for (state, error), group in sorted(by_reason.items(), key=lambda each: (each[0][0] == "skipped", -len(each[1]))):
+        methods = list(dict.fromkeys(row.method for row in group))
         who = ", ".join(methods) if len(methods) <= NAMED else f"{len(methods)} methods"
-        where = f" of {', '.join(dict.fromkeys(row.suite for row in own))}" if suites else ""
-        lines.append(f"{who}: {state}: {error} ({len(own)} run{'s' * (len(own) > 1)}{where})")
+        where = f" of {', '.join(dict.fromkeys(row.suite for row in group))}" if suites else ""
+        lines.append(f"{who}: {state}: {error} ({len(group)} run{'s' * (len(group) > 1)}{where})")
     return lines
 
 

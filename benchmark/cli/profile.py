@@ -81,12 +81,12 @@ def profile(
         with answer(json) as said:
             return _keep(_race(peer, peer_python, rounds, threads, epochs, given.names(method), said), output)
     device = resolved(device)
-    wanted, found = [_parse(text) for text in (case or (() if all_methods or method else CASES))], []
+    wanted, measured = [_parse(text) for text in (case or (() if all_methods or method else CASES))], []
     for dataset, clients in wanted:
         typer.echo(f"measuring {dataset} with {clients} clients ...", err=True)
-        found.append(_apart(measure_case, dataset, clients, rounds, threads, epochs, device))
+        measured.append(_apart(measure_case, dataset, clients, rounds, threads, epochs, device))
     tables = [
-        (title, about, list(lines)) for (title, about), lines in zip(TABLES, zip(*found, strict=True), strict=False)
+        (title, about, list(lines)) for (title, about), lines in zip(TABLES, zip(*measured, strict=True), strict=False)
     ]
     names = () if all_methods else given.names(method)
     if all_methods or names:
@@ -95,14 +95,14 @@ def profile(
         lines = _apart(measure_methods, "cora", 10, rounds, threads, epochs, device, names, tuple(plugin or ()))
         tables.append((f"{'Methods' if names else 'Every method'}, Cora, 10 clients", ALTERNATION, lines))
     flags = [f"--case {dataset}:{clients}" for dataset, clients in wanted] + ["--all-methods"] * all_methods
-    flags += [f"-m {','.join(names)}"] * bool(names) + [f"--plugin {own}" for own in plugin or ()]
+    flags += [f"-m {','.join(names)}"] * bool(names) + [f"--plugin {file}" for file in plugin or ()]
     flags += [f"--device {device}"] * (device != "cpu")
     command = " ".join(["fglbench profile", *flags, f"--rounds {rounds}", f"--epochs {epochs}"])
     about: dict[str, Any] = {"command": command, "machine": _machine(device), "when": now()[:10]}
     about |= {"threads": threads, "epochs": epochs, "rounds": rounds}
     with answer(json) as said:
         said |= {**about, "tables": {title: lines for title, _, lines in tables}}
-        _keep("\n".join([HEAD.format(**about), *(_table(*own) for own in tables)]), output)
+        _keep("\n".join([HEAD.format(**about), *(_table(*parts) for parts in tables)]), output)
 
 
 def _race(
@@ -126,8 +126,8 @@ def _race(
 
 
 def _commit(checkout: Path) -> str:
-    found = git_output("rev-parse", "--short", "HEAD", folder=checkout)
-    return found.decode().strip() if found else "no commit"
+    commit = git_output("rev-parse", "--short", "HEAD", folder=checkout)
+    return commit.decode().strip() if commit else "no commit"
 
 
 def _machine(device: str = "cpu") -> str:
@@ -147,16 +147,16 @@ def _keep(text: str, output: Path | None) -> None:
 
 def _joined(before: str, text: str) -> str:
     """`text`, with each section that it has not as it stood before, behind the one that it stood behind."""
-    own = text.split(SECTION)
-    place, titles = 0, [_title(part) for part in own]
+    sections = text.split(SECTION)
+    place, titles = 0, [_title(part) for part in sections]
     for part in before.split(SECTION)[1:]:
         if _title(part) in titles:
             place = titles.index(_title(part))
         else:
             place += 1
-            own.insert(place, part.strip("\n") + "\n")
+            sections.insert(place, part.strip("\n") + "\n")
             titles.insert(place, _title(part))
-    return SECTION.join(part.strip("\n") + "\n" for part in own)
+    return SECTION.join(part.strip("\n") + "\n" for part in sections)
 
 
 def _title(section: str) -> str:

@@ -75,13 +75,13 @@ def recommend(
         )
         say(f"\nTrying on your own clients: {tried}")
         rows = carry_out(asked, plan, cells, complain, lambda: Display(plain_console(stderr=True), "val"))
-    found = results_of(rows, asked.store)
-    table, answer = table_lines(found, metric, len(facts.sites)), answer_lines(found, metric, facts.sites)
+    by_method = results_of(rows, asked.store)
+    table, answer = table_lines(by_method, metric, len(facts.sites)), answer_lines(by_method, metric, facts.sites)
     page = ["# Recommendation", "", *told, "", f"Tried on your own clients: {tried}.", "", *table, "", *answer]
     paragraphs = [page[0], "", *(f"    {line}" if line else "" for line in page[2:])]  # the table as on the terminal
     (results / "RECOMMENDATION.md").write_text("\n".join(paragraphs) + "\n", encoding="utf-8")
     if json:
-        print_json({"properties": facts.properties, "plan": plan.as_data(), **as_data(found, facts.sites)})
+        print_json({"properties": facts.properties, "plan": plan.as_data(), **as_data(by_method, facts.sites)})
         return
     for line in ["", *table, "", *answer, "", f"written to {results / 'RECOMMENDATION.md'}; tables and figures: "
                  f"fglbench report --results {results}"]:  # fmt: skip

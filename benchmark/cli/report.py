@@ -79,15 +79,15 @@ MADE, OTHER = {"tables", "figures"}, {"site", LOCKS, LOGS, ".studies"}  # folder
 
 def _files(results: Path, *, made: bool) -> list[Path]:
     """What the report reads of a results folder, or what it makes, with the pages around it."""
-    found = []
+    paths = []
     for path in sorted(results.rglob("*")) if results.is_dir() else ():
         parts = path.relative_to(results).parts
-        own = path.suffix in (".md", ".html") or not MADE.isdisjoint(parts[:-1])
-        if own == made and OTHER.isdisjoint(parts) and path.suffix != ".tmp" and path.is_file():
-            found.append(path)
+        made_here = path.suffix in (".md", ".html") or not MADE.isdisjoint(parts[:-1])
+        if made_here == made and OTHER.isdisjoint(parts) and path.suffix != ".tmp" and path.is_file():
+            paths.append(path)
     around = results.resolve().parent
     pages = [around / "README.md", *sorted(around.glob("docs/findings/*.md"))]
-    return [*found, *(page for page in pages if made and page.is_file())]
+    return [*paths, *(page for page in pages if made and page.is_file())]
 
 
 def _made(results: Path, readme: Path | None, figures: bool) -> Report:
@@ -146,11 +146,11 @@ def compare(
     from ...report.compare import as_data, as_text, comparisons
 
     results = found_folder(results, suite)
-    found = comparisons(first, second, suite, results)
+    compared = comparisons(first, second, suite, results)
     if json:
-        print_json([as_data(each) for each in found])
+        print_json([as_data(comparison) for comparison in compared])
     else:
-        typer.echo("\n\n".join(map(as_text, found)))
+        typer.echo("\n\n".join(map(as_text, compared)))
 
 
 FORMS = (".csv", ".tex", ".parquet")

@@ -85,10 +85,10 @@ def _read(request: Request, table: str, readings: tuple[str, ...]) -> Request | 
     keys = keys_of_readings(
         table, readings, [cell.row(table, status="ok", started="", environment="") for _, cell in cells]
     )
-    found = [(suite, cell) for suite, cell in cells if cell.key in keys]
-    if not found:
+    chosen = [(suite, cell) for suite, cell in cells if cell.key in keys]
+    if not chosen:
         raise UserError(f"no run of {table} is both asked for and of the readings {', '.join(readings)}")
-    return found
+    return chosen
 
 
 def _list_tables(json: bool) -> None:
@@ -126,10 +126,10 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     had = {item.cell.key for item, _ in elsewhere(chain.from_iterable(todo.values()), store)}
     for name, items in todo.items():
         left = [(item.cell, 1) for item in items if item.cell.key not in had]
-        found = costs.of(left)
-        unknown = sum(found.unknown.values())
+        cost = costs.of(left)
+        unknown = sum(cost.unknown.values())
         ran, printed = coverage(name, [row for row in rows if row.suite == name])
-        listing.add_row(name, *map(str, (ran, printed, len(left) - unknown)), f"{found.hours:.1f}", str(unknown))
+        listing.add_row(name, *map(str, (ran, printed, len(left) - unknown)), f"{cost.hours:.1f}", str(unknown))
     plain_console().print(listing)
     plain_console().print("core-hours are judged by the rows here; for more runs there are no rows to judge by")
 
@@ -140,12 +140,12 @@ def _narrowed(table: str, only: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
     if table not in tables():
         raise did_you_mean(table, tables(), "table")
-    words, found = _words(table), set[tuple[str, str]]()
+    words, meant = _words(table), set[tuple[str, str]]()
     for word in only:
         if word.lower() not in words:
             raise did_you_mean(word, words, f"dataset or method of {table}")
-        found |= words[word.lower()]
-    return {axis: tuple(sorted(name for where, name in found if where == axis)) for axis in ("dataset", "method")}
+        meant |= words[word.lower()]
+    return {axis: tuple(sorted(name for where, name in meant if where == axis)) for axis in ("dataset", "method")}
 
 
 def _words(table: str) -> dict[str, set[tuple[str, str]]]:
@@ -155,27 +155,27 @@ def _words(table: str) -> dict[str, set[tuple[str, str]]]:
 
     axes = ("dataset", "method")
     blocks = load_suite(table).cross
-    own = {(axis, entry.name) for block in blocks for axis in axes for entry in getattr(block, f"{axis}s")}
+    ours = {(axis, entry.name) for block in blocks for axis in axes for entry in getattr(block, f"{axis}s")}
     words = defaultdict[str, set[tuple[str, str]]](set)
     paper, spec = tables()[table]
     for part in (part for figure in paper.rows(spec, printed()) for part in paper.components(spec, figure)):
         for axis in axes:
             name = paper.where(spec, part).get(axis)
-            if isinstance(name, str) and (axis, name) in own:
+            if isinstance(name, str) and (axis, name) in ours:
                 words[getattr(part, axis).lower()].add((axis, name))
-    return words | {name: {(axis, name)} for axis, name in own}
+    return words | {name: {(axis, name)} for axis, name in ours}
 
 
 def _reuse(job: Job, table: str, dry_run: bool, json: bool) -> None:
     """Take finished cells over from other suites, so that the plan finds them done."""
     from ..runner.plan import elsewhere, take_over
 
-    found = elsewhere([item for item in job.plan().todo if item.suite == table], job.store)
-    if not found:
+    reusable = elsewhere([item for item in job.plan().todo if item.suite == table], job.store)
+    if not reusable:
         return
     if not dry_run:
         job.store.prepare([table])
-        take_over(found, job.store)
-    sources = ", ".join(sorted({row.suite for _, row in found}))
+        take_over(reusable, job.store)
+    sources = ", ".join(sorted({row.suite for _, row in reusable}))
     what = "of these would be reused" if dry_run else "reused"
-    plain_console(stderr=json).print(f"{len(found)} {what} from {sources}")
+    plain_console(stderr=json).print(f"{len(reusable)} {what} from {sources}")

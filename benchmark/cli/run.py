@@ -63,7 +63,7 @@ def run(
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=wanted["dataset"],
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
-        settings=(*(set_ or ()), *_metric(metric, data)), own=data, tuned=tuned,
+        settings=(*(set_ or ()), *_metric(metric, data)), own_dataset=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
@@ -179,8 +179,8 @@ def outline(items: list[Item[C]]) -> list[str]:
     for item in items:
         seeds.setdefault((item.suite, str(item.cell).rsplit(" seed ", 1)[0]), []).append(item.cell.seed)
     lines = []
-    for (suite, cell), found in seeds.items():
-        several = max(Counter(found).values())
+    for (suite, cell), numbers in seeds.items():
+        several = max(Counter(numbers).values())
         settings = f" ({several} settings)" if several > 1 else ""
-        lines.append(f"  {suite}: {cell}{settings}, seeds {' '.join(map(str, dict.fromkeys(found)))}")
+        lines.append(f"  {suite}: {cell}{settings}, seeds {' '.join(map(str, dict.fromkeys(numbers)))}")
     return lines

@@ -31,42 +31,42 @@ def status(suite: Suites = None, results: ReadResults = None, plugin: Plugins = 
     results = found_folder(results, (names(suite) or (None,))[0])
     if results.exists() and not results.is_dir():
         raise UserError(f"no results folder at {str(results)!r}: it is a file; give --results DIR")
-    found = api.overview(results, names(suite))
+    suites = api.overview(results, names(suite))
     if json:
-        print_json([{"suite": own.suite, **own.counts(), **_reasons(own)} for own in found])
+        print_json([{"suite": progress.suite, **progress.counts(), **_reasons(progress)} for progress in suites])
         return
     table = plain_table("suite", *HEADINGS.values(), numeric=True)
-    for own in found:
-        counts = own.counts()
-        table.add_row(own.suite, *(str(counts[key]) for key in HEADINGS))
+    for progress in suites:
+        counts = progress.counts()
+        table.add_row(progress.suite, *(str(counts[key]) for key in HEADINGS))
     plain_console().print(table)
-    empty = 0 if suite else len(api.catalogue()["suite"]) - sum(own.cells > 0 for own in found)
-    for line in _remarks(found, results, empty):
+    empty = 0 if suite else len(api.catalogue()["suite"]) - sum(progress.cells > 0 for progress in suites)
+    for line in _remarks(suites, results, empty):
         typer.echo(line)
-    own_data = {row.key: row.suite for each in found for row in each.others if row.dataset.startswith(OWN)}
+    own_data = {row.key: row.suite for progress in suites for row in progress.others if row.dataset.startswith(OWN)}
     whole = (row for name in dict.fromkeys(own_data.values()) for row in Store(results).rows(name, latest_only=True))
     show_scores(row for row in whole if row.key in own_data)
 
 
-def _reasons(own: Progress) -> dict[str, Any]:
+def _reasons(progress: Progress) -> dict[str, Any]:
     keys = ("method", "dataset", "seed", "status", "error")
-    bad = [{key: getattr(row, key) for key in keys} for row in own.bad()]
-    return {"reasons": bad, "rising": dict(own.rising())}
+    bad = [{key: getattr(row, key) for key in keys} for row in progress.bad()]
+    return {"reasons": bad, "rising": dict(progress.rising())}
 
 
-def _remarks(found: list[Progress], results: Path, empty: int) -> list[str]:
+def _remarks(suites: list[Progress], results: Path, empty: int) -> list[str]:
     """What there is to say of the table: reasons, each once, what was cut off, what the words mean."""
-    lines = why([row for own in found for row in own.bad()], suites=True)
-    for own in found:
-        if rising := ", ".join(f"{method} ({count})" for method, count in own.rising().most_common()):
-            lines.append(f"{own.suite}: not converged: best in the last 5% of the rounds: {rising}")
-    if any(own.stale for own in found):
+    lines = why([row for progress in suites for row in progress.bad()], suites=True)
+    for progress in suites:
+        if rising := ", ".join(f"{method} ({count})" for method, count in progress.rising().most_common()):
+            lines.append(f"{progress.suite}: not converged: best in the last 5% of the rounds: {rising}")
+    if any(progress.stale for progress in suites):
         again = command("run -s SUITE --rerun stale", results)
         lines.append(f"stale: done with an earlier revision of the method; to run them again: {again}")
-    if not {own.suite for own in found if not own.cells} <= {"custom"}:
+    if not {progress.suite for progress in suites if not progress.cells} <= {"custom"}:
         lines.append(f"a suite of your own has its runs in its file: {command('status -s FILE.yaml', results)}")
-    if any(own.others for own in found):
+    if any(progress.others for progress in suites):
         lines.append("others: rows of methods, datasets or settings that the suite itself does not have")
     if empty > 0:
         lines.append(f"{empty} more suites have no row in {results} (fglbench list suites)")
-    return lines + [line for own in found for line in own.untuned]
+    return lines + [line for progress in suites for line in progress.untuned]

@@ -75,12 +75,12 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     with suppress(typer.Exit), pack.placed(out) as folder:
         pack.write(store, rows, about, folder, settings)
         base = default_base()
-        found = validate(folder, str(out), base, submission=True)
-        tell(found.summary, base)
-        if not found.ok:
+        validation = validate(folder, str(out), base, submission=True)
+        tell(validation.summary, base)
+        if not validation.ok:
             raise typer.Exit(1)
-    typer.echo(f"wrote {out}; next: fglbench validate {out}" if found.ok else "nothing was written")
-    return as_data(found.summary)
+    typer.echo(f"wrote {out}; next: fglbench validate {out}" if validation.ok else "nothing was written")
+    return as_data(validation.summary)
 
 
 def adopt(
@@ -145,11 +145,11 @@ def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
     from ...report.text import plain
     from ..store.self_reported import self_reported
 
-    found = []
+    differences = []
     for each in self_reported(results):
         if each.row.method == name and each.difference is not None and each.ours is not None:
             where = plain(f"{each.row.suite}: {each.row.dataset} {each.row.partition} x{each.row.clients}", 100)
             seeds = f"{each.our_seeds} seed{'s' * (each.our_seeds != 1)}"
             typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
-            found.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
-    return found
+            differences.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
+    return differences

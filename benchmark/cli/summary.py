@@ -34,13 +34,13 @@ def show_scores(rows: Iterable[Row]) -> None:
         Board.build(suite, frame(row for row in scored if row.suite == suite))
         for suite in dict.fromkeys(row.suite for row in scored)
     ]
-    found = [table for board in boards for table in _tables(board)]
+    tables = [table for board in boards for table in _tables(board)]
     console = plain_console()
-    for table in found[:SHOWN]:
+    for table in tables[:SHOWN]:
         console.print()
         console.print(table)
-    if len(found) > SHOWN:
-        console.print(f"\n{len(found) - SHOWN} more tasks: see the report")
+    if len(tables) > SHOWN:
+        console.print(f"\n{len(tables) - SHOWN} more tasks: see the report")
 
 
 def show_ranking(ranking: Ranking) -> list[Table]:
@@ -92,10 +92,10 @@ def _tables(board: Board) -> Iterator[Table]:
         metric = board.metrics[str(board.task_row(task)["dataset"])]
         against = [] if base is None else [f"vs {base} (95% interval)"]
         table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)
-        for entrant, own in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):
-            if not own:
+        for entrant, scores in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):
+            if not scores:
                 continue
-            cells = [mean_std(own["score"], own["score_std"], 1), f"{own['n']:.0f}"]
+            cells = [mean_std(scores["score"], scores["score_std"], 1), f"{scores['n']:.0f}"]
             if base is not None and entrant == base:
                 cells.append("baseline")
             elif base is not None:
@@ -103,5 +103,5 @@ def _tables(board: Board) -> Iterator[Table]:
                 gap = paired_difference(both[entrant], both[base])
                 known = gap.low == gap.low
                 cells.append(points(gap.mean) + (f" ({points(gap.low)} to {points(gap.high)})" if known else ""))
-            table.add_row(str(entrant), *cells, data_size(own["traffic"]))
+            table.add_row(str(entrant), *cells, data_size(scores["traffic"]))
         yield table

@@ -95,8 +95,8 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
     from ..tune.session import studies
 
     check_options(tuner.options)
-    found = studies(wanted)
-    every = [study for own in found.values() for study in own]
+    by_dataset = studies(wanted)
+    every = [study for group in by_dataset.values() for study in group]
     said["studies"] = _tell_cost(every)
     if dry_run:
         _tell_hours(tuner, wanted.suite, every)
@@ -104,7 +104,7 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
     check_writable(tuner.out)
     # Before anything runs, and until all has: rungs share a cluster, and an unavailable one is one line.
     with as_interrupts(), closing(open_backend(tuner.options, tuner.store)):
-        said["chosen"] = [chosen for own in found.values() for chosen in _tuned(tuner, own)]
+        said["chosen"] = [chosen for group in by_dataset.values() for chosen in _tuned(tuner, group)]
     said |= {"settings": tuner.out, "next": _next(wanted, tuner)}
     typer.echo(f"{len(said['chosen'])} of {len(every)} settings in {tuner.out}; next: {said['next']}")
     return int(len(said["chosen"]) < len(every))
@@ -112,14 +112,14 @@ def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]
 
 def _next(wanted: Wanted, tuner: Tuner) -> str:
     """The command that runs what was chosen."""
-    if wanted.own is None:
+    if wanted.own_dataset is None:
         return f"fglbench run -s {wanted.suite}"
     from ...datasets.own_data import folder_of
 
     metric = "".join(
         f" --metric {text.partition('=')[2]}" for text in wanted.settings if text.startswith("dataset.metric=")
     )
-    where = [shlex.quote(str(path)) for path in (folder_of(wanted.own), tuner.out, tuner.results)]
+    where = [shlex.quote(str(path)) for path in (folder_of(wanted.own_dataset), tuner.out, tuner.results)]
     return f"fglbench run --data {where[0]}{metric} --tuned {where[1]} --results {where[2]}"
 
 
@@ -131,28 +131,30 @@ def _report(results: Path, suite: str, settings: Path, said: dict[str, Any]) -> 
     return 0
 
 
-def _tuned(tuner: Tuner, own: list[Study]) -> list[dict[str, Any]]:
+def _tuned(tuner: Tuner, group: list[Study]) -> list[dict[str, Any]]:
     """The settings that studies of a dataset chose. What cannot be loaded is complained of; the others go on."""
     from .progress import Display
 
     try:
-        chosen = tuner.run(own, complain, lambda: Display(plain_console(), "val"))
+        chosen = tuner.run(group, complain, lambda: Display(plain_console(), "val"))
     except UserError as error:
         complain(str(error))
         return []
-    for one in chosen:
-        default = "failed" if one.default is None else f"{one.default:.4f}"
-        typer.echo(f"{one.study}: trial {one.trial}, validation {one.val:.4f} (the suite's own {default}): {one}")
-    return [one.model_dump() for one in chosen]
+    for choice in chosen:
+        default = "failed" if choice.default is None else f"{choice.default:.4f}"
+        typer.echo(
+            f"{choice.study}: trial {choice.trial}, validation {choice.val:.4f} (the suite's own {default}): {choice}"
+        )
+    return [choice.model_dump() for choice in chosen]
 
 
-def _tell_cost(found: list[Study]) -> list[dict[str, Any]]:
+def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
     """Print what each study runs: settings, trials, runs, rounds; the same as data."""
     table = plain_table(
         "method", "dataset", "own settings", "trials per rung", "rounds per rung", "runs", "rounds", numeric=True
     )
-    for study in found:
-        sizes, rungs = (" ".join(map(str, own)) for own in (study.sizes, study.rungs))
+    for study in studies:
+        sizes, rungs = (" ".join(map(str, numbers)) for numbers in (study.sizes, study.rungs))
         cell = study.cell
         table.add_row(
             cell.method.name,
@@ -164,15 +166,15 @@ def _tell_cost(found: list[Study]) -> list[dict[str, Any]]:
             str(study.rounds),
         )
     plain_console().print(table)
-    cells, rounds = (sum(own) for own in zip(*((study.size, study.rounds) for study in found), strict=True))
-    typer.echo(f"{len(found)} studies: {cells} runs, {rounds} rounds")
+    cells, rounds = (sum(column) for column in zip(*((study.size, study.rounds) for study in studies), strict=True))
+    typer.echo(f"{len(studies)} studies: {cells} runs, {rounds} rounds")
     return [
-        {"study": own.id, "settings": own.design.own_settings, "trials_per_rung": own.sizes,
-         "rounds_per_rung": own.rungs, "runs": own.size, "rounds": own.rounds} for own in found
+        {"study": study.id, "settings": study.design.own_settings, "trials_per_rung": study.sizes,
+         "rounds_per_rung": study.rungs, "runs": study.size, "rounds": study.rounds} for study in studies
     ]  # fmt: skip
 
 
-def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
+def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
     """What they cost, what is left of it and the suite at what they choose, by the rows here and of earlier studies."""
     from ..runner.cost_estimate import Costs, told
     from ..runner.job import Store
@@ -180,10 +182,10 @@ def _tell_hours(tuner: Tuner, name: str, found: list[Study]) -> None:
 
     if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:
         costs, suite = Costs(rows), load_suite(name).at_own_settings()
-        methods, datasets = ({getattr(own.cell, kind).name for own in found} for kind in ("method", "dataset"))
-        scored = [own for own in suite.cells() if own.method.name in methods and own.dataset.name in datasets]
-        typer.echo(told(costs.of(planned for study in found for planned in study.planned())))
-        left = tuner.left(found)
-        cells = sum(number for own in left for _, number in own)
+        methods, datasets = ({getattr(study.cell, kind).name for study in studies} for kind in ("method", "dataset"))
+        scored = [cell for cell in suite.cells() if cell.method.name in methods and cell.dataset.name in datasets]
+        typer.echo(told(costs.of(planned for study in studies for planned in study.planned())))
+        left = tuner.left(studies)
+        cells = sum(number for runs in left for _, number in runs)
         typer.echo(f"left: {len(left)} studies, {cells} runs: {told(costs.of(chain.from_iterable(left)))}")
-        typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((own, 1) for own in scored))}")
+        typer.echo(f"{len(scored)} runs of the suite at what is chosen: {told(costs.of((cell, 1) for cell in scored))}")

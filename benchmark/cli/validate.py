@@ -51,15 +51,15 @@ def validate(
         base = base or default_base(into)  # the results that it is to join
     elif into is not None:
         raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
-    found: list[Verdict] = []
+    verdicts: list[Verdict] = []
     whole: list[Validation] = []
-    for each in _summaries(path, base, maintainer, whole):
-        found.append(each)
+    for verdict in _summaries(path, base, maintainer, whole):
+        verdicts.append(verdict)
         if not json:
-            tell(each, base)
+            tell(verdict, base)
     if json:
-        print_json([as_data(each) for each in found])
-    if not all(each.ok for each in found):
+        print_json([as_data(verdict) for verdict in verdicts])
+    if not all(verdict.ok for verdict in verdicts):
         return 1
     if into is not None:
         from ..submission import submit
@@ -84,11 +84,11 @@ def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Valid
         yield each.summary
 
 
-def as_data(found: Verdict) -> dict[str, Any]:
+def as_data(verdict: Verdict) -> dict[str, Any]:
     """A validation for programs."""
     return {
-        "folder": found.name, "valid": found.ok, "rows": found.rows, "new": found.new.total(),
-        "errors": list(map(str, found.findings.errors)), "warnings": list(map(str, found.findings.warnings)),
+        "folder": verdict.name, "valid": verdict.ok, "rows": verdict.rows, "new": verdict.new.total(),
+        "errors": list(map(str, verdict.findings.errors)), "warnings": list(map(str, verdict.findings.warnings)),
     }  # fmt: skip
 
 
@@ -98,21 +98,21 @@ def default_base(into: Path | None = None) -> str | None:
     return str(folder) if folder.is_dir() else None
 
 
-def tell(found: Verdict, base: str | None) -> None:
+def tell(checked: Verdict, base: str | None) -> None:
     """Every problem on a line of its own, then what was looked at."""
     from ...report.text import count, plain
 
-    errors, warnings = found.findings.errors, found.findings.warnings
+    errors, warnings = checked.findings.errors, checked.findings.warnings
     every = [*errors, *warnings]
     for finding in every[:SHOWN]:
         typer.echo(plain(finding, 1000))
     if len(every) > SHOWN:
         typer.echo(f"... and {len(every) - SHOWN} more")
-    kind = "submission" if found.submission else "results folder"
+    kind = "submission" if checked.submission else "results folder"
     against = "" if base is None else f" against {base}"
-    new = f", {found.new.total()} new" if against and not found.submission else ""
-    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(found.new.items()))
+    new = f", {checked.new.total()} new" if against and not checked.submission else ""
+    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(checked.new.items()))
     where = f" ({where})" if where else ""
-    verdict = "valid" if found.ok else "NOT valid: " + count(len(errors), "problem")
+    verdict = "valid" if checked.ok else "NOT valid: " + count(len(errors), "problem")
     warned = f", {count(len(warnings), 'warning')}" if warnings else ""
-    typer.echo(f"{found.name}: {kind}{against}: {count(found.rows, 'row')}{new}{where}: {verdict}{warned}")
+    typer.echo(f"{checked.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")

@@ -62,16 +62,16 @@ def verify(
     number = secrets.randbelow(10**6) if seed is None else seed
     drawn = again.draw(Store(path).existing(), only, sample, number, str(path))
     options = replace(options, plugins=given.apart(plugin))
-    found, machines = again.run_again(drawn, options, complain, Display(plain_console(stderr=True)))
+    comparisons, machines = again.run_again(drawn, options, complain, Display(plain_console(stderr=True)))
     with answer(json_) as said:
-        said |= {"seed": number, "rows": _tell(found, f"drawn with --seed {number}"), "contract": {}}
+        said |= {"seed": number, "rows": _tell(comparisons, f"drawn with --seed {number}"), "contract": {}}
         if record is not None:
-            again.record(found, machines, record, by)
+            again.record(comparisons, machines, record, by)
             typer.echo(f"recorded in {record / verified.FILE}; next: fglbench report --results {record}")
         methods = sorted({(row.method, row.method_params) for row in drawn}) if contract else []
         for name, params in methods:
             said["contract"].setdefault(name, []).extend(_broken(name, json.loads(params), options.plugins))
-    return 0 if all(each.passed for each in found) and not any(said["contract"].values()) else 1
+    return 0 if all(comparison.passed for comparison in comparisons) and not any(said["contract"].values()) else 1
 
 
 def _broken(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> list[str]:
@@ -88,39 +88,44 @@ def _broken(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> list
     return wrong
 
 
-def _tell(found: Sequence[Comparison], how: str) -> list[dict[str, Any]]:
+def _tell(comparisons: Sequence[Comparison], how: str) -> list[dict[str, Any]]:
     """Print all rows, then what is wrong with each; the same as data."""
     from ...report.text import plain
 
-    typer.echo(_table(found))
-    for each in found:
-        for problem in each.problems:
-            typer.echo(f"{each.theirs.key}: {plain(problem)}")
-    equal = sum(abs(each.difference("score") or 0) <= EQUAL for each in found if each.ours)
-    typer.echo(f"{equal} of {len(found)} scores are equal to rounding, which tells of the same type of machine")
-    typer.echo(f"{sum(each.passed for each in found)} of {len(found)} rows passed ({how})")
-    return [
-        {"suite": each.theirs.suite, "key": each.theirs.key, "theirs": each.theirs.score,
-         "ours": each.ours.score if each.ours else None, "bar": each.bar, "problems": each.problems} for each in found
-    ]  # fmt: skip
+    typer.echo(_table(comparisons))
+    for comparison in comparisons:
+        for problem in comparison.problems:
+            typer.echo(f"{comparison.theirs.key}: {plain(problem)}")
+    equal = sum(abs(comparison.difference("score") or 0) <= EQUAL for comparison in comparisons if comparison.ours)
+    typer.echo(f"{equal} of {len(comparisons)} scores are equal to rounding, which tells of the same type of machine")
+    typer.echo(f"{sum(comparison.passed for comparison in comparisons)} of {len(comparisons)} rows passed ({how})")
+    return list(map(_as_data, comparisons))
 
 
-def _table(found: Sequence[Comparison]) -> str:
+def _as_data(comparison: Comparison) -> dict[str, Any]:
+    theirs, ours = comparison.theirs, comparison.ours
+    return {
+        "suite": theirs.suite, "key": theirs.key, "theirs": theirs.score, "ours": ours.score if ours else None,
+        "bar": comparison.bar, "problems": comparison.problems,
+    }  # fmt: skip
+
+
+def _table(comparisons: Sequence[Comparison]) -> str:
     """theirs, ours and the difference of every row, one line per row."""
     from tabulate import tabulate
 
     from ...report.text import plain
 
     rows = []
-    for each in found:
-        row, ours = each.theirs, each.ours
+    for comparison in comparisons:
+        row, ours = comparison.theirs, comparison.ours
         rows.append([
             row.key,
             plain(f"{row.suite}: {row.method}, {row.dataset}, seed {row.seed}", 60),
-            _figure(row.score), _figure(ours.score if ours else None), _figure(each.difference("score"), "+.6f"),
-            _figure(each.difference("val"), "+.6f"), _figure(each.difference("macro_f1"), "+.6f"),
+            _figure(row.score), _figure(ours.score if ours else None), _figure(comparison.difference("score"), "+.6f"),
+            _figure(comparison.difference("val"), "+.6f"), _figure(comparison.difference("macro_f1"), "+.6f"),
             f"{row.best_round or '-'}, {(ours.best_round if ours else None) or '-'}",
-            f"{each.bar:.2g}", "passed" if each.passed else "FAILED",
+            f"{comparison.bar:.2g}", "passed" if comparison.passed else "FAILED",
         ])  # fmt: skip
     headers = ["key", "row", "theirs", "ours", "diff", "val diff", "F1 diff", "best round", "bar", "verdict"]
     return tabulate(rows, headers, tablefmt="plain", disable_numparse=True)

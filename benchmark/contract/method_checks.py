@@ -54,8 +54,8 @@ def stays_local(method: Method, among: Sequence[Trial] | None = None) -> None:
         for victim in (clients[0], clients[-1]):
             moved = replace(trial, federation=perturbed(trial.federation, victim))
             other, others = guarded_run(method, moved, replay=run), {*clients} - {victim}
-            found = difference(run.of(others), other.of(others))
-            demand(not found, f"on {trial.name}: {found} with the private data of client {victim}")
+            problem = difference(run.of(others), other.of(others))
+            demand(not problem, f"on {trial.name}: {problem} with the private data of client {victim}")
             mine = run.of({victim}) if method.trains else []  # counts of labels may be the same with other labels
             moves = not mine or difference(mine, other.of({victim}))
             demand(moves, f"on {trial.name}: client {victim}'s data changes nothing, not even its uploads")
@@ -99,8 +99,8 @@ def sees_no_hidden_label(method: Method, among: Sequence[Trial] | None = None) -
         moved = replace(trial, federation=relabelled(trial.federation))
         run, plain = guarded_run(method, moved), plain_run(method, trial)
         compare(plain, run, trial, "changes with labels that no client may know", exact=True)
-        found = difference(plain.predictions, run.predictions, exact=True)
-        demand(not found, f"on {trial.name}: {found} changes with labels that no client may know")
+        problem = difference(plain.predictions, run.predictions, exact=True)
+        demand(not problem, f"on {trial.name}: {problem} changes with labels that no client may know")
 
 
 def knows_no_random_label(method: Method, among: Sequence[Trial] | None = None) -> None:
@@ -122,7 +122,7 @@ def _scored(federation: Federation) -> int:
     """Nodes or graphs that are scored: those of the client that has fewest count for as much as all others'."""
     if federation.task == "graph":
         return len(federation.whole.label)
-    held = [len(scored_labels(own)) for own in federation.clients]
+    held = [len(scored_labels(client)) for client in federation.clients]
     return len(held) * max(1, min(held))
 
 

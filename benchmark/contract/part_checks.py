@@ -95,12 +95,12 @@ def _made(spec: PartitionSpec | SplitSpec, seed: int) -> Iterator[tuple[Data, An
 def gives_the_same_again(spec: PartitionSpec | SplitSpec) -> None:
     """The seed alone decides the result, in any global random state."""
     for seed in (0, 1):
-        found = []
+        results = []
         for state in (1, 2):
             np.random.seed(state)
             torch.manual_seed(state)
-            found.append(list(_made(spec, seed)))
-        for (data, _, left), (_, _, right) in zip(*found, strict=True):
+            results.append(list(_made(spec, seed)))
+        for (data, _, left), (_, _, right) in zip(*results, strict=True):
             arrays = [[made.role] if isinstance(made, SplitResult) else made for made in (left, right)]
             same = all(np.array_equal(a, b) for a, b in zip(*arrays, strict=True))
             demand(same, f"gives two results for {data.name} with seed {seed}: draw from the `rng` that it is given")
@@ -117,20 +117,20 @@ def deals_every_node_once(spec: PartitionSpec) -> None:
 
 def gives_roles_to_labelled_nodes(spec: SplitSpec) -> None:
     """Roles of labelled nodes only, at least one trains; masks of all clients follow them."""
-    for data, parts, found in _made(spec, 0):
-        problem = roles_problem(found, parts, data)
+    for data, parts, roles in _made(spec, 0):
+        problem = roles_problem(roles, parts, data)
         demand(not problem, f"{data.name}: {problem}")
-        demand(not spec.labelled or (found.role == 0).any(), f"leaves {data.name} no training node")
-        demand(spec.labelled or (found.role == -1).all(), f"gives roles to the graphs of {data.name}")
+        demand(not spec.labelled or (roles.role == 0).any(), f"leaves {data.name} no training node")
+        demand(spec.labelled or (roles.role == -1).all(), f"gives roles to the graphs of {data.name}")
 
 
 @cache
 def members(*, sparse: bool = False) -> tuple[NodeClient, ...]:
     """Three clients of unequal size, dense or sparse features of the same values."""
-    own = [client for client in node_federation().clients[:3] if isinstance(client, NodeClient)]
-    rows = [torch.relu(client.feat.to_dense()) for client in own]
+    clients = [client for client in node_federation().clients[:3] if isinstance(client, NodeClient)]
+    rows = [torch.relu(client.feat.to_dense()) for client in clients]
     feats = [row.to_sparse_csr() if sparse else row for row in rows]
-    return tuple(replace(client, feat=feat) for client, feat in zip(own, feats, strict=True))
+    return tuple(replace(client, feat=feat) for client, feat in zip(clients, feats, strict=True))
 
 
 def _kinds(spec: Backbone) -> tuple[Backbone, ...]:
@@ -140,8 +140,8 @@ def _kinds(spec: Backbone) -> tuple[Backbone, ...]:
 
 
 def _stack(spec: Backbone, clients: Sequence[int]) -> Params:
-    own = [spec.init(stream(0, "backbone", client), FEATURES, CLASSES) for client in clients]
-    return {name: torch.stack([one[name] for one in own]) for name in own[0]}
+    models = [spec.init(stream(0, "backbone", client), FEATURES, CLASSES) for client in clients]
+    return {name: torch.stack([one[name] for one in models]) for name in models[0]}
 
 
 def _pass(spec: Backbone, batch: Batch, clients: Sequence[int] = (0, 1, 2), *, training: bool = False) -> Forward:
@@ -193,8 +193,8 @@ def uses_every_parameter(spec: Backbone) -> None:
         logits = kind.forward(params, batch).logits
         for client in range(3):
             aim = logits[batch.owner == client].square().sum()
-            found = torch.autograd.grad(aim, list(params.values()), retain_graph=True, allow_unused=True)
-            for name, grad in zip(params, found, strict=True):
+            gradients = torch.autograd.grad(aim, list(params.values()), retain_graph=True, allow_unused=True)
+            for name, grad in zip(params, gradients, strict=True):
                 demand(grad is not None and grad[client].any(), f"parameter {name!r} has no part in the logits")
                 assert grad is not None
                 others = grad[[other for other in range(3) if other != client]]
@@ -203,15 +203,15 @@ def uses_every_parameter(spec: Backbone) -> None:
 
 def ignores_the_cohort(spec: Backbone) -> None:
     """A client's numbers are the same alone and in a client batch, in training too, and for sparse features."""
-    own = members()
+    clients = members()
     for kind in _kinds(spec):
         for training in (False, True):
-            together = _pass(kind, collate(own), training=training).logits
-            alone = [_pass(kind, collate([one]), (k,), training=training).logits for k, one in enumerate(own)]
+            together = _pass(kind, collate(clients), training=training).logits
+            alone = [_pass(kind, collate([one]), (k,), training=training).logits for k, one in enumerate(clients)]
             same = _close(together, torch.cat(alone))
             demand(same, f"{'training' if training else 'evaluation'} differs alone and in a client batch of 3")
     thin = _pass(spec, collate(members(sparse=True))).logits
-    demand(_close(_pass(spec, collate(own)).logits, thin), "gives other numbers for sparse features than for dense")
+    demand(_close(_pass(spec, collate(clients)).logits, thin), "gives other numbers for sparse features than for dense")
 
 
 def sees_no_label(spec: Backbone) -> None:

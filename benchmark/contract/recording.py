@@ -90,8 +90,8 @@ def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | 
 
     def client(cohort: ClientBatch) -> Tree:
         upload = step.client(cohort)
-        for position, own in enumerate(cohort.clients):
-            out.uploads += [(f"upload {path!r} in {where}", own, value) for path, value in _rows(upload, position)]
+        for position, number in enumerate(cohort.clients):
+            out.uploads += [(f"upload {path!r} in {where}", number, value) for path, value in _rows(upload, position)]
         return upload
 
     def server(server: Server, uploads: Tree) -> Download:
@@ -113,10 +113,10 @@ def _predicted(evaluator: Evaluator, simulation: Simulation) -> list[Logged]:
         network = simulation.client_batches[0].network.select([0])
         return [("embeddings", -1, evaluator.embeddings(models.expanded(1), network))]
     kinds = [("global", "local"), ("personal", "local"), ("global", "global"), ("global", "union")]
-    found = [(f"{kind} model on {data} data", evaluator.score(models, kind, data)) for kind, data in kinds]
+    scores = [(f"{kind} model on {data} data", evaluator.score(models, kind, data)) for kind, data in kinds]
     return [
         (f"prediction of the {what}", -1, scored.predicted)
-        for what, scored in found
+        for what, scored in scores
         if scored and scored.predicted is not None
     ]
 

@@ -136,8 +136,8 @@ def domains_federation() -> Federation:
     owner = torch.arange(80).clamp(max=69) // 25
     large = torch.tensor([graph.num_nodes() > 15 for graph in data.graphs])
     label = torch.where((owner == 1) & large & (data.label == 1), 2, data.label)
-    for graph, own in zip(data.graphs, owner.tolist(), strict=True):
-        if own == 1:
+    for graph, domain in zip(data.graphs, owner.tolist(), strict=True):
+        if domain == 1:
             graph.ndata["feat"][:, 4:] = 0
     data = replace(data, label=label, num_classes=3, owner=owner, spaces=((6, 2), (4, 3), (6, 2)))
     split = SPLITS.build("ratio", {"train": 0.4, "val": 0.2, "test": 0.4})
@@ -182,30 +182,30 @@ def real_trial(*, near: bool = False) -> Trial:
 
 def with_client(federation: Federation, client: int, **columns: torch.Tensor) -> Federation:
     """The federation with other node data, features ("feat") included, at one client."""
-    own = federation.clients[client]
-    assert isinstance(own, NodeClient)
-    graph = own.graph.local_var()
-    feat = columns.pop("feat", own.feat)
+    former = federation.clients[client]
+    assert isinstance(former, NodeClient)
+    graph = former.graph.local_var()
+    feat = columns.pop("feat", former.feat)
     graph.ndata.update(columns)
     return _with(federation, client, NodeClient(graph, feat))
 
 
-def _with(federation: Federation, client: int, own: NodeClient | GraphClient) -> Federation:
+def _with(federation: Federation, client: int, changed: NodeClient | GraphClient) -> Federation:
     clients: list[Any] = list(federation.clients)
-    clients[client] = own
+    clients[client] = changed
     return replace(federation, clients=clients)
 
 
 def without_training(federation: Federation, client: int) -> Federation:
     """The training nodes (graphs) of one client become validation nodes."""
-    own = federation.clients[client]
-    if isinstance(own, GraphClient):
-        train = own.masks["train"]
-        parts = {**own.masks, "train": torch.zeros_like(train), "val": own.masks["val"] | train}
-        return _with(_as_validation(federation, own.global_id[train]), client, replace(own, masks=parts))
-    train = own.graph.ndata["train_mask"].bool()
-    federation = _as_validation(federation, own.graph.ndata["global_id"][train])
-    val, none = own.graph.ndata["val_mask"].bool() | train, torch.zeros_like(train)
+    chosen = federation.clients[client]
+    if isinstance(chosen, GraphClient):
+        train = chosen.masks["train"]
+        parts = {**chosen.masks, "train": torch.zeros_like(train), "val": chosen.masks["val"] | train}
+        return _with(_as_validation(federation, chosen.global_id[train]), client, replace(chosen, masks=parts))
+    train = chosen.graph.ndata["train_mask"].bool()
+    federation = _as_validation(federation, chosen.graph.ndata["global_id"][train])
+    val, none = chosen.graph.ndata["val_mask"].bool() | train, torch.zeros_like(train)
     return with_client(federation, client, train_mask=none, val_mask=val)
 
 
@@ -220,9 +220,9 @@ def swapped(federation: Federation) -> Federation:
     """Training and test nodes with their parts exchanged, as another seed's split may have them."""
     masks = federation.masks | {"train": federation.masks["test"], "test": federation.masks["train"]}
     out = replace(federation, masks=masks)
-    for k, own in enumerate(federation.clients):
-        assert isinstance(own, NodeClient)
-        train, test = own.graph.ndata["train_mask"], own.graph.ndata["test_mask"]
+    for k, client in enumerate(federation.clients):
+        assert isinstance(client, NodeClient)
+        train, test = client.graph.ndata["train_mask"], client.graph.ndata["test_mask"]
         out = with_client(out, k, train_mask=test, test_mask=train)
     return out
 
@@ -262,7 +262,7 @@ def _in_rows(federation: Federation) -> list[RowsClient]:
 def _with_rows(federation: Federation, changed: Callable[[torch.Tensor], torch.Tensor]) -> Federation:
     """The federation with other labels of the rows that validate and test."""
     rows = _in_rows(federation)
-    others = [replace(own, label=torch.where(own.masks["train"], own.label, changed(own.label))) for own in rows]
+    others = [replace(part, label=torch.where(part.masks["train"], part.label, changed(part.label))) for part in rows]
     return replace(federation, clients=others)
 
 
@@ -275,9 +275,9 @@ def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tens
     if isinstance(federation.whole, GraphSetData):
         sets = [replace(c, label=label[c.global_id]) for c in federation.clients if isinstance(c, GraphClient)]
         return replace(out, clients=sets)
-    for k, own in enumerate(federation.clients):
-        assert isinstance(own, NodeClient)
-        ids, train = own.graph.ndata["global_id"], own.graph.ndata["train_mask"].bool()
+    for k, client in enumerate(federation.clients):
+        assert isinstance(client, NodeClient)
+        ids, train = client.graph.ndata["global_id"], client.graph.ndata["train_mask"].bool()
         train = train.view(-1, *[1] * (label.dim() - 1))
         out = with_client(out, k, label=torch.where(train, label[ids], (label if others is None else others)[ids]))
     return out
@@ -286,22 +286,22 @@ def _with_labels(federation: Federation, label: torch.Tensor, others: torch.Tens
 def perturbed(federation: Federation, client: int) -> Federation:
     """Another graph with other features and labels of the same shapes and masks at one client, or other graphs."""
     rng = np.random.default_rng(1)
-    own = federation.clients[client]
-    if isinstance(own, GraphClient):
-        others = [_path(graph, rng) for graph in own.graphs]
-        label = own.label + 1 if own.label.is_floating_point() else 1 - own.label.clamp(max=1)
-        return _with(federation, client, replace(own, graphs=others, label=label))
-    n = own.graph.num_nodes()
+    chosen = federation.clients[client]
+    if isinstance(chosen, GraphClient):
+        others = [_path(graph, rng) for graph in chosen.graphs]
+        label = chosen.label + 1 if chosen.label.is_floating_point() else 1 - chosen.label.clamp(max=1)
+        return _with(federation, client, replace(chosen, graphs=others, label=label))
+    n = chosen.graph.num_nodes()
     order = torch.from_numpy(rng.permutation(n))
-    dense = own.feat.to_dense()[order] + 0.5
-    feat = dense.to_sparse_csr() if own.feat.layout == torch.sparse_csr else dense
-    graph = dgl.graph(tuple(order[end] for end in own.graph.edges(order="eid")), num_nodes=n)
-    label = own.graph.ndata["label"] + 1
+    dense = chosen.feat.to_dense()[order] + 0.5
+    feat = dense.to_sparse_csr() if chosen.feat.layout == torch.sparse_csr else dense
+    graph = dgl.graph(tuple(order[end] for end in chosen.graph.edges(order="eid")), num_nodes=n)
+    label = chosen.graph.ndata["label"] + 1
     if not label.is_floating_point():
         label %= federation.num_classes
-    graph.ndata.update({**own.graph.ndata, "label": label})
-    if isinstance(own, RowsClient):
-        return _with(federation, client, replace(own, graph=graph, feat=feat, label=1 - own.label))
+    graph.ndata.update({**chosen.graph.ndata, "label": label})
+    if isinstance(chosen, RowsClient):
+        return _with(federation, client, replace(chosen, graph=graph, feat=feat, label=1 - chosen.label))
     return _with(federation, client, NodeClient(graph, feat))
 
 

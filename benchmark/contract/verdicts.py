@@ -44,10 +44,10 @@ def refusal(method: Method, trial: Trial) -> str | None:
 
 def fitting(method: Method, among: Sequence[Trial] | None = None) -> list[Trial]:
     """The trials (None: the generated ones) that the method does not skip. Inapplicable when it skips all."""
-    found = [trial for trial in (trials() if among is None else among) if refusal(method, trial) is None]
-    if not found:
+    fits = [trial for trial in (trials() if among is None else among) if refusal(method, trial) is None]
+    if not fits:
         raise Inapplicable("it skips every federation that there is to try it on")
-    return found
+    return fits
 
 
 @lru_cache(maxsize=8)
@@ -85,8 +85,8 @@ def whose(client: int) -> str:
 
 
 def compare(a: Record, b: Record, trial: Trial, complaint: str, *, exact: bool = False) -> None:
-    found = difference(a.values, b.values, exact=exact)
-    demand(not found, f"on {trial.name}: {found} {complaint}")
+    problem = difference(a.values, b.values, exact=exact)
+    demand(not problem, f"on {trial.name}: {problem} {complaint}")
 
 
 def difference(a: Sequence[Logged], b: Sequence[Logged], *, exact: bool = False) -> str | None:

@@ -158,10 +158,10 @@ def race(
                     "peer": peer,
                     f"peer{NOT_SCORED}": peer.training,
                 }
-                found = alternate(cases, rounds, warmup=1, clock=time.process_time, in_a_row=IN_A_ROW)
-                line |= {f"{PEERS[name]}, ms": found["peer"], "fglbench, ms": found["own"]}
+                timings = alternate(cases, rounds, warmup=1, clock=time.process_time, in_a_row=IN_A_ROW)
+                line |= {f"{PEERS[name]}, ms": timings["peer"], "fglbench, ms": timings["own"]}
                 for said, ending in (("ratio", ""), ("without evaluation", NOT_SCORED)):
-                    line[said] = f"{found[f'peer{ending}'].median / found[f'own{ending}'].median:.1f}x"
+                    line[said] = f"{timings[f'peer{ending}'].median / timings[f'own{ending}'].median:.1f}x"
                 lines.append(line)
             except UserError as error:
                 lines.append({**line, "ratio": str(error)})

@@ -82,10 +82,10 @@ def alternate(
         for turn in range(warmup + rounds):
             for name, work in cases.items():
                 start = clock()
-                own = [work() for _ in range(in_a_row)]
+                results = [work() for _ in range(in_a_row)]
                 took = clock() - start
                 if turn >= warmup:
-                    told = [second for second in own if isinstance(second, float)]
+                    told = [second for second in results if isinstance(second, float)]
                     seconds[name].append((sum(told) if told else took) / in_a_row)
     finally:
         gc.enable()
@@ -277,13 +277,13 @@ def measure_methods(
 
 
 def _by_method(given: Conditions, rounds: int, names: Sequence[str]) -> list[Line]:
-    found = []
+    lines = []
     for name in names:
         method = METHODS.build(name)
         if method.skip(Facts.of(given.federation), method.architecture(given.backbones)):
             continue
-        own, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
-        timings = alternate({"own": own, "fedavg": fedavg}, rounds, warmup=2)
-        last = own.phase.name, own.rounds, timings["own"], shares(own, 5)
-        found += [_phase(name, timings["fedavg"], *phase) for phase in [*own.before, last]]
-    return found
+        measured, fedavg = RoundOf(given, method), RoundOf(given, METHODS.build("fedavg"))
+        timings = alternate({"own": measured, "fedavg": fedavg}, rounds, warmup=2)
+        last = measured.phase.name, measured.rounds, timings["own"], shares(measured, 5)
+        lines += [_phase(name, timings["fedavg"], *phase) for phase in [*measured.before, last]]
+    return lines

@@ -65,31 +65,32 @@ class Result:
 
     @property
     def better(self) -> int:
-        return sum(own >= SITE for own in self.sites)
+        return sum(gain >= SITE for gain in self.sites)
 
     @property
     def worse(self) -> int:
-        return sum(own <= -SITE for own in self.sites)
+        return sum(gain <= -SITE for gain in self.sites)
 
 
 def results_of(rows: pd.DataFrame, store: Store) -> dict[str, Result]:
     """The results of each method that has rows with a score, the best validation first. UserError without any."""
     done = rows[(rows["status"] == "ok") & rows["score"].notna() & rows["val"].notna()]
     scores = done.pivot_table(index="seed", columns="method", values="score")
-    sites = {method: _sites(own, store) for method, own in done.groupby("method")}
-    found = []
-    for method, own in done.groupby("method"):
-        each = sites[method] - sites[ALONE] if ALONE in sites and sites[method].shape == sites[ALONE].shape else []
-        traffic = (own["upload_bytes"] + own["download_bytes"]) / own["rounds"] / own["clients"]
-        found.append(
+    sites = {method: _sites(group, store) for method, group in done.groupby("method")}
+    results = []
+    for method, group in done.groupby("method"):
+        gains = sites[method] - sites[ALONE] if ALONE in sites and sites[method].shape == sites[ALONE].shape else []
+        traffic = (group["upload_bytes"] + group["download_bytes"]) / group["rounds"] / group["clients"]
+        results.append(
             Result(
-                str(method), float(own["val"].mean()), float(own["score"].mean()), float(own["score"].std(ddof=1)),
-                len(own), _gap(scores, str(method), ALONE), _gap(scores, str(method), BASELINE),
-                [float(value) for value in each], float(traffic.mean()) / 1e6,
-                float(own["best_round"].mean()), float(own["train_seconds"].mean()),
+                str(method), float(group["val"].mean()),
+                float(group["score"].mean()), float(group["score"].std(ddof=1)),
+                len(group), _gap(scores, str(method), ALONE), _gap(scores, str(method), BASELINE),
+                [float(value) for value in gains], float(traffic.mean()) / 1e6,
+                float(group["best_round"].mean()), float(group["train_seconds"].mean()),
             )
         )  # fmt: skip
-    return {own.method: own for own in sorted(found, key=lambda own: -own.val)}
+    return {result.method: result for result in sorted(results, key=lambda result: -result.val)}
 
 
 def _gap(scores: pd.DataFrame, method: str, other: str) -> Difference:
@@ -101,31 +102,32 @@ def _gap(scores: pd.DataFrame, method: str, other: str) -> Difference:
 
 def _sites(rows: pd.DataFrame, store: Store) -> np.ndarray:
     """(sites,) mean score over the seeds."""
-    found = []
+    by_seed = []
     for suite, key in zip(rows["suite"], rows["key"], strict=True):
         values = (store.history(suite, key) or {}).get("per_client", {}).get("score", [])
-        found.append(np.array(values, dtype=float))
-    return np.mean(found, axis=0) if len({own.shape for own in found}) == 1 else np.empty(0)
+        by_seed.append(np.array(values, dtype=float))
+    return np.mean(by_seed, axis=0) if len({scores.shape for scores in by_seed}) == 1 else np.empty(0)
 
 
-def chosen(found: Mapping[str, Result]) -> Result:
+def chosen(results: Mapping[str, Result]) -> Result:
     """The method to take: the best on validation, and of those within `TIE` of it the one with the least traffic."""
-    best = max(own.val for own in found.values())
-    near = [own for own in found.values() if own.val >= best - TIE]
-    return min(near, key=lambda own: (own.megabytes, -own.val))
+    best = max(result.val for result in results.values())
+    near = [result for result in results.values() if result.val >= best - TIE]
+    return min(near, key=lambda result: (result.megabytes, -result.val))
 
 
-def table_lines(found: Mapping[str, Result], metric: str, sites: int) -> list[str]:
+def table_lines(results: Mapping[str, Result], metric: str, sites: int) -> list[str]:
     """A line for each method, for the terminal and for the page."""
     heads = ("method", f"{metric}, % (mean ± sd)", "vs local (95% interval)", "sites better / worse than alone",
              "traffic per site and round", "training, s")  # fmt: skip
     lines = [heads]
-    for own in sorted(found.values(), key=lambda each: -each.score):
-        alone = own.method == ALONE
+    for result in sorted(results.values(), key=lambda result: -result.score):
+        alone = result.method == ALONE
         lines.append((
-            own.method, f"{100 * own.score:.1f} ± {100 * own.sd:.1f}", "baseline" if alone else _points(own.gain),
-            "" if alone or not own.sites else f"{own.better} / {own.worse} of {sites}", data_size(1e6 * own.megabytes),
-            f"{own.seconds:.1f}",
+            result.method, f"{100 * result.score:.1f} ± {100 * result.sd:.1f}",
+            "baseline" if alone else _points(result.gain),
+            "" if alone or not result.sites else f"{result.better} / {result.worse} of {sites}",
+            data_size(1e6 * result.megabytes), f"{result.seconds:.1f}",
         ))  # fmt: skip
     widths = [max(len(line[place]) for line in lines) for place in range(len(heads))]
     return [
@@ -135,16 +137,16 @@ def table_lines(found: Mapping[str, Result], metric: str, sites: int) -> list[st
     ]  # fmt: skip
 
 
-def answer_lines(found: Mapping[str, Result], metric: str, sites: Sequence[str]) -> list[str]:
+def answer_lines(results: Mapping[str, Result], metric: str, sites: Sequence[str]) -> list[str]:
     """The recommendation in words."""
-    best = chosen(found)
+    best = chosen(results)
     if best.method == ALONE:
-        return _alone(found, metric)
+        return _alone(results, metric)
     return [
         f"Recommendation: {best.method} ({entry('method', best.method).get('summary', 'a method of your own')}).",
         f"Difference from training locally: {_points(best.gain)} points of {metric} over {best.seeds} seeds: "
         f"{_verdict(best.gain)}.",
-        *([] if best.method == BASELINE or BASELINE not in found else
+        *([] if best.method == BASELINE or BASELINE not in results else
           [f"Difference from FedAvg: {_points(best.over_fedavg)} points: {_verdict(best.over_fedavg)}."]),
         *_site_lines(best, sites),
         f"Traffic: {best.megabytes:.2g} MB per site and round, {data_size(1e6 * best.megabytes * best.rounds)} per "
@@ -155,8 +157,8 @@ def answer_lines(found: Mapping[str, Result], metric: str, sites: Sequence[str])
     ]  # fmt: skip
 
 
-def _alone(found: Mapping[str, Result], metric: str) -> list[str]:
-    others = [own for own in found.values() if own.method != ALONE]
+def _alone(results: Mapping[str, Result], metric: str) -> list[str]:
+    others = [result for result in results.values() if result.method != ALONE]
     lines = ["Recommendation: train locally. Nothing leaves a site."]
     if others:
         best = others[0]
@@ -204,8 +206,8 @@ def _verdict(gap: Difference) -> str:
     return "not significant; more seeds (--seeds 10) narrow the interval"
 
 
-def as_data(found: Mapping[str, Result], sites: Sequence[str]) -> dict[str, Any]:
+def as_data(results: Mapping[str, Result], sites: Sequence[str]) -> dict[str, Any]:
     """The same for programs."""
-    each = [{**asdict(own), "gain": own.gain._asdict(), "over_fedavg": own.over_fedavg._asdict(),
-             "sites": dict(zip(sites, own.sites, strict=False))} for own in found.values()]  # fmt: skip
-    return {"recommended": chosen(found).method, "methods": each}
+    methods = [{**asdict(result), "gain": result.gain._asdict(), "over_fedavg": result.over_fedavg._asdict(),
+             "sites": dict(zip(sites, result.sites, strict=False))} for result in results.values()]  # fmt: skip
+    return {"recommended": chosen(results).method, "methods": methods}

@@ -104,21 +104,21 @@ class Facts:
 
     def lines(self) -> list[str]:
         """The facts in words."""
-        own, rare = self.properties, int(np.argmin(self.shares))
+        facts, rare = self.properties, int(np.argmin(self.shares))
         counts = ", ".join(f"{name} {size:,}" for name, size in zip(self.sites, self.sizes, strict=True))
         least = int(self.training.min(axis=0)[rare])
         return [
-            f"Your data: {own['nodes']:,.0f} nodes, {own['edges']:,.0f} edges, {own['features']:.0f} features, "
+            f"Your data: {facts['nodes']:,.0f} nodes, {facts['edges']:,.0f} edges, {facts['features']:.0f} features, "
             f"{len(self.sites)} clients ({self.partition}), split: {self.split}",
             f"Nodes per client: {counts}",
             "Classes: " + ", ".join(f"{name} {100 * share:.0f}%" for name, share in zip(
                 self.classes, self.shares, strict=True)) + f" ({_balance(self.shares)})",
-            f"Labelled training nodes per class and client: {own['labels']:.0f} on average; of {self.classes[rare]}, "
+            f"Labelled training nodes per class and client: {facts['labels']:.0f} on average; of {self.classes[rare]}, "
             f"the smallest class, {self.training[:, rare].mean():.0f} on average and {least} at one client",
-            f"Edge homophily {own['homophily']:.2f} (adjusted {own['adjusted_homophily']:.2f}): "
-            f"{_mixing(own['adjusted_homophily'])}",
-            f"Label skew between clients {own['label_skew']:.2f} (0: same labels everywhere, 1: nothing in common); "
-            f"edges between clients, which no client has: {100 * own['lost_edges']:.0f}%",
+            f"Edge homophily {facts['homophily']:.2f} (adjusted {facts['adjusted_homophily']:.2f}): "
+            f"{_mixing(facts['adjusted_homophily'])}",
+            f"Label skew between clients {facts['label_skew']:.2f} (0: same labels everywhere, 1: nothing in common); "
+            f"edges between clients, which no client has: {100 * facts['lost_edges']:.0f}%",
         ]  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def facts_of(cell: Cell) -> Facts:
     if not training.sum():
         raise UserError(f"{name}: no client has a training node; give a column split, or --split")
     parts = parts_of(federation)
-    own = properties(data, parts) | {"labels": float(training.sum() / training.size)}
+    values = properties(data, parts) | {"labels": float(training.sum() / training.size)}
     every = label_counts(data, [np.arange(len(data.label))])[0]
     classes, sites = words_of(name)
     if cell.partition.name != "own" or len(sites) != len(parts):
@@ -160,14 +160,14 @@ def facts_of(cell: Cell) -> Facts:
     partition = "your own" if cell.partition.name == "own" else f"made by {cell.partition.name}: your data name none"
     params = ", ".join(f"{name}={value}" for name, value in cell.split.params.items())
     split = "your own" if cell.split.name == "fixed" else f"{cell.split.name} ({params})"
-    return Facts(name, own, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)
+    return Facts(name, values, classes, sites, (every / every.sum()).tolist(), sizes, training, partition, split)
 
 
 def training_counts(federation: Federation, classes: int) -> np.ndarray:
     """(clients, classes) training nodes."""
-    found = []
+    counts = []
     for client in federation.clients:
         assert isinstance(client, NodeClient)
         label = client.graph.ndata["label"][client.graph.ndata["train_mask"].bool()].numpy()
-        found.append(np.bincount(label[label >= 0], minlength=classes))
-    return np.stack(found)
+        counts.append(np.bincount(label[label >= 0], minlength=classes))
+    return np.stack(counts)

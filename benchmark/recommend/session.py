@@ -95,17 +95,17 @@ def planned(candidates: Sequence[str], cost: Cost, budget: float, workers: int) 
 
 def _larger(plan: Plan, candidates: Sequence[str]) -> list[Plan]:
     """The plan with one more of each thing, that which is furthest behind first."""
-    found = []
+    plans = []
     for name, steps in (("rounds", ROUNDS), ("trials", TRIALS), ("seeds", SEEDS)):
         place = steps.index(getattr(plan, name))
         if place + 1 < len(steps):
             more: dict[str, Any] = {name: steps[place + 1]}
-            found.append(((place + 1) / len(steps), replace(plan, **more)))
+            plans.append(((place + 1) / len(steps), replace(plan, **more)))
     count = len(plan.methods)
     if count < len(candidates):
         wider = replace(plan, methods=tuple(candidates[: count + 1]))
-        found.append(((count - FEWEST + 1) / (len(candidates) - FEWEST + 1), wider))
-    return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+        plans.append(((count - FEWEST + 1) / (len(candidates) - FEWEST + 1), wider))
+    return [plan for _, plan in sorted(plans, key=lambda pair: pair[0])]
 
 
 def seconds_of(text: str) -> float:
@@ -113,12 +113,12 @@ def seconds_of(text: str) -> float:
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 60.0)
     try:
-        found = float(number) * unit
+        seconds = float(number) * unit
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
         raise UserError(f"--budget is a time, as 90s, 10m or 1.5h; got {text!r:.60}")
-    return found
+    return seconds
 
 
 TIMED = (2, 4, 16)  # rounds; the first warms the worker up
@@ -130,10 +130,10 @@ DEARER = 1.5  # a method that no published row has is taken to be this much slow
 
 @dataclass(frozen=True)
 class Asked:
-    """own: the dataset. budget: seconds. methods: candidates in order of preference. split, partition: other than the
-    data's own. seeds: None for what fits. begun: when, for the budget; what is done already costs nothing of it."""
+    """budget: seconds. methods: candidates in order of preference. split, partition: other than the data's own.
+    seeds: None for what fits. begun: when, for the budget; what is done already costs nothing of it."""
 
-    own: str
+    dataset: str
     metric: str
     budget: float
     methods: tuple[str, ...]
@@ -152,16 +152,17 @@ class Asked:
     def cells(self) -> dict[str, Cell]:
         """A cell of each candidate, with a tuning seed."""
         request = Request(
-            methods=self.methods, seeds=(TUNING_SEED,), own=self.own, settings=metric_setting(self.metric, self.own),
+            methods=self.methods, seeds=(TUNING_SEED,), own_dataset=self.dataset,
+            settings=metric_setting(self.metric, self.dataset),
             splits=self.splits, partitions=self.partitions, clients=self.clients,
         )  # fmt: skip
-        found = {cell.method.name: cell for _, cell in select(request)}
-        return {name: found[name] for name in self.methods if name in found}
+        by_method = {cell.method.name: cell for _, cell in select(request)}
+        return {name: by_method[name] for name in self.methods if name in by_method}
 
 
 def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], object]) -> Plan:
     """The stored plan, if the same was asked for; else one that fits the budget. It is kept beside the rows."""
-    path = asked.results / f"{asked.own.partition(':')[2]}.recommend.json"
+    path = asked.results / f"{asked.dataset.partition(':')[2]}.recommend.json"
     first = next(iter(cells.values()))
     workers = asked.options.workers(len(cells))
     key = {
@@ -174,13 +175,13 @@ def plan_of(asked: Asked, cells: Mapping[str, Cell], tell: Callable[[str], objec
             return Plan(**{**stored["plan"], "methods": tuple(stored["plan"]["methods"])})
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    found = planned(tuple(cells), _cost(asked, cells[BASELINE]), asked.budget - STARTING, workers)
+    plan = planned(tuple(cells), _cost(asked, cells[BASELINE]), asked.budget - STARTING, workers)
     if asked.seeds:
-        found = Plan(found.methods, found.trials, found.rounds, asked.seeds, found.seconds)
+        plan = Plan(plan.methods, plan.trials, plan.rounds, asked.seeds, plan.seconds)
     asked.store.prepare([CUSTOM])
-    write_atomically(path, json.dumps({"asked": key, "plan": found.as_data()}, indent=1).encode())
+    write_atomically(path, json.dumps({"asked": key, "plan": plan.as_data()}, indent=1).encode())
     tell(f"plan kept in {path}")
-    return found
+    return plan
 
 
 def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
@@ -190,12 +191,12 @@ def _cost(asked: Asked, cell: Cell) -> Callable[[str, int], float]:
     short = [Values(training={"rounds": rounds}).applied(cell) for rounds in TIMED]
     options = Options(1, asked.options.threads, asked.budget, asked.options.memory_limit, plugins=asked.options.plugins,
                       device=asked.options.device)  # fmt: skip
-    job = Job([(CUSTOM, own) for own in short], store, options, ("all",))
+    job = Job([(CUSTOM, timed) for timed in short], store, options, ("all",))
     plan = job.plan()
     job.run(job.load(plan, lambda line: None))
     taken = [row.total_seconds or 0.0 for row in job.rows(plan) if row.status == "ok"]
     if len(taken) < len(TIMED):
-        raise UserError(f"FedAvg fails on {asked.own}: {job.rows(plan)[0].error}")
+        raise UserError(f"FedAvg fails on {asked.dataset}: {job.rows(plan)[0].error}")
     rate = max((taken[2] - taken[1]) / (TIMED[2] - TIMED[1]), 1e-3)
     fixed = max(taken[1] - TIMED[1] * rate, 0.0) + 0.2
     costs = published_costs()
@@ -209,15 +210,15 @@ def carry_out(
     """Tune the methods of a plan and run them at what was chosen; the rows of these runs."""
     of_plan = [Values(training={"rounds": plan.rounds}).applied(cells[name]) for name in plan.methods]
     studies = [Study(SUITE, cell, plan.trials, (TUNING_SEED,)) for cell in of_plan]
-    tuner = Tuner(asked.results, own_settings(asked.results, asked.own, asked.metric), asked.options)
-    known = {found.study: found for found in tuner.run(studies, complain, observer)}
+    tuner = Tuner(asked.results, own_settings(asked.results, asked.dataset, asked.metric), asked.options)
+    known = {choice.study: choice for choice in tuner.run(studies, complain, observer)}
     scored = [(CUSTOM, known[study.id].scored(study.cell.at(seed)))
               for study in studies if study.id in known for seed in range(plan.seeds)]  # fmt: skip
     if not any(cell.method.name == ALONE for _, cell in scored):
         raise UserError("training locally failed, so that there is nothing to compare with; see the lines above")
     rows = list[Row]()
     for seeds in (range(LEAST), *([seed] for seed in range(LEAST, plan.seeds))):
-        job = Job([own for own in scored if own[1].seed in seeds], asked.store, asked.options)
+        job = Job([pair for pair in scored if pair[1].seed in seeds], asked.store, asked.options)
         todo = job.plan()
         late = time.monotonic() - asked.begun > asked.budget and asked.seeds is None
         if late and todo.todo and seeds != range(LEAST):

@@ -110,8 +110,8 @@ class Assignment:
 
 
 @dataclass
-class Seat:
-    """A place for a worker, and what is known of the one who has it. plugins: it has imported them; used: it has had a
+class Slot:
+    """A place for a worker, and what is known of the worker in it. plugins: it has imported them; used: it has had a
     cell; spent: it gets no more; stamp: the columns of its rows, once it is ready; stillborn: workers that died here
     before they were."""
 

@@ -44,19 +44,21 @@ class Costs:
         known = [(row, spent) for row in rows if row.rounds and (spent := _seconds(row))]
         facts = [_of_row(row) for row, _ in known]
         rates = np.log([spent / (row.rounds or 1) for row, spent in known])
-        self.levels = {level: n for n, level in enumerate(dict.fromkeys(pair for own in facts for pair in own.items()))}
+        self.levels = {
+            level: n for n, level in enumerate(dict.fromkeys(pair for row_facts in facts for pair in row_facts.items()))
+        }
         self.factors = np.zeros(0)
         if facts:
-            self.factors = np.linalg.lstsq(np.array([self._coded(own) for own in facts]), rates)[0]
+            self.factors = np.linalg.lstsq(np.array([self._coded(row_facts) for row_facts in facts]), rates)[0]
         left = defaultdict[tuple[str, str], list[float]](list)
         taken = defaultdict[tuple[str, ...], list[int]](list)
-        for (row, _), own, rate in zip(known, facts, rates, strict=True):
-            left[own["method"], own["dataset"]].append(rate - float(self._coded(own) @ self.factors))
+        for (row, _), row_facts, rate in zip(known, facts, rates, strict=True):
+            left[row_facts["method"], row_facts["dataset"]].append(rate - float(self._coded(row_facts) @ self.factors))
             ends = _ends(mapping(row.training))
             for key in (ends, (*ends, row.method)):
                 taken[key].append(row.rounds or 0)
-        self.left = {pair: statistics.fmean(own) for pair, own in left.items()}
-        self.taken = {key: statistics.median(own) for key, own in taken.items()}
+        self.left = {pair: statistics.fmean(values) for pair, values in left.items()}
+        self.taken = {key: statistics.median(rounds) for key, rounds in taken.items()}
 
     def as_data(self) -> dict[str, Any]:
         """The fit as JSON values, four digits; `of_data` reads it."""
@@ -69,12 +71,12 @@ class Costs:
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Costs:
         """What `as_data` gave."""
-        found = cls(())
-        found.levels = {(kind, name): n for n, (kind, name, _) in enumerate(data["factors"])}
-        found.factors = np.array([value for *_, value in data["factors"]])
-        found.left = {(method, dataset): value for method, dataset, value in data["left"]}
-        found.taken = {tuple(key): value for key, value in data["taken"]}
-        return found
+        costs = cls(())
+        costs.levels = {(kind, name): n for n, (kind, name, _) in enumerate(data["factors"])}
+        costs.factors = np.array([value for *_, value in data["factors"]])
+        costs.left = {(method, dataset): value for method, dataset, value in data["left"]}
+        costs.taken = {tuple(key): value for key, value in data["taken"]}
+        return costs
 
     def relative(self, method: str, other: str) -> float | None:
         """How many times as long as `other` a round of a method takes; None where one of them is in no row."""
@@ -85,9 +87,9 @@ class Costs:
 
     def _coded(self, facts: Facts) -> np.ndarray:
         """A one for each level that was seen."""
-        found = np.zeros(len(self.levels))
-        found[[self.levels[level] for level in facts.items() if level in self.levels]] = 1.0
-        return found
+        coded = np.zeros(len(self.levels))
+        coded[[self.levels[level] for level in facts.items() if level in self.levels]] = 1.0
+        return coded
 
     def seconds(self, cell: Cell | ListedCell) -> float | str:
         """Of a cell; or what cannot be judged, as "dataset actor"."""
@@ -107,20 +109,20 @@ class Costs:
         """Of cells, each with how many times it runs."""
         total, unknown = 0.0, defaultdict[str, int](int)
         for cell, times in cells:
-            found = self.seconds(cell)
-            if isinstance(found, str):
-                unknown[found] += times
+            seconds = self.seconds(cell)
+            if isinstance(seconds, str):
+                unknown[seconds] += times
             else:
-                total += found * times
+                total += seconds * times
         return Estimate(total / HOUR, unknown)
 
 
-def told(found: Estimate, source: str = "the rows here") -> str:
+def told(estimate: Estimate, source: str = "the rows here") -> str:
     """A line: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset actor"."""
-    line = f"about {found.hours:.1f} core-hours, judged by {source}"
-    if not found.unknown:
+    line = f"about {estimate.hours:.1f} core-hours, judged by {source}"
+    if not estimate.unknown:
         return line
-    return f"{line}; {sum(found.unknown.values())} runs cannot be judged: no row of {', '.join(found.unknown)}"
+    return f"{line}; {sum(estimate.unknown.values())} runs cannot be judged: no row of {', '.join(estimate.unknown)}"
 
 
 def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
@@ -130,20 +132,20 @@ def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: 
     """
     if not cells:
         return "", 0.0
-    each = [(cell, 1) for cell in cells]
-    found, source = Costs(rows).of(each) if rows else None, "the rows here"
-    if found is None or found.unknown:
-        found, source = published_costs().of(each), "published timings"
-    runs, known = f"{len(cells)} run{'s' * (len(cells) > 1)}", len(cells) - sum(found.unknown.values())
-    unknown = f"no timing of {', '.join(list(found.unknown)[:3])}"
+    planned = [(cell, 1) for cell in cells]
+    estimate, source = Costs(rows).of(planned) if rows else None, "the rows here"
+    if estimate is None or estimate.unknown:
+        estimate, source = published_costs().of(planned), "published timings"
+    runs, known = f"{len(cells)} run{'s' * (len(cells) > 1)}", len(cells) - sum(estimate.unknown.values())
+    unknown = f"no timing of {', '.join(list(estimate.unknown)[:3])}"
     if not known:
         return f"{runs}; what they cost is not known: {unknown}", 0.0
     workers = options.workers(len(cells))
-    minutes = 60 * found.hours / workers
+    minutes = 60 * estimate.hours / workers
     span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
-    hours = f"{found.hours:.1f} core-hours" if found.hours >= 0.05 else f"{60 * found.hours:.1f} core-minutes"
+    hours = f"{estimate.hours:.1f} core-hours" if estimate.hours >= 0.05 else f"{60 * estimate.hours:.1f} core-minutes"
     line = f"{runs}, about {hours}, {span} on {workers} worker{'s' * (workers > 1)} (by {source})"
-    return line + (f"; {len(cells) - known} more are not judged: {unknown}" if found.unknown else ""), found.hours
+    return line + (f"; {len(cells) - known} more are not judged: {unknown}" if estimate.unknown else ""), estimate.hours
 
 
 @cache

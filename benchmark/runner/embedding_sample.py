@@ -38,13 +38,13 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     look = _graphs if isinstance(evaluator, ClusteringEvaluator) else _nodes
     label, candidates, embed = look(evaluator)
     node = stream(seed, "embeddings").permutation(candidates)[:NODES]
-    found: dict[str, np.ndarray] = {"node": node, "label": label[node]}
+    sample: dict[str, np.ndarray] = {"node": node, "label": label[node]}
     notes = []
     one = sum(map(len, evaluator.client_batches)) == 1
     if models.server is not None:
         shared = {name: value.unsqueeze(0) for name, value in models.server.items()}
         whole = embed(shared, evaluator.client_batches[0].network.select([0]))
-        notes += _add(found, "global", whole, node)
+        notes += _add(sample, "global", whole, node)
     elif not one:
         notes.append("there is no global model")
     if models.personal is None:
@@ -54,25 +54,25 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     else:
         for client, model in enumerate(islice(_apart(models.personal, evaluator.client_batches), CLIENTS)):
             rows = embed(*model)
-            name = "global" if one and "global" not in found else f"client_{client:03d}"
-            notes += _add(found, name, rows, node if name == "global" else node[:SHARED])
-    found["note"] = np.array("; ".join(dict.fromkeys(notes)))
-    return found
+            name = "global" if one and "global" not in sample else f"client_{client:03d}"
+            notes += _add(sample, name, rows, node if name == "global" else node[:SHARED])
+    sample["note"] = np.array("; ".join(dict.fromkeys(notes)))
+    return sample
 
 
 def _apart(personal: Sequence[Params], cohorts: Sequence[ClientBatch]) -> Iterator[tuple[Params, Network]]:
     """The model of each client by itself."""
-    for own, cohort in zip(personal, cohorts, strict=True):
+    for params, cohort in zip(personal, cohorts, strict=True):
         for position in range(len(cohort)):
-            yield cohort.network.take(own, [position]), cohort.network.select([position])
+            yield cohort.network.take(params, [position]), cohort.network.select([position])
 
 
-def _add(found: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:
+def _add(sample: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:
     """File the given nodes' rows under `name`, or say why not."""
     if rows is None:
         return ["the method's prediction does not pass through a backbone"]
     values = rows[torch.from_numpy(node)].numpy()
-    found[name] = (values / max(float(np.abs(values).max(initial=0.0)), 1e-30)).astype(np.float16)
+    sample[name] = (values / max(float(np.abs(values).max(initial=0.0)), 1e-30)).astype(np.float16)
     return []
 
 

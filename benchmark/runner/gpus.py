@@ -36,14 +36,14 @@ def resolved(name: str, backend: str = "processes") -> str:
 def _there(name: str) -> None:
     import torch
 
-    found = count()
+    gpus = count()
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
         told = f"this torch ({torch.__version__}) is built without CUDA: install one with it (https://pytorch.org)"
         raise _mistake(f"--device {name}: {told}, or take --device cpu")
-    if not found:
+    if not gpus:
         raise _mistake(f"--device {name}: torch sees no GPU here (`nvidia-smi` tells of the driver); take --device cpu")
-    if ":" in name and int(name.partition(":")[2]) >= found:
-        there = ", ".join(f"cuda:{number}" for number in range(found))
+    if ":" in name and int(name.partition(":")[2]) >= gpus:
+        there = ", ".join(f"cuda:{number}" for number in range(gpus))
         raise _mistake(f"--device {name}: no such GPU, there is {there}")
 
 

@@ -20,8 +20,8 @@ from .worker import Options
 
 def keep_sites(plan: Plan, store: Store) -> None:
     """Store the names of the clients of each dataset of the user's own that the plan has to run."""
-    own = {i.cell.dataset.name: i.cell.dataset for i in plan.todo if i.cell.dataset.name.startswith(OWN)}
-    for name, choice in own.items():
+    datasets = {i.cell.dataset.name: i.cell.dataset for i in plan.todo if i.cell.dataset.name.startswith(OWN)}
+    for name, choice in datasets.items():
         if names := words_of(name)[1]:
             spec = choice.build(DATASETS)
             store.write_sites(spec.digest(spec.content()[0]), names)

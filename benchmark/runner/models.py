@@ -27,10 +27,10 @@ def packed_models(models: Models) -> bytes:
     check_safetensors()
     from safetensors.torch import save
 
-    found = {f"{SERVER}.{name}": value for name, value in (models.server or {}).items()}
-    for batch, own in enumerate(models.personal or ()):
-        found |= {f"{PERSONAL}.{batch}.{name}": value for name, value in own.items()}
-    return save({name: value.detach().cpu().contiguous().clone() for name, value in found.items()})
+    tensors = {f"{SERVER}.{name}": value for name, value in (models.server or {}).items()}
+    for batch, params in enumerate(models.personal or ()):
+        tensors |= {f"{PERSONAL}.{batch}.{name}": value for name, value in params.items()}
+    return save({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
 
 
 def unpacked_models(path: Path) -> Models:
@@ -53,6 +53,6 @@ def unpacked_models(path: Path) -> Models:
     for name, value in tensors.items():
         if name.startswith(f"{SERVER}."):
             server[name.removeprefix(f"{SERVER}.")] = value
-        elif found := re.fullmatch(rf"{PERSONAL}\.(\d+)\.(.+)", name):
-            personal.setdefault(int(found[1]), {})[found[2]] = value
+        elif match := re.fullmatch(rf"{PERSONAL}\.(\d+)\.(.+)", name):
+            personal.setdefault(int(match[1]), {})[match[2]] = value
     return Models(server or None, [personal[batch] for batch in sorted(personal)] or None)

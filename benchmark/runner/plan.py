@@ -145,8 +145,8 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
                 if not part.synthetic:
                     part.content()
         except UserError as error:
-            own = tuple(item for item in plan.todo if item.cell.dataset.name == dataset.name)
-            missing[dataset.name] = Missing(str(error), own)
+            items = tuple(item for item in plan.todo if item.cell.dataset.name == dataset.name)
+            missing[dataset.name] = Missing(str(error), items)
     kept = tuple(i for i in plan.items if i.state != "todo" or i.cell.dataset.name not in missing)
     return Plan(kept), list(missing.values())
 
@@ -154,22 +154,22 @@ def with_data(plan: Plan) -> tuple[Plan, list[Missing]]:
 def elsewhere(items: Iterable[Item], store: Store) -> list[tuple[Item, Row]]:
     """(item, row) for items that another suite has run with today's revision of the method; the newest row of each."""
     wanted = {item.cell.key: item for item in items}
-    found = dict[str, Row]()
+    rows = dict[str, Row]()
     for row in sorted(store.rows(latest_only=True), key=lambda row: row.started):
         item = wanted.get(row.key)
         if item is None or row.suite == item.suite or row.status != "ok":
             continue
         if not outdated(row, version_of(row.method)):
-            found[row.key] = row
-    return [(item, found[key]) for key, item in wanted.items() if key in found]
+            rows[row.key] = row
+    return [(item, rows[key]) for key, item in wanted.items() if key in rows]
 
 
-def take_over(found: Iterable[tuple[Item, Row]], store: Store) -> None:
-    """File the rows of other suites, with their curves, under the items' own suite too. found: as `elsewhere` says it.
+def take_over(pairs: Iterable[tuple[Item, Row]], store: Store) -> None:
+    """File the rows of other suites, with their curves, under the items' own suite too. pairs: of `elsewhere`.
 
     The copy says where it comes from; start, commit, machine and figures are those of the run.
     """
-    for item, row in found:
+    for item, row in pairs:
         history = store.history(row.suite, row.key)
         if history is not None:
             store.write_history(item.suite, row.key, history)

@@ -61,12 +61,12 @@ class Cluster:
         self.host = ray.remote(Host).options(**needs)
 
     def size(self, cells: int) -> int:
-        found = sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
-        if not found:
+        workers = sum(self._room(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        if not workers:
             memory = f" and {self.options.memory_limit:g} GiB" if self.options.memory_limit else ""
             memory += " and a GPU" * self.gpus
             raise UserError(f"no node of the Ray cluster has {self.options.threads} CPUs{memory} for a worker")
-        return max(1, min(self.options.jobs or found, cells))
+        return max(1, min(self.options.jobs or workers, cells))
 
     def _room(self, resources: dict[str, float]) -> int:
         """For how many workers a node has room."""
@@ -99,8 +99,8 @@ class Cluster:
     def ship(self, dataset: str) -> tuple[str, str, Any] | None:
         """(dataset, sha256, reference) of what `packed` gives, which enters the object store once."""
         if dataset not in self.shipped:
-            found = packed(dataset)
-            self.shipped[dataset] = (found[0], found[1], ray.put(found[2])) if found else None
+            package = packed(dataset)
+            self.shipped[dataset] = (package[0], package[1], ray.put(package[2])) if package else None
         return self.shipped[dataset]
 
     def close(self) -> None:

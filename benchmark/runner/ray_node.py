@@ -71,7 +71,7 @@ def shipped_plugin(name: str) -> str:
     """A plug-in as `load_plugins` takes it on this node: a file is where the runtime environment has put it."""
     if not name.endswith(".py"):
         return name
-    found = importlib.util.find_spec(Path(name).stem)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(Path(name).stem)
+    if spec is None or spec.origin is None:
         raise ImportError(f"plug-in {name!r} did not reach the node; put it on the node's PYTHONPATH")
-    return found.origin
+    return spec.origin

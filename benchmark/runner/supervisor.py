@@ -24,7 +24,7 @@ from ..store.provenance import now, stamped
 from ..store.schema import FORMULA, RULES, Row
 from ..store.side_files import Parcel
 from ..suites.cell import NAMING
-from .backend import Assignment, Needs, Seat, needs, open_backend
+from .backend import Assignment, Needs, Slot, needs, open_backend
 from .plan import Item, Missing, Plan
 from .system import Ending, afterwards
 from .worker import DONE, READY, ROUND, Options
@@ -143,68 +143,68 @@ class _Run:
         self.summary = Summary()
         self.next_look = 0.0
         self.tried = set[tuple[str, str]]()  # cells whose worker was killed from outside
-        self.seats: list[Seat] = []
+        self.slots: list[Slot] = []
         prepare(todo, store, options)
         self.backend = open_backend(options, store)
 
     def loop(self) -> Summary:
         for _ in range(self.backend.size(len(self.queue))):
-            self.seats.append(self._open())
-        while self.queue or self.claimed_elsewhere or any(seat.task for seat in self.seats):
-            for seat in self.seats:
-                if seat.ready and seat.task is None:
-                    self._assign(seat)
+            self.slots.append(self._open())
+        while self.queue or self.claimed_elsewhere or any(slot.task for slot in self.slots):
+            for slot in self.slots:
+                if slot.ready and slot.task is None:
+                    self._assign(slot)
             self._renew()
-            self.backend.wait([seat.worker for seat in self.seats], TICK)
-            for index, seat in enumerate(self.seats):
-                self._hear(seat)
-                if self._ended(seat):
-                    self.seats[index] = self._open(seat.stillborn)
+            self.backend.wait([slot.worker for slot in self.slots], TICK)
+            for index, slot in enumerate(self.slots):
+                self._hear(slot)
+                if self._ended(slot):
+                    self.slots[index] = self._open(slot.stillborn)
         return self.summary
 
-    def _open(self, stillborn: int = 0) -> Seat:
+    def _open(self, stillborn: int = 0) -> Slot:
         """A place with a new worker, of the kind that the next cell needs."""
         waiting = [*self.queue, *self.claimed_elsewhere]
         plugins = bool(waiting) and self._needs(waiting[0]).plugins
-        return Seat(self.backend.start(plugins), plugins, stillborn=stillborn)
+        return Slot(self.backend.start(plugins), plugins, stillborn=stillborn)
 
     def _renew(self) -> None:
         """End the workers that are spent; new ones take their places while cells wait."""
-        for seat in [seat for seat in self.seats if seat.spent and seat.task is None]:
-            seat.worker.kill()
-            self.seats.remove(seat)
+        for slot in [slot for slot in self.slots if slot.spent and slot.task is None]:
+            slot.worker.kill()
+            self.slots.remove(slot)
             if self.queue or self.claimed_elsewhere:
-                self.seats.append(self._open())
+                self.slots.append(self._open())
 
     def _needs(self, item: Item) -> Needs:
         return self.needs[_where(item)]
 
     def stop(self) -> None:
-        for seat in self.seats:
-            if seat.task is not None:
-                seat.task.claim.release()
-            seat.worker.kill()
+        for slot in self.slots:
+            if slot.task is not None:
+                slot.task.claim.release()
+            slot.worker.kill()
         self.backend.close()
 
     # -- choosing ----------------------------------------------------------------------------------------------------
 
-    def _assign(self, seat: Seat) -> None:
+    def _assign(self, slot: Slot) -> None:
         """Give an idle worker the next cell that no one runs or has run; where it may have none, it is spent."""
         if not self.queue and self.claimed_elsewhere and time.monotonic() >= self.next_look:
             self.queue, self.claimed_elsewhere = self.claimed_elsewhere, []
             self.next_look = time.monotonic() + ELSEWHERE
-        while self.queue and not seat.spent:
-            best = self._best(seat)
-            if not seat.suits(self._needs(self.queue[best])):
-                seat.spent = True
+        while self.queue and not slot.spent:
+            best = self._best(slot)
+            if not slot.suits(self._needs(self.queue[best])):
+                slot.spent = True
                 return
             item = self.queue.pop(best)
             claim = self._claimed(item)
             if claim is None:
                 continue
-            seat.task, seat.last_federation = Assignment(item, claim, now(), time.monotonic()), item.cell.federation_key
-            seat.used = True
-            seat.worker.give(item.suite, item.cell)
+            slot.task, slot.last_federation = Assignment(item, claim, now(), time.monotonic()), item.cell.federation_key
+            slot.used = True
+            slot.worker.give(item.suite, item.cell)
             self.observer.started(item)
             return
 
@@ -221,36 +221,36 @@ class _Run:
             return None
         return claim
 
-    def _best(self, seat: Seat) -> int:
+    def _best(self, slot: Slot) -> int:
         """Where in the queue the best cell for a worker is, of those that it may have if there are any: one whose data
         it has, else one whose data no worker has."""
-        suited = [index for index, item in enumerate(self.queue) if seat.suits(self._needs(item))] or [0]
+        suited = [index for index, item in enumerate(self.queue) if slot.suits(self._needs(item))] or [0]
         keys = {index: self.queue[index].cell.federation_key for index in suited}
-        others = {other.last_federation for other in self.seats}
-        same = next((index for index, key in keys.items() if key == seat.last_federation), None)
+        others = {other.last_federation for other in self.slots}
+        same = next((index for index, key in keys.items() if key == slot.last_federation), None)
         return next((index for index, key in keys.items() if key not in others), suited[0]) if same is None else same
 
     # -- hearing -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, seat: Seat) -> None:
-        for word, *values in seat.worker.poll():
+    def _hear(self, slot: Slot) -> None:
+        for word, *values in slot.worker.poll():
             if word == READY:
-                seat.stamp, about, _ = values
-                self.store.write_environment(seat.stamp["environment"], about)
-                seat.ready = True
-            elif seat.task is not None and word == ROUND:
-                seat.task.round, figures = values
-                self.observer.round(seat.task.item, seat.task.round, figures)
-            elif seat.task is not None and word == DONE:
+                slot.stamp, about, _ = values
+                self.store.write_environment(slot.stamp["environment"], about)
+                slot.ready = True
+            elif slot.task is not None and word == ROUND:
+                slot.task.round, figures = values
+                self.observer.round(slot.task.item, slot.task.round, figures)
+            elif slot.task is not None and word == DONE:
                 row, side_files, thread_left = values
-                seat.spent = thread_left or self._needs(seat.task.item).alone
-                self._finish(seat, *self._taken(seat, seat.task, row, side_files))
+                slot.spent = thread_left or self._needs(slot.task.item).alone
+                self._finish(slot, *self._taken(slot, slot.task, row, side_files))
 
-    def _taken(self, seat: Seat, task: Assignment, sent: Any, files: Any) -> tuple[Row, dict[str, bytes]]:
+    def _taken(self, slot: Slot, task: Assignment, sent: Any, files: Any) -> tuple[Row, dict[str, bytes]]:
         """The row and the side files that a worker sent. What is not of its cell makes a failed row: a worker runs code
         from outside."""
         item = task.item
-        named = item.cell.row(item.suite, status="failed", started=task.started, **seat.stamp)
+        named = item.cell.row(item.suite, status="failed", started=task.started, **slot.stamp)
         try:
             row = Row.model_validate(sent)
             content = {place: base64.b64decode(data) for place, data in files.items()}
@@ -263,54 +263,54 @@ class _Run:
             return named.model_copy(update={"error": told}), {}
         return row, content
 
-    def _ended(self, seat: Seat) -> bool:
+    def _ended(self, slot: Slot) -> bool:
         """Whether a worker is dead, or had to be killed; its cell then has its row, or its other try."""
-        ending = seat.worker.ended()
+        ending = slot.worker.ended()
         if ending is None:
-            ending = self._overdue(seat)
+            ending = self._overdue(slot)
         else:
-            self._hear(seat)  # its last message may have come after the last look
-            self._check_start(seat, ending)
+            self._hear(slot)  # its last message may have come after the last look
+            self._check_start(slot, ending)
         if ending is None:
             return False
-        again = ending.outside and self._again(seat)
-        seat.worker.kill()
-        if seat.task is not None and not again:
-            item, values = seat.task.item, {"status": ending.status, "error": ending.reason}
-            row = item.cell.row(item.suite, **values, started=seat.task.started, **seat.stamp)
-            self._finish(seat, row, {})
+        again = ending.outside and self._again(slot)
+        slot.worker.kill()
+        if slot.task is not None and not again:
+            item, values = slot.task.item, {"status": ending.status, "error": ending.reason}
+            row = item.cell.row(item.suite, **values, started=slot.task.started, **slot.stamp)
+            self._finish(slot, row, {})
         return True
 
-    def _check_start(self, seat: Seat, ending: Ending) -> None:
+    def _check_start(self, slot: Slot, ending: Ending) -> None:
         """UserError when workers cannot start: one did not by itself, or several were killed."""
-        if not seat.ready:
-            seat.stillborn += 1
-            if not ending.outside or seat.stillborn > STILLBORN:
+        if not slot.ready:
+            slot.stillborn += 1
+            if not ending.outside or slot.stillborn > STILLBORN:
                 raise UserError(f"a worker process cannot start: {ending.reason}")
 
-    def _again(self, seat: Seat) -> bool:
+    def _again(self, slot: Slot) -> bool:
         """Put the cell of a worker that was killed from outside back into the queue, once."""
-        if seat.task is None or _where(seat.task.item) in self.tried:
+        if slot.task is None or _where(slot.task.item) in self.tried:
             return False
-        self.tried.add(_where(seat.task.item))
-        self.store.unclaim(seat.task.claim)
-        self.queue.insert(0, seat.task.item)
+        self.tried.add(_where(slot.task.item))
+        self.store.unclaim(slot.task.claim)
+        self.queue.insert(0, slot.task.item)
         return True
 
-    def _overdue(self, seat: Seat) -> Ending | None:
+    def _overdue(self, slot: Slot) -> Ending | None:
         """How a worker ends that is to be killed, or None."""
-        task, timeout, limit = seat.task, self.options.timeout, self.options.memory_limit
+        task, timeout, limit = slot.task, self.options.timeout, self.options.memory_limit
         if task is None:
             return None
         if timeout and task.seconds > timeout:
             rounds = task.item.cell.training.rounds
             return Ending("timeout", f"no result after {timeout:g} s (in round {task.round + 1} of {rounds})")
-        if limit is not None and seat.worker.memory() > limit * 2**30:
+        if limit is not None and slot.worker.memory() > limit * 2**30:
             return Ending("oom", f"the worker took more than the --memory-limit of {limit:g} GiB")
         return None
 
-    def _finish(self, seat: Seat, row: Row, side_files: dict[str, bytes]) -> None:
-        task, seat.task = seat.task, None
+    def _finish(self, slot: Slot, row: Row, side_files: dict[str, bytes]) -> None:
+        task, slot.task = slot.task, None
         assert task is not None
         with afterwards():
             Parcel(side_files).deliver(self.store)

@@ -59,8 +59,8 @@ class Ragged(NamedTuple):
 
     def of_run(self, run: int) -> list[Any]:
         """The values of a run as they were given, None for one that does not exist."""
-        found: list[Any] = self.part(run).tolist()
-        return [None if value != value else value for value in found] if self.gaps else found
+        values: list[Any] = self.part(run).tolist()
+        return [None if value != value else value for value in values] if self.gaps else values
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -75,10 +75,10 @@ class Ragged(NamedTuple):
 
     def reduced(self, by: np.ufunc, values: NDArray[Any], nothing: float) -> NDArray[np.float64]:
         """(runs,) a ufunc over each run's part of values, which are (all values,); nothing: the result of no values."""
-        found, some = np.full(len(self.there), nothing), np.diff(self.bounds) > 0
+        results, some = np.full(len(self.there), nothing), np.diff(self.bounds) > 0
         if some.any():
-            found[some] = by.reduceat(values, self.bounds[:-1][some])
-        return found
+            results[some] = by.reduceat(values, self.bounds[:-1][some])
+        return results
 
     def any(self, odd: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(runs,) whether one of a run's values is odd. odd: (all values,)."""
@@ -102,13 +102,13 @@ class CurveTable:
         of numbers raises an error of Python or NumPy, or is changed by `stored`."""
         keys = sorted(runs)
         flat = {key: dict(_flat(runs[key])) for key in keys}
-        names = dict.fromkeys(name for own in flat.values() for name in own)
+        names = dict.fromkeys(name for run in flat.values() for name in run)
         widths = [set(map(len, runs[key].get(COUNTS, ()))) for key in keys]
         classes = np.array([min(width) if len(width) == 1 else 0 for width in widths], dtype=np.int64)
         columns = {}
         for name in names:
-            lengths = np.array([len(own[name]) if name in own else -1 for own in flat.values()], dtype=np.int64)
-            columns[name] = Ragged.of(_values(name, (own[name] for own in flat.values() if name in own)), lengths)
+            lengths = np.array([len(run[name]) if name in run else -1 for run in flat.values()], dtype=np.int64)
+            columns[name] = Ragged.of(_values(name, (run[name] for run in flat.values() if name in run)), lengths)
         return cls(keys, columns, classes)
 
     @property
@@ -118,15 +118,15 @@ class CurveTable:
 
     def stored(self, key: str) -> Stored:
         """A run as it was given. KeyError for a key that is not here."""
-        run, found = self.place[key], Stored()
+        run, parts = self.place[key], Stored()
         for name, column in self.columns.items():
             if column.there[run]:
-                part, dot, own = name.partition(".")
+                part, dot, name_in_part = name.partition(".")
                 if dot:
-                    found.setdefault(part, {})[own] = column.of_run(run)
+                    parts.setdefault(part, {})[name_in_part] = column.of_run(run)
                 else:
-                    found[part] = self.counts(run).tolist()
-        return found
+                    parts[part] = self.counts(run).tolist()
+        return parts
 
     def counts(self, run: int) -> NDArray[np.int64]:
         """(clients, classes) the label counts of a run that has some; nothing where these are of several lengths."""
@@ -197,9 +197,9 @@ def packed(table: CurveTable) -> bytes:
 
 def _same_scores(table: CurveTable) -> list[str | None]:
     """Per run, the metric whose values per client are those of the score; None without one."""
-    score, found = table.columns.get(SCORE), [None] * len(table.keys)
+    score = table.columns.get(SCORE)
     others = [name for name in ("global_on_local", "personal_on_local") if f"per_client.{name}" in table.columns]
-    same: list[str | None] = list(found)
+    same: list[str | None] = [None] * len(table.keys)
     for run in range(len(table.keys)) if score is not None else ():
         for name in others:
             other = table.columns[f"per_client.{name}"]
@@ -272,17 +272,17 @@ def parse(content: bytes) -> CurveTable:
         groups = [file.metadata.row_group(place) for place in range(file.metadata.num_row_groups)]
         if sum(group.total_byte_size for group in groups) > CURVE_BYTES:
             raise ValueError(f"more than {CURVE_BYTES >> 20} MiB unpacked")
-        found = file.read(use_threads=False)
-        found.validate(full=True)
-        return _table(found.combine_chunks())
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        return _table(table.combine_chunks())
     except (pa.ArrowException, OSError, OverflowError, MemoryError, TypeError, AttributeError) as error:
         text = str(error).strip()
         raise ValueError(text.splitlines()[0][:200] if text else type(error).__name__) from None
 
 
-def _table(found: pa.Table) -> CurveTable:
-    arrays = {name: found.column(name).combine_chunks() for name in found.column_names}
-    if "key" not in arrays or len(arrays) != found.num_columns:
+def _table(table: pa.Table) -> CurveTable:
+    arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
+    if "key" not in arrays or len(arrays) != table.num_columns:
         raise ValueError("no column 'key', or two of one name")
     keys: list[str] = arrays.pop("key").to_pylist()
     if len(set(keys)) != len(keys) or not all(isinstance(key, str) for key in keys):

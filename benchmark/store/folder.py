@@ -74,12 +74,12 @@ class Store(SideFiles):
     def files(self, suite: str | None = None) -> list[Path]:
         """The files of rows of one suite, or of all. UserError if one is a folder."""
         folders = [self.root / suite] if suite else self.root.glob("*/")
-        found = sorted(path for folder in folders for path in folder.glob("*.csv"))
-        found = [path for path in found if path.exists() and is_rows(f"{path.parent.name}/{path.name}")]
-        for path in found:
+        paths = sorted(path for folder in folders for path in folder.glob("*.csv"))
+        paths = [path for path in paths if path.exists() and is_rows(f"{path.parent.name}/{path.name}")]
+        for path in paths:
             if path.is_dir():
                 raise UserError(f"{path} is a folder, where a file of rows belongs; move it away")
-        return found
+        return paths
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -152,11 +152,11 @@ class Store(SideFiles):
         return self._rows(Standing, suite, True)
 
     def _rows(self, model: type[AnyRow], suite: str | None, latest_only: bool) -> list[AnyRow]:
-        found: list[AnyRow] = []
+        every: list[AnyRow] = []
         for path in self.files(suite):
             rows = _of_file(path, row_file.read_as(model, path))
-            found += latest(rows).values() if latest_only else rows
-        return found
+            every += latest(rows).values() if latest_only else rows
+        return every
 
     def find(self, suite: str, method: str, key: str) -> Row | None:
         """The current row of a cell, read afresh from disk; None when there is none."""
@@ -191,21 +191,21 @@ def load_results(
 
 def _of_file(path: Path, rows: list[AnyRow]) -> list[AnyRow]:
     """The rows of a file that belong in it; a warning for others, as of a folder that was copied to another name."""
-    own = f"{path.parent.name}/{path.name}"
-    strange = {place(row) for row in {(row.suite, row.method): row for row in rows}.values()} - {own}
+    expected = f"{path.parent.name}/{path.name}"
+    strange = {place(row) for row in {(row.suite, row.method): row for row in rows}.values()} - {expected}
     if strange:
         told = f"rows that belong in {min(strange)} do not count here"
         warnings.warn(f"{path}: {told}; move the file back", stacklevel=5)
-    return [row for row in rows if place(row) == own] if strange else rows
+    return [row for row in rows if place(row) == expected] if strange else rows
 
 
 def _which(folder: Path) -> tuple[int, int] | None:
     """What tells a folder from another in its place; None where there is none."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _sweep_logs(folder: Path) -> None:
@@ -231,14 +231,17 @@ def expanded(frame: pd.DataFrame) -> pd.DataFrame:
         known = {text: _settings(name, text) for text in frame[name].unique()}
         settings = pd.DataFrame([known[text] for text in frame[name]], index=frame.index)
         parts.append(settings)
-    found: pd.DataFrame = pd.concat(parts, axis=1)
-    return found
+    wide: pd.DataFrame = pd.concat(parts, axis=1)
+    return wide
 
 
 def _settings(name: str, text: str) -> dict[str, Any]:
-    found = loaded(text or "{}")
-    if isinstance(found, list) and all(isinstance(own, dict) for own in found):
-        found = {key: [own.get(key) for own in found] for key in dict.fromkeys(key for own in found for key in own)}
-    if not isinstance(found, dict):
+    settings = loaded(text or "{}")
+    if isinstance(settings, list) and all(isinstance(backbone, dict) for backbone in settings):
+        settings = {
+            key: [backbone.get(key) for backbone in settings]
+            for key in dict.fromkeys(key for backbone in settings for key in backbone)
+        }
+    if not isinstance(settings, dict):
         return {name: text}
-    return {f"{name.removesuffix('_params')}.{key}": value for key, value in found.items()}
+    return {f"{name.removesuffix('_params')}.{key}": value for key, value in settings.items()}

@@ -54,12 +54,12 @@ class Verdicts:
             known = parse(path.read_text(encoding="utf-8")) or {}
             if known.get("made") == _digest(made(), about):
                 return dict(known["found"])
-        found = judge()
+        verdict = judge()
         if _digest(files, about) == digest:  # else a file was changed meanwhile
             with suppress(OSError):
-                write_atomically(path, json.dumps({"made": _digest(made(), about), "found": found}).encode())
+                write_atomically(path, json.dumps({"made": _digest(made(), about), "found": verdict}).encode())
                 self._forget(self._folder)
-        return found
+        return verdict
 
     @staticmethod
     def _forget(folder: Path) -> None:

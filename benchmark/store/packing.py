@@ -140,8 +140,8 @@ def _fits(stored: Stored, kinds: dict[str, str]) -> bool:
             return False
     except (AttributeError, IndexError, TypeError, ValueError, OverflowError):  # it is no curves
         return False
-    own = {name: str(column.values.dtype.kind) for name, column in made.columns.items()}
-    if any(kinds.get(name, kind) != kind for name, kind in own.items()):
+    own_kinds = {name: str(column.values.dtype.kind) for name, column in made.columns.items()}
+    if any(kinds.get(name, kind) != kind for name, kind in own_kinds.items()):
         return False
-    kinds |= own
+    kinds |= own_kinds
     return True

@@ -35,12 +35,12 @@ def reading(suite: str | None = None) -> Path:
     """Return the folder whose rows are read by default: `runs` if it has rows (of the suite, if one is given), else
     `results`."""
     written = Path(WRITTEN)
-    found = (
+    paths = (
         path
         for path in written.glob(f"{safe_name(suite) if suite else '*'}/*.csv")
         if is_rows(f"{path.parent.name}/{path.name}")
     )
-    return written if any(found) else Path(SHIPPED)
+    return written if any(paths) else Path(SHIPPED)
 
 
 def safe_name(name: str) -> str:

@@ -125,8 +125,8 @@ def git_output(*arguments: str, folder: Path) -> bytes | None:
 
 
 def _git(*arguments: str, folder: Path = ROOT) -> str | None:
-    found = git_output(*arguments, folder=folder)
-    return None if found is None else found.decode().strip()
+    output = git_output(*arguments, folder=folder)
+    return None if output is None else output.decode().strip()
 
 
 def environment(threads: int, device: str = "cpu") -> tuple[str, dict[str, Any]]:
@@ -175,10 +175,10 @@ def _gpu(device: str) -> dict[str, Any]:
 def _driver(told: Path) -> str | None:
     """The version of NVIDIA's driver, which Linux tells in a file; None where it does not."""
     try:
-        found = re.search(r"\d+\.\d+(\.\d+)?", told.read_text().split("\n")[0])
+        version = re.search(r"\d+\.\d+(\.\d+)?", told.read_text().split("\n")[0])
     except OSError:
         return None
-    return found.group() if found else None
+    return version.group() if version else None
 
 
 def _cpu() -> str:

@@ -92,10 +92,10 @@ def _fields_of_all(content: bytes, lines: int) -> list[list[str]] | None:
     if b"\0" in content or b"\r" in content or not content.endswith(b"\n"):
         return None
     try:
-        found = list(csv.reader(content.decode().split("\n")[:-1], strict=True))
+        rows = list(csv.reader(content.decode().split("\n")[:-1], strict=True))
     except (UnicodeDecodeError, csv.Error):
         return None
-    return found if len(found) == lines else None  # fewer: an open quotation mark joined lines
+    return rows if len(rows) == lines else None  # fewer: an open quotation mark joined lines
 
 
 def _check_header(path: Path, first: bytes) -> None:

@@ -31,16 +31,16 @@ def mapping(text: object) -> dict[str, Any]:
 
 def parse(text: object) -> dict[str, Any] | None:
     """The object that a text holds, or None where it holds something else."""
-    found = loaded(text)
-    return found if isinstance(found, dict) else None
+    value = loaded(text)
+    return value if isinstance(value, dict) else None
 
 
 def parameters(text: object) -> dict[str, Any]:
     """The object that a text holds; of a list of them, as of mixed architectures, all that they say together, of two
     values for one name the later; else nothing."""
-    found = loaded(text)
-    objects = found if isinstance(found, list) else [found]
-    return {name: own for each in objects if isinstance(each, dict) for name, own in each.items()}
+    value = loaded(text)
+    objects = value if isinstance(value, list) else [value]
+    return {name: entry for item in objects if isinstance(item, dict) for name, entry in item.items()}
 
 
 def loaded(text: object) -> Any:
@@ -71,8 +71,8 @@ NEUTRAL: Mapping[str, float] = {  # a condition -> the value at which it is none
 def conditions(training: object) -> dict[str, float]:
     """The conditions of a row's `training` column that are set, by name; none where the column has another text."""
     asked = mapping(training)
-    found = {name: asked[name] for name in NEUTRAL if isinstance(asked.get(name), int | float)}
-    return {name: float(value) for name, value in found.items() if value != NEUTRAL[name]}
+    known = {name: asked[name] for name in NEUTRAL if isinstance(asked.get(name), int | float)}
+    return {name: float(value) for name, value in known.items() if value != NEUTRAL[name]}
 
 
 def strength(condition: str, value: float) -> float:
@@ -80,9 +80,9 @@ def strength(condition: str, value: float) -> float:
     return round(abs(value - NEUTRAL[condition]), 9)
 
 
-def wording(found: Mapping[str, float]) -> str:
+def wording(set_conditions: Mapping[str, float]) -> str:
     """'label noise 0.4', or 'plain' without a condition."""
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in found.items()) or "plain"
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in set_conditions.items()) or "plain"
 
 
 MODELS = 2  # trained side by side, each for every epoch, as in mutual distillation: the most of the field's papers
@@ -97,13 +97,13 @@ def excess(row: Mapping[str, Any]) -> str:
     """
     asked, effective = mapping(row.get("training")), mapping(row.get("effective_training"))
     budget = _number(row.get("budget_steps"))
-    found = [
+    limits = [
         ("scored rounds", row.get("rounds"), asked.get("rounds")),
         ("of the clients in a round", effective.get("participation"), asked.get("participation", 1.0)),
         ("steps of a model", row.get("model_steps"), budget),
         ("optimiser steps", row.get("optimiser_steps"), MODELS * budget),
     ]
-    counts = [(what, _number(took), _number(given)) for what, took, given in found]
+    counts = [(what, _number(took), _number(given)) for what, took, given in limits]
     return "; ".join(f"{took:g} {what}, {given:g} given" for what, took, given in counts if given and took > given)
 
 
@@ -287,12 +287,12 @@ SECTIONS = {  # the first column of each part of a line
 
 def glossary() -> str:
     """The page."""
-    parts, title, found = [HEAD.rstrip("\n")], "", dict[str, list[list[str]]]()
+    parts, title, sections = [HEAD.rstrip("\n")], "", dict[str, list[list[str]]]()
     for name in COLUMNS:
         title = SECTIONS.get(name, title)
         info = Row.model_fields[name]
-        found.setdefault(title, []).append([f"`{name}`", _kind(name), info.description or ""])
-    for title, lines in found.items():
+        sections.setdefault(title, []).append([f"`{name}`", _kind(name), info.description or ""])
+    for title, lines in sections.items():
         headers = ["Column", "Type", "Meaning"]
         table = tabulate([[cell.replace("|", "\\|") for cell in line] for line in lines], headers, tablefmt="github")
         parts.append(f"## {title}\n\n{table}")
@@ -308,7 +308,7 @@ def _kind(name: str) -> str:
         return ", ".join(map(str, typing.get_args(annotation)))
     several = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     words = {str: "text", int: "whole number", float: "number", bool: "True or False", types.NoneType: ""}
-    return ", ".join(filter(None, (words[own] for own in map(_bare, several))))
+    return ", ".join(filter(None, (words[kind] for kind in map(_bare, several))))
 
 
 def _bare(annotation: typing.Any) -> typing.Any:

@@ -53,13 +53,17 @@ def self_reported(results: Path) -> list[SelfReported]:
             continue  # damaged: `fglbench validate` says where
         for row in rows:
             groups.setdefault(tuple(getattr(row, name) for name in SETTINGS), []).append(row)
-    found = []
+    entries = []
     for rows in groups.values():
         scored = [row for row in rows if row.score is not None]
-        pairs = [(row, own) for row in scored if (own := ours.get((row.suite, row.key))) and own.score is not None]
+        pairs = [
+            (row, our_row)
+            for row in scored
+            if (our_row := ours.get((row.suite, row.key))) and our_row.score is not None
+        ]
         theirs = _mean([row for row, _ in pairs] or scored)
-        found.append(SelfReported(rows[0], len(scored), theirs, len(pairs), _mean([own for _, own in pairs])))
-    return sorted(found, key=lambda each: (each.row.suite, each.row.dataset, each.row.clients, each.row.method))
+        entries.append(SelfReported(rows[0], len(scored), theirs, len(pairs), _mean([our_row for _, our_row in pairs])))
+    return sorted(entries, key=lambda entry: (entry.row.suite, entry.row.dataset, entry.row.clients, entry.row.method))
 
 
 def _mean(rows: list[Row]) -> float | None:

@@ -102,10 +102,12 @@ class SideFiles:
     def sites(self) -> dict[str, list[str]]:
         """What `write_sites` stored; empty where there is nothing or it cannot be read."""
         try:
-            found = json.loads((self.root / SITES).read_text(encoding="utf-8"))
+            content = json.loads((self.root / SITES).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return {str(key): [str(name) for name in own] for key, own in found.items()} if isinstance(found, dict) else {}
+        if not isinstance(content, dict):
+            return {}
+        return {str(key): [str(name) for name in names] for key, names in content.items()}
 
     def history(self, suite: str, key: str) -> dict[str, Any] | None:
         """What `write_history` stored, or None. Raises OSError, EOFError, zlib.error or ValueError for a file that is
@@ -114,8 +116,8 @@ class SideFiles:
         A run's own file takes precedence over one of columns, which may have an earlier run of the cell."""
         path = self.history_file(suite, key)
         if path.exists():
-            found: dict[str, Any] = unpacked(path.read_bytes())
-            return found
+            stored: dict[str, Any] = unpacked(path.read_bytes())
+            return stored
         columns = self.columns(suite)
         if key in columns.holder:
             return columns.files[columns.holder[key]].stored(key)
@@ -125,8 +127,8 @@ class SideFiles:
 
     def loose(self, suite: str) -> set[str]:
         """The keys of a suite's rows whose curves are in a file of their own, and no link."""
-        with suppress(OSError), os.scandir(self.root / suite / "history") as found:
-            plain = (entry.name for entry in found if entry.is_file(follow_symlinks=False))
+        with suppress(OSError), os.scandir(self.root / suite / "history") as entries:
+            plain = (entry.name for entry in entries if entry.is_file(follow_symlinks=False))
             return {name.removesuffix(OWN) for name in plain if name.endswith(OWN)}
         return set()
 
@@ -178,20 +180,20 @@ class Columns(NamedTuple):
 def _columns(folder: Path) -> Columns:
     from . import curves
 
-    found, left = Columns({}, {}, {}), SUITE_BYTES
+    columns, left = Columns({}, {}, {}), SUITE_BYTES
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             if path.is_symlink() or path.stat().st_size > curves.CURVE_BYTES:
                 raise ValueError("a link, or larger than any such file")
-            own = curves.read_curves(path)
-            left -= own.size
+            table = curves.read_curves(path)
+            left -= table.size
             if left < 0:
                 raise ValueError(f"the files of a suite hold more than {SUITE_BYTES >> 20} MiB unpacked")
-            found.files[path.stem] = own
-            found.holder.update(dict.fromkeys(own.keys, path.stem))
+            columns.files[path.stem] = table
+            columns.holder.update(dict.fromkeys(table.keys, path.stem))
         except (OSError, ValueError) as error:
-            found.damaged[path.stem] = str(error)
-    return found
+            columns.damaged[path.stem] = str(error)
+    return columns
 
 
 def unpacked(data: bytes) -> Any:

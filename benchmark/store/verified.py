@@ -58,15 +58,15 @@ def read(results: Path) -> list[Verified]:
         raise UserError(f"{path}: cannot be read: {reason}; take the file from version control") from None
     if not lines or lines[0] != COLUMNS:
         raise UserError(f"{path}:1: the columns are not {', '.join(COLUMNS)}; take the file from version control")
-    found = []
+    verdicts = []
     for number, fields in enumerate(lines[1:], start=2):
         try:
             values = {name: value for name, value in zip(COLUMNS, fields, strict=True) if value != ""}
-            found.append(Verified.model_validate(values))
+            verdicts.append(Verified.model_validate(values))
         except ValueError as error:
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise UserError(f"{path}:{number}: {reason}; take the file from version control") from None
-    return found
+    return verdicts
 
 
 def add(results: Path, new: Iterable[Verified]) -> None:

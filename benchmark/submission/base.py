@@ -42,10 +42,10 @@ def _checkout(commit: str, path: Path, folder: Path) -> None:
     """Write the files below `path` as they were at a commit to `folder`; none if it was not there then."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r} in which to look up --base {commit!r}; give the folder itself")
-    found = git_output("rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}", folder=path)
-    if found is None:
+    revision = git_output("rev-parse", "--verify", "-q", "--end-of-options", f"{commit}^{{commit}}", folder=path)
+    if revision is None:
         raise UserError(f"--base {commit!r} is no folder, and no commit of a git repository around {str(path)!r}")
-    sha, top = found.decode().strip(), git_output("rev-parse", "--show-toplevel", folder=path) or b""
+    sha, top = revision.decode().strip(), git_output("rev-parse", "--show-toplevel", folder=path) or b""
     root = Path(os.fsdecode(top.strip())).resolve()
     for place in (path.absolute(), *path.absolute().parents):
         if place.is_symlink() and place.parent.resolve().is_relative_to(root):
@@ -110,19 +110,19 @@ def _curves(folder: Folder, before: Folder, renewed: set[tuple[str, str]], findi
     same = {
         file for kind in ("columns", "curves") for file in folder.files.get(kind, ()) if _same(folder, before, file)
     }
-    for own, path in before.curves.items():
-        file = folder.curves.get(own)
+    for run, path in before.curves.items():
+        file = folder.curves.get(run)
         if file is None:
-            findings.add(folder.place(path), f"the curves of {own[1]} were removed", FIX)
-        elif own not in renewed and not (file == path and file in same) and _of(folder, own) != _of(before, own):
-            findings.add(folder.place(file), f"the curves of {own[1]} were changed, but it has no new row", FIX)
+            findings.add(folder.place(path), f"the curves of {run[1]} were removed", FIX)
+        elif run not in renewed and not (file == path and file in same) and _of(folder, run) != _of(before, run):
+            findings.add(folder.place(file), f"the curves of {run[1]} were changed, but it has no new row", FIX)
 
 
-def _of(folder: Folder, own: tuple[str, str]) -> object:
+def _of(folder: Folder, run: tuple[str, str]) -> object:
     try:
-        return folder.stored(*own)
+        return folder.stored(*run)
     except (OSError, EOFError, ValueError, zlib.error):
-        return (folder.root / folder.curves[own]).read_bytes()
+        return (folder.root / folder.curves[run]).read_bytes()
 
 
 def _files(folder: Folder, before: Folder, findings: Findings, *, maintainer: bool) -> None:

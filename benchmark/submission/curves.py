@@ -23,24 +23,24 @@ def problems(folder: Folder, line: Line) -> Iterator[str]:
     """Everything that is wrong with the curves of a row with status ok, which has some."""
     row = line.row
     try:
-        found = folder.stored(row.suite, row.key)
+        stored = folder.stored(row.suite, row.key)
     except UNREADABLE as error:
         yield f"cannot be read: {str(error).splitlines()[0]:.120}"
         return
-    if wrong := malformed(found, row):
+    if wrong := malformed(stored, row):
         yield wrong
-    elif found and row.in_time:
-        yield from _figures(row, found["history"])
+    elif stored and row.in_time:
+        yield from _figures(row, stored["history"])
         if line.cell:
-            yield from _best_round(line, found["history"])
-            yield from _clients(line, found.get("per_client", {}))
+            yield from _best_round(line, stored["history"])
+            yield from _clients(line, stored.get("per_client", {}))
 
 
-def malformed(found: Any, row: Row) -> str:
+def malformed(stored: Any, row: Row) -> str:
     """Why a side file does not have the form of curves; empty if it has."""
-    if not isinstance(found, dict) or not isinstance(found.get("history"), dict) or set(found) - set(PARTS):
+    if not isinstance(stored, dict) or not isinstance(stored.get("history"), dict) or set(stored) - set(PARTS):
         return f"is not made of {', '.join(PARTS)}"
-    history, clients, counts = found["history"], found.get("per_client", {}), found.get("label_counts", [])
+    history, clients, counts = stored["history"], stored.get("per_client", {}), stored.get("label_counts", [])
     if not isinstance(clients, dict) or not isinstance(counts, list):
         return "holds something else than lists of numbers"
     if not all(map(_numbers, (*history.values(), *clients.values(), *counts))):

@@ -71,18 +71,18 @@ class Finding:
 class Findings:
     """Problems in the order in which they are found, each once."""
 
-    found: dict[Finding, None] = field(default_factory=dict)
+    entries: dict[Finding, None] = field(default_factory=dict)
 
     def add(self, place: str, what: str, fix: str, *, warning: bool = False) -> None:
-        self.found[Finding(place, what, fix, warning)] = None
+        self.entries[Finding(place, what, fix, warning)] = None
 
     @property
     def errors(self) -> list[Finding]:
-        return [finding for finding in self.found if not finding.warning]
+        return [finding for finding in self.entries if not finding.warning]
 
     @property
     def warnings(self) -> list[Finding]:
-        return [finding for finding in self.found if finding.warning]
+        return [finding for finding in self.entries if finding.warning]
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ class Folder:
     @cached_property
     def curves(self) -> dict[tuple[str, str], str]:
         """(suite, key) -> the file with its curves; a file of one row takes precedence over a file of columns."""
-        found = dict[tuple[str, str], str]()
+        files = dict[tuple[str, str], str]()
         for file in self.files.get("columns", ()):
             path = PurePosixPath(file)
             table = self.store.columns(path.parts[0]).files.get(path.stem)
-            found |= {(path.parts[0], key): file for key in (table.keys if table else ())}
+            files |= {(path.parts[0], key): file for key in (table.keys if table else ())}
         paths = map(PurePosixPath, self.files.get("curves", ()))
-        return found | {(path.parts[0], path.name.split(".")[0]): str(path) for path in paths}
+        return files | {(path.parts[0], path.name.split(".")[0]): str(path) for path in paths}
 
     def stored(self, suite: str, key: str) -> Any:
         """What the file in `curves` holds of a row. OSError, EOFError, zlib.error or ValueError for a damaged one."""
@@ -167,8 +167,8 @@ def holds_trials(root: Path) -> bool:
 
 def inner(root: Path) -> list[str]:
     """The folders of a results folder that are looked at by themselves: the trials, and each submission."""
-    found = [APART, *(f"{SUBMISSIONS}/{each.name}" for each in root.glob(f"{SUBMISSIONS}/*/"))]
-    return [] if holds_trials(root) else found
+    folders = [APART, *(f"{SUBMISSIONS}/{path.name}" for path in root.glob(f"{SUBMISSIONS}/*/"))]
+    return [] if holds_trials(root) else folders
 
 
 def listed(root: Path, name: str, findings: Findings, *, submission: bool | None = None) -> Folder:

@@ -93,7 +93,7 @@ def read(root: Path, name: str, findings: Findings, *, submission: bool | None =
 
 def lines_of(folder: Folder, findings: Findings) -> list[Line]:
     """The sound rows of a folder; damaged lines are findings."""
-    found, naming = list[Line](), attrgetter(*NAMING)
+    sound, naming = list[Line](), attrgetter(*NAMING)
     settings, choices = dict[object, Settings](), dict[tuple[str, str], Choice]()
     for file in folder.files.get("rows", ()):
         path = folder.root / file
@@ -125,8 +125,8 @@ def lines_of(folder: Folder, findings: Findings) -> list[Line]:
                 findings.add(place, what, f"it belongs in {place_of(row)}")
             else:
                 same = settings.setdefault(naming(row), Settings(row, choices))
-                found.append(Line(file, number, place, text, row, same))
-    return found
+                sound.append(Line(file, number, place, text, row, same))
+    return sound
 
 
 def _located(error: UserError, path: Path) -> tuple[int, str]:

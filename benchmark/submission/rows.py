@@ -52,19 +52,19 @@ _values = attrgetter(*RULES)
 
 @lru_cache(maxsize=100_000)  # most texts stand in many rows
 def _text(name: str, value: str) -> tuple[Problem, ...]:
-    rule, found = RULES[name], list[Problem]()
+    rule, problems = RULES[name], list[Problem]()
     if len(value) > rule.longest:
-        found.append((f"column {name!r} has {len(value)} characters; at most {rule.longest} are read", "shorten it"))
+        problems.append((f"column {name!r} has {len(value)} characters; at most {rule.longest} are read", "shorten it"))
     if value.startswith(FORMULA):
-        found.append((f"column {name!r}: {value!r:.40} begins as a formula of a spreadsheet does", RERUN))
+        problems.append((f"column {name!r}: {value!r:.40} begins as a formula of a spreadsheet does", RERUN))
     if not value.isprintable():
-        found.append((f"column {name!r} holds control or invisible characters", "remove them"))
+        problems.append((f"column {name!r} holds control or invisible characters", "remove them"))
     if rule.pattern and not re.fullmatch(rule.pattern, value):
         fix = COMMIT if name == "git_sha" else RERUN
-        found.append((f"column {name!r}: {value!r:.80} is not of the form {rule.pattern}", fix))
+        problems.append((f"column {name!r}: {value!r:.80} is not of the form {rule.pattern}", fix))
     if rule.json and value and not _canonical(value):
-        found.append((f"column {name!r} is not canonical JSON", RERUN))
-    return tuple(found)
+        problems.append((f"column {name!r} is not canonical JSON", RERUN))
+    return tuple(problems)
 
 
 def _canonical(text: str) -> bool:

@@ -132,12 +132,12 @@ def _add(source: Store, target: Store, row: Row) -> None:
 def _curves(source: Store, row: Row) -> dict[str, Any]:
     place = source.history_file(row.suite, row.key)
     try:
-        found = source.history(row.suite, row.key)
+        curves = source.history(row.suite, row.key)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise UserError(f"{place} cannot be read ({error!s:.120}); run it again with --rerun all") from None
-    if found is None:
+    if curves is None:
         raise UserError(f"{place} is missing; run it again with --rerun all")
-    return found
+    return curves
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -39,14 +39,14 @@ def _of_results(root: Path, name: str, verdicts: Verdicts) -> Verdict:
     findings, rows, machines = Findings(), Counter[str](), dict[str, str]()
     folder = listed(root, name, findings, submission=False)
     check_rows(folder, findings)
-    for suite, own in _suites(folder).items():
-        files = [root / file for kind in OF_SUITE[:3] for file in own.files.get(kind, ())]
-        about = name, str(root), own.trials, own.files.get("embeddings", ())  # of which only the names are looked at
-        found = verdicts.of(files, about, partial(_judged, own))
-        for each in found["findings"]:
-            findings.add(*each[:3], warning=each[3])
-        rows[suite] += found["rows"]
-        machines = found["environments"] | machines
+    for suite, part in _suites(folder).items():
+        files = [root / file for kind in OF_SUITE[:3] for file in part.files.get(kind, ())]
+        about = name, str(root), part.trials, part.files.get("embeddings", ())  # of which only the names are looked at
+        verdict = verdicts.of(files, about, partial(_judged, part))
+        for finding in verdict["findings"]:
+            findings.add(*finding[:3], warning=finding[3])
+        rows[suite] += verdict["rows"]
+        machines = verdict["environments"] | machines
     check_environments(folder, machines, findings)
     return Verdict(name, False, rows.total(), rows, findings)
 
@@ -64,6 +64,6 @@ def _suites(folder: Folder) -> dict[str, Folder]:
         for file in folder.files.get(kind, ()):
             files.setdefault(PurePosixPath(file).parts[0], {}).setdefault(kind, []).append(file)
     return {
-        suite: replace(folder, files={kind: tuple(own) for kind, own in files[suite].items()})
+        suite: replace(folder, files={kind: tuple(paths) for kind, paths in files[suite].items()})
         for suite in sorted(files)
     }

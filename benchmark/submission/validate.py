@@ -97,8 +97,8 @@ def of_suite(folder: Folder) -> dict[str, Any]:
     findings = Findings()
     lines = lines_of(folder, findings)
     _check(folder, lines, set(lines), set(), findings)
-    found = [[each.place, each.what, each.fix, each.warning] for each in findings.found]
-    return {"rows": len(lines), "findings": found, "environments": _machines(lines)}
+    listed = [[finding.place, finding.what, finding.fix, finding.warning] for finding in findings.entries]
+    return {"rows": len(lines), "findings": listed, "environments": _machines(lines)}
 
 
 def _machines(lines: Sequence[Line]) -> dict[str, str]:
@@ -144,8 +144,8 @@ def _settings(folder: Folder, findings: Findings) -> Table:
     except UserError as error:
         findings.add(folder.place(SETTINGS), str(error), "give the file that `fglbench compete` wrote")
         return {}
-    for method, own in table.items():
-        for dataset, chosen in own.items():
+    for method, by_dataset in table.items():
+        for dataset, chosen in by_dataset.items():
             if wrong := sorted({*chosen.training} - TRAINING | {*chosen.backbone} - BACKBONE):
                 what = f"{method} on {dataset} sets {', '.join(wrong)}; tuning chooses {', '.join(TRAINING | BACKBONE)}"
                 findings.add(folder.place(SETTINGS), what, "leave it out")
@@ -210,10 +210,10 @@ def _against_suite(
 
 def expected(suite: str, method: str, table: Table | None = None) -> Expected:
     """The cells of a method on a suite. A method that it lacks runs on all of it, with the settings of the table."""
-    found = cells_of(suite, method)
+    cells = cells_of(suite, method)
     if load_suite(suite).lists(method) or method not in (table or {}):
-        return found
-    return _by_seed(at_settings([cell for seeds in found.values() for cell in seeds.values()], table or {}))
+        return cells
+    return _by_seed(at_settings([cell for seeds in cells.values() for cell in seeds.values()], table or {}))
 
 
 @cache
@@ -223,30 +223,30 @@ def cells_of(suite: str, method: str) -> Expected:
 
 
 def _by_seed(cells: Iterable[Cell]) -> Expected:
-    found: Expected = {}
+    by_settings: Expected = {}
     for cell in cells:
-        found.setdefault(cell.seedless, {})[cell.seed] = cell
-    return found
+        by_settings.setdefault(cell.seedless, {})[cell.seed] = cell
+    return by_settings
 
 
 def departure(cell: Cell, claimed: Iterable[dict[int, Cell]]) -> str:
     """How a cell differs from the nearest of a suite's cells."""
     near = [next(iter(seeds.values())) for seeds in claimed]
     near = [other for other in near if other.dataset.name == cell.dataset.name]
-    found = [_differences(cell.identity, other.identity) for other in near]
-    return "; ".join(min(found, key=len)[:3]) if found else f"it has no dataset {cell.dataset.name!r}"
+    departures = [_differences(cell.identity, other.identity) for other in near]
+    return "; ".join(min(departures, key=len)[:3]) if departures else f"it has no dataset {cell.dataset.name!r}"
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], inside: str = "") -> list[str]:
     """ "name is X, the suite has Y" of all values that differ, those of parameters too."""
-    found = list[str]()
+    differences = list[str]()
     for name in sorted({*ours, *theirs} - {"seed"}):
         one, two = ours.get(name, "absent"), theirs.get(name, "absent")
         if isinstance(one, dict) and isinstance(two, dict):
-            found += _differences(one, two, f"{inside}{name}.")
+            differences += _differences(one, two, f"{inside}{name}.")
         elif one != two:
-            found.append(f"{inside}{name} is {one!r:.60}, the suite has {two!r:.60}")
-    return found
+            differences.append(f"{inside}{name} is {one!r:.60}, the suite has {two!r:.60}")
+    return differences
 
 
 def _data(lines: Sequence[Line], fresh: set[Line], findings: Findings) -> None:
@@ -274,17 +274,17 @@ def _registered(dataset: str) -> str | None:
 def _side_files(folder: Folder, lines: Sequence[Line], findings: Findings) -> None:
     """Every row with status ok has curves that agree with it; every side file belongs to a row."""
     counting, files = standing(lines), folder.curves
-    for own, line in counting.items():
-        if line.row.status == "ok" and own not in files:
-            what = f"its curves ({own[0]}/history/{own[1]}.json.gz) are missing"
+    for run, line in counting.items():
+        if line.row.status == "ok" and run not in files:
+            what = f"its curves ({run[0]}/history/{run[1]}.json.gz) are missing"
             findings.add(line.place, what, "run it again; `fglbench submit` packs the curves")
         elif line.row.status == "ok":
-            single = files[own].endswith(".json.gz")
+            single = files[run].endswith(".json.gz")
             for what in curves.problems(folder, line):
-                told = what if single else f"{own[1]} {what}"
-                findings.add(folder.place(files[own]), told, RERUN)
-    for own in sorted(set(files) - set(counting)):
-        findings.add(folder.place(files[own]), f"curves of no row: {own[1]}", "remove them")
+                told = what if single else f"{run[1]} {what}"
+                findings.add(folder.place(files[run]), told, RERUN)
+    for run in sorted(set(files) - set(counting)):
+        findings.add(folder.place(files[run]), f"curves of no row: {run[1]}", "remove them")
     for file in folder.files.get("columns", ()):
         path = PurePosixPath(file)
         if wrong := folder.store.columns(path.parts[0]).damaged.get(path.stem):

@@ -121,11 +121,11 @@ def run_again(
         job.run(job.load(job.plan(), tell), observer)
         ours = {(row.suite, row.key): row for row in again.rows(latest_only=True)}
         machines = {row.environment: again.environment(row.environment) or {} for row in ours.values()}
-    found, places = [], {own: _place(row) for own, row in ours.items()}
+    comparisons, places = [], {pair: _place(row) for pair, row in ours.items()}
     for row in drawn:
-        seeds = [ours[own] for own, where in places.items() if where == _place(row)]
-        found.append(compare(row, ours.get((row.suite, row.key)), seeds))
-    return found, machines
+        seeds = [ours[pair] for pair, where in places.items() if where == _place(row)]
+        comparisons.append(compare(row, ours.get((row.suite, row.key)), seeds))
+    return comparisons, machines
 
 
 def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *arguments: Any) -> Iterator[Any]:
@@ -169,15 +169,15 @@ def may_record(results: Path, by: str, dirty: bool | None) -> None:
         raise UserError("--record needs a clean checkout, so that the commit says what code ran; commit first")
 
 
-def record(found: Iterable[Comparison], machines: Mapping[str, dict[str, Any]], results: Path, by: str) -> None:
+def record(comparisons: Iterable[Comparison], machines: Mapping[str, dict[str, Any]], results: Path, by: str) -> None:
     """Write the verdicts to `verified.csv` of a results folder, with the machines that computed."""
     stamp = {"date": provenance.now(), "git_sha": provenance.git_state()[0], "by": by}
     verdicts = []
-    for each in found:
-        if each.ours is not None and each.theirs.score is not None:
-            same = each.theirs.model_dump(include={"suite", "key", "method", "method_version", "score"})
-            told = {"verdict": "passed" if each.passed else "failed", "environment": each.ours.environment}
-            verdicts.append(Verified(**same, ours=each.ours.score, bar=each.bar, **told, **stamp))
-    for digest in sorted({each.environment for each in verdicts}):
+    for comparison in comparisons:
+        if comparison.ours is not None and comparison.theirs.score is not None:
+            same = comparison.theirs.model_dump(include={"suite", "key", "method", "method_version", "score"})
+            told = {"verdict": "passed" if comparison.passed else "failed", "environment": comparison.ours.environment}
+            verdicts.append(Verified(**same, ours=comparison.ours.score, bar=comparison.bar, **told, **stamp))
+    for digest in sorted({comparison.environment for comparison in verdicts}):
         Store(results).write_environment(digest, machines[digest])
     verified.add(results, verdicts)

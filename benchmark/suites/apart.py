@@ -57,7 +57,7 @@ class MethodStandIn(StandIn, Method):
         return TrainConfig(**_ask("protocol", self.name, self.params(), config.model_dump(mode="json")))
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        given = [(own.name, own.params()) for own in backbones]
+        given = [(backbone.name, backbone.params()) for backbone in backbones]
         told = _ask("architecture", self.name, self.params(), given)
         if not isinstance(told, list) or len(told) != len(backbones):
             return told  # type: ignore[no-any-return]  # `settled` says what is wrong with it
@@ -205,15 +205,15 @@ def _stand_in(
         make: Any = create_model
         cls = make(
             called, __base__=KINDS[kind], __module__=module, __doc__=text,
-            **{own: (Any, Field(**about)) for own, about in fields.items()},
+            **{name_of_field: (Any, Field(**about)) for name_of_field, about in fields.items()},
         )  # fmt: skip
     for fact, value in facts.items():
         setattr(cls, fact, tuple(value) if isinstance(value, list) else value)
     cls.of, cls.name = kind, name
     file, folder = (Path(place) if place else None for place in source)
     SOURCES[cls] = file, folder
-    found: type[StandIn] = cls
-    return found
+    stand_in: type[StandIn] = cls
+    return stand_in
 
 
 # -- in the other process ----------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def _told(kind: str, name: str) -> dict[str, Any]:
     facts = {fact: value for fact, value in facts.items() if _plain(value)}
     return {
         "kind": kind, "name": name, "called": cls.__qualname__.rpartition(".")[2], "module": cls.__module__,
-        "text": inspect.getdoc(cls) or "", "fields": {own: _field(info) for own, info in cls.model_fields.items()},
+        "text": inspect.getdoc(cls) or "", "fields": {field: _field(info) for field, info in cls.model_fields.items()},
         "facts": facts, "source": [str(place or "") for place in source_of(cls)],
     }  # fmt: skip
 
@@ -280,8 +280,8 @@ def _field(info: Any) -> dict[str, Any]:
 
 
 def _build(kind: str, name: str, params: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = REGISTRIES[kind].build(name, params).params()
-    return found
+    built: dict[str, Any] = REGISTRIES[kind].build(name, params).params()
+    return built
 
 
 def _protocol(name: str, params: dict[str, Any], training: dict[str, Any]) -> dict[str, Any]:
@@ -289,10 +289,10 @@ def _protocol(name: str, params: dict[str, Any], training: dict[str, Any]) -> di
 
 
 def _architecture(name: str, params: dict[str, Any], backbones: list[tuple[str, dict[str, Any]]]) -> Any:
-    own = answer(METHODS.build(name, params), "architecture", [BACKBONES.build(*each) for each in backbones])
-    if not isinstance(own, list | tuple) or not all(isinstance(each, Backbone) for each in own):
-        return f"{own!r:.60}"
-    return [(each.name, each.params()) if each.name else None for each in own]
+    answered = answer(METHODS.build(name, params), "architecture", [BACKBONES.build(*each) for each in backbones])
+    if not isinstance(answered, list | tuple) or not all(isinstance(each, Backbone) for each in answered):
+        return f"{answered!r:.60}"
+    return [(each.name, each.params()) if each.name else None for each in answered]
 
 
 def _content(name: str, params: dict[str, Any]) -> None:

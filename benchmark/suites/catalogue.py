@@ -36,8 +36,8 @@ Entry = dict[str, Any]
 def catalogue() -> dict[str, dict[str, Entry]]:
     """Return kind -> name -> what is known of it; of "display": display names and links of methods; of "training":
     the parameters of the training configuration, and the former names of some."""
-    found: dict[str, dict[str, Entry]] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, dict[str, Entry]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return content
 
 
 def entry(kind: str, name: str) -> Entry:
@@ -48,8 +48,8 @@ def entry(kind: str, name: str) -> Entry:
 @cache
 def listed_cells() -> dict[str, dict[str, dict[str, dict[str, str]]]]:
     """Return suite -> what ends a run (JSON) -> a line that names a cell without its seed -> seed -> keys."""
-    found: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(CELLS.read_text(encoding="utf-8"))
-    return found
+    cells: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads(CELLS.read_text(encoding="utf-8"))
+    return cells
 
 
 def cell_keys(suite: str) -> list[str]:
@@ -60,7 +60,7 @@ def cell_keys(suite: str) -> list[str]:
 
 def untuned_pairs(suite: str) -> list[tuple[str, str]]:
     """Return (method, dataset) of what has to be tuned before a suite of the package can run."""
-    return [(method, dataset) for method, own in entry("suite", suite)["untuned"] for dataset in own]
+    return [(method, dataset) for method, datasets in entry("suite", suite)["untuned"] for dataset in datasets]
 
 
 def is_board(suite: str) -> bool:

@@ -45,8 +45,9 @@ class Choice(Part):
     def filled(self, registry: Registry[Any]) -> Choice:
         """With all defaults filled in: itself where they are. UserError as `build`."""
         params = self.build(registry).params()
-        told, own = (repr(sorted(each.items())) for each in (params, self.params))  # for 1 == 1.0, of another key
-        return self if type(self) is Choice and told == own else Choice(name=self.name, params=params)
+        # compared as texts, for 1 == 1.0, of another key
+        filled, present = (repr(sorted(values.items())) for values in (params, self.params))
+        return self if type(self) is Choice and filled == present else Choice(name=self.name, params=params)
 
     def part(self, kind: str) -> KnownPart:
         """As rows and keys have it. Worked out once: many cells have the same choice of a dataset or a partition."""
@@ -110,11 +111,11 @@ class Cell(Part):
     @cached_property
     def parts(self) -> dict[str, KnownPart]:
         """The cell as rows and keys have it: without parameters that were added later and are at their defaults."""
-        found = {kind: getattr(self, kind).part(kind) for kind in SINGLE}
-        found["training"] = _trained(self.training.model_dump_json())
-        several = [own.part("backbone") for own in self.backbones]
-        found["backbones"] = KnownPart([own.value for own in several], f"[{','.join(own.text for own in several)}]")
-        return found | {name: KnownPart(value := getattr(self, name), str(value)) for name in ("clients", "seed")}
+        known = {kind: getattr(self, kind).part(kind) for kind in SINGLE}
+        known["training"] = _trained(self.training.model_dump_json())
+        several = [choice.part("backbone") for choice in self.backbones]
+        known["backbones"] = KnownPart([part.value for part in several], f"[{','.join(part.text for part in several)}]")
+        return known | {name: KnownPart(value := getattr(self, name), str(value)) for name in ("clients", "seed")}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class Cell(Part):
 
     def choices(self) -> list[tuple[str, Choice]]:
         """(kind, choice) of all that has a name."""
-        return [*((kind, getattr(self, kind)) for kind in SINGLE), *(("backbone", own) for own in self.backbones)]
+        return [*((kind, getattr(self, kind)) for kind in SINGLE), *(("backbone", choice) for choice in self.backbones)]
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -171,11 +172,11 @@ class Cell(Part):
             for name, params in ((getattr(row, kind), getattr(row, f"{kind}_params")) for kind in SINGLE):
                 if (name, params) not in known:
                     known[name, params] = Choice(name=name, params=json.loads(params))
-            names, found = row.backbone.split("+"), json.loads(row.backbone_params)
-            each = found if len(names) > 1 else [found]
+            names, params = row.backbone.split("+"), json.loads(row.backbone_params)
+            each = params if len(names) > 1 else [params]
             return cls(
                 **{kind: known[getattr(row, kind), getattr(row, f"{kind}_params")] for kind in SINGLE},
-                backbones=tuple(Choice(name=name, params=own) for name, own in zip(names, each, strict=True)),
+                backbones=tuple(Choice(name=name, params=values) for name, values in zip(names, each, strict=True)),
                 clients=row.clients,
                 training=TrainConfig(**json.loads(row.training)),
                 seed=row.seed,
@@ -201,8 +202,8 @@ class Cell(Part):
     @property
     def names(self) -> dict[str, str]:
         """The name of each kind; of "clients" their number."""
-        own = {"dataset": self.dataset.name, "partition": self.partition.name, "clients": f"x{self.clients}"}
-        return {**own, "backbone": self.backbone, "method": self.method.name}
+        task = {"dataset": self.dataset.name, "partition": self.partition.name, "clients": f"x{self.clients}"}
+        return {**task, "backbone": self.backbone, "method": self.method.name}
 
     @property
     def ends(self) -> dict[str, int | None]:
@@ -218,10 +219,10 @@ class Cell(Part):
         What methods and libraries say, they say in one printable line that a row may hold.
         """
         said = {name: one_line(values[name])[: RULES[name].longest] for name in ("error", "notes") if name in values}
-        own, method = self.identity, METHODS.cls(self.method.name)
-        several = [choice["params"] for choice in own["backbones"]]
+        identity, method = self.identity, METHODS.cls(self.method.name)
+        several = [choice["params"] for choice in identity["backbones"]]
         params = {"backbone": several[0] if len(several) == 1 else several}
-        params |= {kind: own[kind]["params"] for kind in SINGLE}
+        params |= {kind: identity[kind]["params"] for kind in SINGLE}
         return Row(
             key=self.key,
             suite=suite,
@@ -255,10 +256,12 @@ def settled(cell: Cell, *, filled: bool = False) -> Cell:
     method = cell.method.build(METHODS)
     given = [entry.build(BACKBONES) for entry in cell.backbones]
     # An encoder of the method's own is not in the registry: it takes width and depth from the cell's backbone.
-    own = answer(method, "architecture", given)
-    if not isinstance(own, list | tuple) or len(own) != len(given):
-        raise UserError(f"{cell.method.name}: `architecture` returns {own!r:.60}, not as many backbones as it is given")
-    architecture = [mine if mine.name else other for mine, other in zip(own, given, strict=True)]
+    answered = answer(method, "architecture", given)
+    if not isinstance(answered, list | tuple) or len(answered) != len(given):
+        raise UserError(
+            f"{cell.method.name}: `architecture` returns {answered!r:.60}, not as many backbones as it is given"
+        )
+    architecture = [mine if mine.name else other for mine, other in zip(answered, given, strict=True)]
     return Cell(
         dataset=cell.dataset if filled else cell.dataset.filled(DATASETS),
         partition=cell.partition if filled else cell.partition.filled(PARTITIONS),

@@ -37,22 +37,22 @@ def load_plugins(names: Iterable[str]) -> tuple[str, ...]:
 
     Raises UserError (one line) when it cannot be imported, or takes the name of something built in.
     """
-    found = located(names)
-    for name in found:
+    plugins = located(names)
+    for name in plugins:
         with _guarded(f"plug-in {name!r}"):
             _load_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
-    return found
+    return plugins
 
 
 def located(names: Iterable[str]) -> tuple[str, ...]:
     """Names of plug-ins that mean the same in any folder; nothing is imported. UserError for one that can be none."""
-    found = []
+    plugins = []
     for name in names:
         path = Path(name).resolve() if name.endswith(".py") else None
         if path is None and not re.fullmatch(r"\w+(\.\w+)*", name):
             raise UserError(f"plug-in {name!r:.200} is neither a Python file (.py) nor the name of a module")
-        found.append(str(path or name))
-    return tuple(found)
+        plugins.append(str(path or name))
+    return tuple(plugins)
 
 
 def installed(registry: Registry[Any]) -> dict[str, EntryPoint]:
@@ -78,10 +78,10 @@ def refused(registry: Registry[Any]) -> list[str]:
 def _announced(registry: Registry[Any]) -> dict[str, list[EntryPoint]]:
     points = entry_points(group=f"fglbench.{registry.kind}s")
     several = {(point.name, _owner(point), point.value): point for point in points}
-    found: dict[str, list[EntryPoint]] = {}
+    by_name: dict[str, list[EntryPoint]] = {}
     for place in sorted(several):
-        found.setdefault(place[0], []).append(several[place])
-    return found
+        by_name.setdefault(place[0], []).append(several[place])
+    return by_name
 
 
 def _owner(point: EntryPoint) -> str:

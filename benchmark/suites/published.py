@@ -40,8 +40,8 @@ def write_properties(table: Mapping[Task, Mapping[str, float]], path: Path = PRO
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*TASK, *names])
-    for task, own in table.items():
-        writer.writerow([*task, *(f"{own[name]:.4f}".rstrip("0").rstrip(".") for name in names)])
+    for task, figures in table.items():
+        writer.writerow([*task, *(f"{figures[name]:.4f}".rstrip("0").rstrip(".") for name in names)])
     write_atomically(path, text.getvalue().encode())
 
 
@@ -71,10 +71,10 @@ class PublishedTask:
 @cache
 def published() -> dict[str, Any]:
     """Return the content of the file."""
-    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return content
 
 
 def published_tasks(suite: str | None = None) -> list[PublishedTask]:
     """Return the tasks of the tuned node boards, or of one of them."""
-    return [PublishedTask(**own) for own in published()["tasks"] if suite in (None, own["suite"])]
+    return [PublishedTask(**task) for task in published()["tasks"] if suite in (None, task["suite"])]

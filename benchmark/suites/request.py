@@ -58,7 +58,7 @@ def check_settings(texts: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own: a dataset
+    """What to run. Empty tuples mean "as the suite says". settings: "key=value" strings. own_dataset: a dataset
     of the user's own (`own:NAME`), with its clients and its split where no others are named. tuned: a file that
     `fglbench tune` wrote; only what has settings there is run, with them."""
 
@@ -73,7 +73,7 @@ class Request:
     backbones: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     settings: tuple[str, ...] = ()
-    own: str | None = None
+    own_dataset: str | None = None
     tuned: Path | None = None
 
 
@@ -86,7 +86,7 @@ def suites_of(request: Request) -> list[str]:
     if request.quick:
         return ["quick"]
     if request.all_suites:
-        return [name for name, own in catalogue()["suite"].items() if own["leaderboard"]]
+        return [name for name, facts in catalogue()["suite"].items() if facts["leaderboard"]]
     if not (request.suites or request.methods or request.datasets):
         raise UserError("say what to run: --all, -s SUITE, or -m METHOD and -d DATASET (with --quick for a short run)")
     files = {Path(name).resolve() for name in request.suites if name.endswith((".yaml", ".yml"))}
@@ -143,31 +143,33 @@ class ListedCell:
 
 def select_listed(request: Request) -> tuple[list[tuple[str, ListedCell]], list[str]] | None:
     """What `select.parted` finds, from the catalogue; None where only the classes know. UserError as `suites_of`."""
-    if request.settings or request.own or request.tuned or request.splits or request.backbones:
+    if request.settings or request.own_dataset or request.tuned or request.splits or request.backbones:
         return None
     suites = suites_of(request)
     if not all(name in catalogue()["suite"] for name in suites):
         return None
-    found: list[tuple[str, ListedCell]] = []
+    chosen: list[tuple[str, ListedCell]] = []
     left: list[str] = []
     defaults: list[str] = []
     for suite in suites:
         cells = _narrowed([*_cells(suite)], request)
         if cells is None:
             return None
-        found += [(suite, cell) for cell in cells]
+        chosen += [(suite, cell) for cell in cells]
         pairs = [(m, d) for m, d in untuned_pairs(suite) if _among(m, request.methods) and _among(d, request.datasets)]
         left += told_untuned(suite, pairs)
         here = {cell.names["method"] for cell in cells}
         defaults += told_defaults(suite, [name for name in entry("suite", suite)["defaults"] if name in here])
-    return (found, told_left(left, defaults)) if found else None
+    return (chosen, told_left(left, defaults)) if chosen else None
 
 
 def _cells(suite: str) -> Iterator[ListedCell]:
     for ends, lines in listed_cells()[suite].items():
-        own = json.loads(ends)
+        ending = json.loads(ends)
         for line, seeds in lines.items():
-            yield from (ListedCell(line, own, int(seed), key) for seed, keys in seeds.items() for key in keys.split())
+            yield from (
+                ListedCell(line, ending, int(seed), key) for seed, keys in seeds.items() for key in keys.split()
+            )
 
 
 def _among(name: str, wanted: tuple[str, ...]) -> bool:
@@ -181,13 +183,13 @@ def _narrowed(cells: list[ListedCell], request: Request) -> list[ListedCell] | N
     for kind, wanted in axes.items():
         if not {*wanted} <= {cell.names[kind] for cell in cells}:
             return None
-    found = [cell for cell in cells if all(_among(cell.names[kind], wanted) for kind, wanted in axes.items())]
+    chosen = [cell for cell in cells if all(_among(cell.names[kind], wanted) for kind, wanted in axes.items())]
     if not request.seeds:
-        return found
-    of_seed = {seed: Counter(cell.line for cell in found if cell.seed == seed) for seed in request.seeds}
+        return chosen
+    of_seed = {seed: Counter(cell.line for cell in chosen if cell.seed == seed) for seed in request.seeds}
     most = Counter[str]()
-    for seed in {cell.seed for cell in found}:
-        most |= Counter(cell.line for cell in found if cell.seed == seed)
+    for seed in {cell.seed for cell in chosen}:
+        most |= Counter(cell.line for cell in chosen if cell.seed == seed)
     if any(lines != most for lines in of_seed.values()):
         return None  # a seed that the suite lacks somewhere
-    return [cell for cell in found if cell.seed in of_seed]
+    return [cell for cell in chosen if cell.seed in of_seed]

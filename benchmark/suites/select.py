@@ -69,7 +69,9 @@ def _changed(cell: Cell, settings: Sequence[Setting]) -> Cell:
         return {**old, **{s.name: s.value for s in settings if s.section == section and s.name in old}}
 
     def choices(section: str) -> tuple[Choice, ...]:
-        return tuple(Choice(name=own.name, params=values(section, own.params)) for own in _choices(cell, section))
+        return tuple(
+            Choice(name=choice.name, params=values(section, choice.params)) for choice in _choices(cell, section)
+        )
 
     wanted = train_config(values("training", dict(cell.training)))
     single = {kind: choices(kind)[0] for kind in SINGLE}
@@ -98,18 +100,18 @@ def select(request: Request) -> list[tuple[str, Cell]]:
 
     UserError for anything unknown, or when nothing is left.
     """
-    found, left = parted(request)
+    cells, left = parted(request)
     for told in left:
         warnings.warn(told, stacklevel=2)
-    return found
+    return cells
 
 
 def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
     """What `select` finds, and what it says of these cells and those that are left out. UserError as `select`."""
     settings = [parse_setting(text) for text in request.settings]
-    request = with_own(request, request.own) if request.own else request
+    request = with_own(request, request.own_dataset) if request.own_dataset else request
     table = read_settings(request.tuned) if request.tuned else None
-    found: list[tuple[str, Cell]] = []
+    chosen: list[tuple[str, Cell]] = []
     untuned: list[str] = []
     refused: list[str] = []
     defaults: list[str] = []
@@ -124,22 +126,22 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
         if not (departs or settings or request.tuned):
             defaults += told_defaults(suite.name, at_defaults(suite, possible))
-        found += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
+        chosen += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
     left = untuned + refused
-    if left and not found:
+    if left and not chosen:
         raise UserError(left[0])
-    if not found:
+    if not chosen:
         raise UserError("nothing matches: the chosen suites have no run with this combination of methods and datasets")
-    each = {(name, cell.key): (name, cell) for name, cell in found}
-    return list(each.values()), told_left(left, defaults)
+    distinct = {(name, cell.key): (name, cell) for name, cell in chosen}
+    return list(distinct.values()), told_left(left, defaults)
 
 
 def at_defaults(suite: Suite, cells: Sequence[Cell]) -> list[str]:
     """The methods that would run with their defaults in a suite whose methods have tuned settings."""
     if not suite.has_tuned_settings:
         return []
-    found = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
-    return list(dict.fromkeys(found))
+    methods = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
+    return list(dict.fromkeys(methods))
 
 
 def read_settings(path: Path) -> Table:
@@ -153,11 +155,11 @@ def read_settings(path: Path) -> Table:
 def at_settings(cells: Sequence[Cell], table: Table) -> list[Cell]:
     """The cells whose method has settings for their dataset, with them. UserError where none has."""
     pairs = [(cell, table.get(cell.method.name, {}).get(cell.dataset.name)) for cell in cells]
-    found = [chosen.scored(cell) for cell, chosen in pairs if chosen is not None]
-    if cells and not found:
-        known = sorted({f"{method} on {dataset}" for method, own in table.items() for dataset in own})
+    tuned = [chosen.scored(cell) for cell, chosen in pairs if chosen is not None]
+    if cells and not tuned:
+        known = sorted({f"{method} on {dataset}" for method, by_dataset in table.items() for dataset in by_dataset})
         raise UserError(f"the tuned settings are of other methods and datasets: {listed(known, NAMED)}")
-    return found
+    return tuned
 
 
 def with_own(request: Request, name: str) -> Request:
@@ -213,7 +215,7 @@ def narrow(suite: Suite, request: Request) -> tuple[Suite, bool]:
 
 def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
     """Values of an axis, by label, from what the user typed, checked."""
-    found = {}
+    values = {}
     for given in typed:
         try:
             value = TypeAdapter(AXES[axis]).validate_python(given)
@@ -222,8 +224,8 @@ def _values(axis: str, typed: Iterable[Any]) -> dict[Any, Any]:
             if problem["type"] == "value_error":  # the registry's own answer
                 raise UserError(problem["msg"].removeprefix("Value error, ")) from None
             raise UserError(f"{axis}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, got {given!r}") from None
-        found[_label(value)] = value
-    return found
+        values[_label(value)] = value
+    return values
 
 
 def _label(value: Any) -> Any:

@@ -141,18 +141,20 @@ class Block(Part):
         for dataset in self.datasets:
             axes: dict[str, list[Any]] = {
                 "dataset": [dataset.filled(DATASETS)],
-                "partition": [own.filled(PARTITIONS) for own in _first(dataset.partitions, self.partitions)],
+                "partition": [
+                    partition.filled(PARTITIONS) for partition in _first(dataset.partitions, self.partitions)
+                ],
                 "clients": _first(dataset.clients, self.clients),
-                "split": [own.filled(SPLITS) for own in _first(dataset.splits, self.splits)],
+                "split": [split.filled(SPLITS) for split in _first(dataset.splits, self.splits)],
             }
             for values in product(*axes.values()):
                 task = dict(zip(axes, values, strict=True), seed=self.seeds[0])
-                alike = [own for m in self.methods for own in self._of_method(m, dataset, task, training, table)]
+                alike = [pair for m in self.methods for pair in self._of_method(m, dataset, task, training, table)]
                 for seed, (cell, chosen) in product(self.seeds, alike):
-                    own = cell.at(seed)
+                    seeded = cell.at(seed)
                     if chosen is not None:
-                        chosen.unseen(own)
-                    yield own
+                        chosen.unseen(seeded)
+                    yield seeded
 
     def _of_method(
         self, method: MethodEntry, dataset: DatasetEntry, task: dict[str, Any], training: dict[str, Any], table: Table
@@ -173,9 +175,9 @@ class Block(Part):
     def base(self, tuned: bool) -> Block:
         """See `Suite.base`. tuned: only methods with `params: tuned`."""
         wanted = self.model_copy(update={"methods": [m for m in self.methods if m.tuned or not tuned]})
-        own = _with_firsts(wanted.at_own_settings())
-        return own.model_copy(
-            update={"methods": [*map(_with_firsts, own.methods)], "datasets": [*map(_with_firsts, own.datasets)]}
+        block = _with_firsts(wanted.at_own_settings())
+        return block.model_copy(
+            update={"methods": [*map(_with_firsts, block.methods)], "datasets": [*map(_with_firsts, block.datasets)]}
         )
 
 
@@ -225,8 +227,8 @@ class Suite(Part):
     def cells(self) -> list[Cell]:
         """All cells but those of `untuned`. UserError as `Block.cells`, and for a file of settings that is none."""
         table = read_tuned(self.tuned_file) if self._tuned() else {}
-        found = (cell for block in self.cross for cell in block.cells(self.training, table))
-        return list({cell.key: cell for cell in found}.values())
+        listed = (cell for block in self.cross for cell in block.cells(self.training, table))
+        return list({cell.key: cell for cell in listed}.values())
 
     def untuned(self) -> list[tuple[str, str]]:
         """(method, dataset) of what has to be tuned before it can run."""
@@ -236,7 +238,7 @@ class Suite(Part):
 
     def lists(self, method: str) -> bool:
         """Whether a method is named in it; others run on all of its tasks where they are asked for."""
-        return any(own.name == method for block in self.cross for own in block.methods)
+        return any(entry.name == method for block in self.cross for entry in block.methods)
 
     @property
     def has_tuned_settings(self) -> bool:
@@ -255,5 +257,5 @@ class Suite(Part):
 
     def _tuned(self) -> list[tuple[str, str]]:
         pairs = (product(block.methods, block.datasets) for block in self.cross)
-        found = ((method, dataset) for block in pairs for method, dataset in block if method.tuned)
-        return list(dict.fromkeys((method.name, dataset.name) for method, dataset in found))
+        tuned = ((method, dataset) for block in pairs for method, dataset in block if method.tuned)
+        return list(dict.fromkeys((method.name, dataset.name) for method, dataset in tuned))

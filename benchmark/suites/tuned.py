@@ -60,7 +60,7 @@ class Values(Part):
     def applied(self, cell: Cell) -> Cell:
         """The cell with these values instead of its own. UserError for a wrong parameter."""
         method = Choice(name=cell.method.name, params=cell.method.params | self.method)
-        backbones = tuple(Choice(name=own.name, params=own.params | self.backbone) for own in cell.backbones)
+        backbones = tuple(Choice(name=choice.name, params=choice.params | self.backbone) for choice in cell.backbones)
         training = train_config(dict(cell.training) | self.training)
         changed = {"method": method, "backbones": backbones, "training": training}
         return settled(cell.model_copy(update=changed), filled=True)
@@ -105,7 +105,7 @@ def read_tuned(path: Path) -> Table:
     """The settings in a file, none where there is no file. UserError (one line) for one that is not of this form."""
     try:
         table = _table(path.read_text(encoding="utf-8"), str(path))
-        return {method: dict(own) for method, own in table.items()}
+        return {method: dict(by_dataset) for method, by_dataset in table.items()}
     except FileNotFoundError:
         return {}
     except ValidationError as error:
@@ -138,7 +138,7 @@ def check_writable(path: Path) -> None:
 def write_tuned(path: Path, table: Mapping[str, Mapping[str, Tuned]]) -> None:
     """Replace a file of settings, methods and datasets in order. UserError where it cannot be written."""
     values = {
-        method: {dataset: own.model_dump() for dataset, own in sorted(table[method].items())}
+        method: {dataset: tuned.model_dump() for dataset, tuned in sorted(table[method].items())}
         for method in sorted(table)
     }
     text = HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)

@@ -41,13 +41,13 @@ class Finished(NamedTuple):
 
 def write(results: Path, suite: str, settings: Path) -> Path:
     """Write the page of a suite's studies and its figure; where the page is. UserError where no study is finished."""
-    found = finished(Store(results / APART), suite, settings)
-    if not found:
+    finished_studies = finished(Store(results / APART), suite, settings)
+    if not finished_studies:
         raise UserError(f"no finished study of suite {suite!r} in {settings}; run `fglbench tune -s {suite}` first")
-    folder = results / APART / found[0].study.suite
+    folder = results / APART / finished_studies[0].study.suite
     try:
-        write_atomically(folder / FIGURE, picture([own.study for own in found]))
-        write_atomically(folder / PAGE, page(found).encode())
+        write_atomically(folder / FIGURE, picture([entry.study for entry in finished_studies]))
+        write_atomically(folder / PAGE, page(finished_studies).encode())
     except OSError as error:
         raise UserError(f"cannot write {str(folder)!r}: {error.strerror or error}; use --results DIR") from None
     return folder / PAGE
@@ -57,18 +57,18 @@ def finished(store: Store, suite: str, settings: Path) -> list[Finished]:
     """The studies that the file names and that today's ranges and the rows bear out, by dataset and method."""
     groups = defaultdict[tuple[int, tuple[int, ...], int | None], list[tuple[str, str]]](list)
     table = read_tuned(settings)
-    for method, own in table.items():
-        for dataset, one in own.items():
-            groups[one.trials, tuple(one.seeds), one.rungs[-1] if one.rungs else None].append((method, dataset))
+    for method, by_dataset in table.items():
+        for dataset, tuned in by_dataset.items():
+            groups[tuned.trials, tuple(tuned.seeds), tuned.rungs[-1] if tuned.rungs else None].append((method, dataset))
     standing = {row.key: row for row in store.rows(latest_only=True)}
-    found = []
+    entries = []
     for (trials, seeds, rounds), pairs in groups.items():
         methods, datasets = (tuple(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
         for study in chain.from_iterable(studies(Wanted(suite, methods, datasets, trials, seeds, rounds)).values()):
             chosen = table.get(study.cell.method.name, {}).get(study.cell.dataset.name)
             if chosen is not None and chosen.study == study.id and (rows := _told(study, standing)):
-                found.append(Finished(study, chosen, rows))
-    return sorted(found, key=lambda own: (own.study.cell.dataset.name, own.study.cell.method.name))
+                entries.append(Finished(study, chosen, rows))
+    return sorted(entries, key=lambda entry: (entry.study.cell.dataset.name, entry.study.cell.method.name))
 
 
 def _told(study: Study, standing: Mapping[str, Row]) -> tuple[Row, ...]:
@@ -82,60 +82,64 @@ def _told(study: Study, standing: Mapping[str, Row]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def page(found: Sequence[Finished]) -> str:
+def page(entries: Sequence[Finished]) -> str:
     """The page, in markdown."""
-    hours = sum(row.total_seconds or 0 for own in found for row in own.rows) / 3600
-    failed = sum(row.status != "ok" for own in found for row in own.rows)
-    cells = sum(len(own.rows) for own in found)
+    hours = sum(row.total_seconds or 0 for entry in entries for row in entry.rows) / 3600
+    failed = sum(row.status != "ok" for entry in entries for row in entry.rows)
+    cells = sum(len(entry.rows) for entry in entries)
     parts = [
-        f"# Tuning of suite {md(found[0].study.suite)}",
+        f"# Tuning of suite {md(entries[0].study.suite)}",
         "Written by `fglbench tune --report`; docs/tuning.md says how settings are chosen. Validation, in percent.",
-        f"{len(found)} studies, {cells} runs ({failed} not ok), {hours:.1f} h in all.",
+        f"{len(entries)} studies, {cells} runs ({failed} not ok), {hours:.1f} h in all.",
         "## Budget",
-        _budget(found),
+        _budget(entries),
         "## What was chosen",
         "First trials: validation of all trials in the first rung. The suite's own setting and the chosen one ran for"
         " all rounds.",
-        _settings(found),
+        _settings(entries),
         "## What mattered",
         "Share of the variance of validation in the first rung that a dimension explains (fANOVA, mean over studies): a"
         " hint only: the trials are few.",
-        _importance(found),
+        _importance(entries),
         f"![Spread of trials and best so far]({FIGURE})",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _budget(found: Sequence[Finished]) -> str:
+def _budget(entries: Sequence[Finished]) -> str:
     """Trials, rounds granted and rounds run, method by method; they are to be equal."""
     lines = []
-    for method in sorted({own.study.cell.method.name for own in found}):
-        own = [one for one in found if one.study.cell.method.name == method]
-        numbers = [len(own), sum(one.chosen.trials for one in own), sum(one.study.rounds for one in own)]
-        lines.append([md(method), *map(str, [*numbers, sum(one.study.ran for one in own)])])
+    for method in sorted({entry.study.cell.method.name for entry in entries}):
+        of_method = [entry for entry in entries if entry.study.cell.method.name == method]
+        numbers = [
+            len(of_method),
+            sum(entry.chosen.trials for entry in of_method),
+            sum(entry.study.rounds for entry in of_method),
+        ]
+        lines.append([md(method), *map(str, [*numbers, sum(entry.study.ran for entry in of_method)])])
     return sheet(lines, ["method", "datasets", "trials", "rounds granted", "rounds run"], "lrrrr")
 
 
-def _settings(found: Sequence[Finished]) -> str:
+def _settings(entries: Sequence[Finished]) -> str:
     lines = []
-    for study, chosen, _ in found:
+    for study, chosen, _ in entries:
         first = [100 * values[0] for trial in study.trials if (values := study.values(trial))]
         spread = f"{min(first):.1f} / {statistics.median(first):.1f} / {max(first):.1f}"
-        own = ABSENT if chosen.default is None else f"{100 * chosen.default:.2f}"
+        default = ABSENT if chosen.default is None else f"{100 * chosen.default:.2f}"
         gain = ABSENT if chosen.default is None else f"{100 * (chosen.val - chosen.default):+.2f}"
         what = "the suite's own" if chosen.trial == 0 else md(chosen)
         names = [md(study.cell.dataset.name), md(study.cell.method.name)]
-        lines.append([*names, spread, own, f"{100 * chosen.val:.2f}", gain, str(chosen.trial), what])
+        lines.append([*names, spread, default, f"{100 * chosen.val:.2f}", gain, str(chosen.trial), what])
     heads = ["dataset", "method", "first trials: least / median / most", "own", "chosen", "gain", "trial", "setting"]
     return sheet(lines, heads, "llrrrrrl")
 
 
-def _importance(found: Sequence[Finished]) -> str:
+def _importance(entries: Sequence[Finished]) -> str:
     shares = defaultdict[str, list[float]](list)
-    for study, _, _ in found:
+    for study, _, _ in entries:
         for name, share in importance(study).items():
-            own = f" ({study.cell.method.name})" if name.startswith("method.") else ""
-            shares[name + own].append(share)
+            suffix = f" ({study.cell.method.name})" if name.startswith("method.") else ""
+            shares[name + suffix].append(share)
     order = sorted(shares, key=lambda name: -statistics.mean(shares[name]))
     lines = [[md(name), f"{statistics.mean(shares[name]):.2f}", str(len(shares[name]))] for name in order]
     return sheet(lines, ["dimension", "importance", "studies"], "lrr")
@@ -148,24 +152,24 @@ def importance(study: Study) -> Mapping[str, float]:
         return {}
     all_alike = optuna.create_study(direction="maximize")
     for trial, value in trials:
-        own = optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, value=value)
-        all_alike.add_trial(own)
+        copy = optuna.trial.create_trial(params=trial.params, distributions=trial.distributions, value=value)
+        all_alike.add_trial(copy)
     return get_param_importances(all_alike, evaluator=FanovaImportanceEvaluator(seed=0))
 
 
-def picture(found: Sequence[Study]) -> bytes:
+def picture(studies: Sequence[Study]) -> bytes:
     """A PNG with two panels a dataset: validation of all trials in the first rung, with the suite's own setting and the
     best for all rounds; and the best so far in the first rung, against its first trial."""
-    datasets = list(dict.fromkeys(study.cell.dataset.name for study in found))
-    methods = sorted({study.cell.method.name for study in found})
+    datasets = list(dict.fromkeys(study.cell.dataset.name for study in studies))
+    methods = sorted({study.cell.method.name for study in studies})
     look = looks(methods)
     with mpl.rc_context(RC):
         height = max(1.8, 0.9 + 0.2 * len(methods))
         figure = Figure(figsize=(8.5, height * len(datasets)), layout="constrained")
         for (left, right), dataset in zip(figure.subplots(len(datasets), 2, squeeze=False), datasets, strict=True):
-            own = [study for study in found if study.cell.dataset.name == dataset]
-            _spread(left, own)
-            _growth(right, own, look)
+            of_dataset = [study for study in studies if study.cell.dataset.name == dataset]
+            _spread(left, of_dataset)
+            _growth(right, of_dataset, look)
             left.set_title(short(dataset))
         left.set_xlabel("validation")
         right.set_xlabel("trials")
@@ -173,23 +177,23 @@ def picture(found: Sequence[Study]) -> bytes:
         return packed(figure)
 
 
-def _spread(axes: Axes, found: Sequence[Study]) -> None:
+def _spread(axes: Axes, studies: Sequence[Study]) -> None:
     """Grey: first rung. Ring: the suite's own setting, dot: the best, for all rounds."""
-    for place, study in enumerate(found):
-        values = [own for trial in study.trials if (own := study.values(trial))]
-        full = [own[-1] for own in values if len(own) == len(study.rungs)]
+    for place, study in enumerate(studies):
+        values = [scores for trial in study.trials if (scores := study.values(trial))]
+        full = [scores[-1] for scores in values if len(scores) == len(study.rungs)]
         default = study.values(study.trials[DEFAULT])
-        axes.scatter([own[0] for own in values], [place] * len(values), s=14, color=FAINT)
+        axes.scatter([scores[0] for scores in values], [place] * len(values), s=14, color=FAINT)
         if len(default) == len(study.rungs):
             axes.scatter(default[-1], place, s=34, facecolors="none", edgecolors="black")
         axes.scatter(max(full, default=float("nan")), place, s=16, color=COLOURS[1])
-    axes.set_yticks(range(len(found)), [short(study.cell.method.name) for study in found])
+    axes.set_yticks(range(len(studies)), [short(study.cell.method.name) for study in studies])
     axes.invert_yaxis()
 
 
-def _growth(axes: Axes, found: Sequence[Study], look: dict[str, dict[str, Any]]) -> None:
-    for study in found:
-        first = [own[0] if (own := study.values(trial)) else 0.0 for trial in study.trials]
+def _growth(axes: Axes, studies: Sequence[Study], look: dict[str, dict[str, Any]]) -> None:
+    for study in studies:
+        first = [scores[0] if (scores := study.values(trial)) else 0.0 for trial in study.trials]
         best = [value - first[DEFAULT] for value in accumulate(first, max)]
         axes.step(range(1, len(best) + 1), best, where="post", **{**look[study.cell.method.name], "marker": ""})
     axes.set_ylabel("gain, best so far")

@@ -99,37 +99,39 @@ class Design:
     def __init__(self, cell: Cell, sampler: Sampler = "table") -> None:
         self.cell = cell
         method = METHODS.cls(cell.method.name)
-        self.own = _parameters(cell, method)
-        if len(self.own) > MOST_OWN:
+        self.specific = _parameters(cell, method)
+        if len(self.specific) > MOST_OWN:
             raise UserError(
-                f"{method.name} tunes {len(self.own)} parameters of its own; at most {MOST_OWN} are allowed"
+                f"{method.name} tunes {len(self.specific)} parameters of its own; at most {MOST_OWN} are allowed"
             )
         if sampler == "random":
             rng = np.random.default_rng(zlib.crc32(f"{method.name} {cell.dataset.name}".encode()))
             table = random_rows(rng)
-            self._draws = rng.random((len(table), max(1, len(self.own))))
+            self._draws = rng.random((len(table), max(1, len(self.specific))))
         else:
             table = TABLE
-            self._draws = qmc.Halton(max(1, len(self.own)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
+            self._draws = qmc.Halton(max(1, len(self.specific)), scramble=True, rng=SCRAMBLE).random(len(TABLE))
         columns = _columns(cell, method, table)
         self.shared = [
             Dimension(name, default, tuple(dict.fromkeys([default, *column])))
             for name, (default, column) in columns.items()
             if _has_effect(cell, name, column)
         ]
-        self.rows = [{own.name: columns[own.name][1][i] for own in self.shared} for i in range(len(table))]
+        self.rows = [
+            {dimension.name: columns[dimension.name][1][i] for dimension in self.shared} for i in range(len(table))
+        ]
         if not self.dimensions:
             raise UserError(f"{method.name} has nothing to tune: no field has a range that changes {cell}")
 
     @property
     def dimensions(self) -> list[Dimension]:
         """The dimensions that all methods share, then the method's own."""
-        return [*self.shared, *self.own]
+        return [*self.shared, *self.specific]
 
     @property
     def own_settings(self) -> int:
         """Settings of the method's own parameters: the product of their choices."""
-        return math.prod(len(own.choices) for own in self.own)
+        return math.prod(len(dimension.choices) for dimension in self.specific)
 
     @property
     def trials(self) -> int:
@@ -141,22 +143,25 @@ class Design:
 
         A study of more trials begins with the points of a smaller one. UserError where the design has fewer.
         """
-        found = {self.cell.key: {own.name: own.default for own in self.dimensions}}
+        settings = {self.cell.key: {dimension.name: dimension.default for dimension in self.dimensions}}
         for row, draw in zip(self.rows, self._draws, strict=True):
-            chosen = {own.name: own.choices[int(u * len(own.choices))] for own, u in zip(self.own, draw, strict=False)}
+            chosen = {
+                dimension.name: dimension.choices[int(u * len(dimension.choices))]
+                for dimension, u in zip(self.specific, draw, strict=False)
+            }
             point = {**row, **chosen}
-            found.setdefault(applied(self.cell, point).key, point)
-        if len(found) < trials:
-            where = f"{self.cell.method.name} has only {len(found)} settings on {self.cell.dataset.name}"
-            raise UserError(f"{where}; use --trials {len(found)}")
-        return list(found.values())[:trials]
+            settings.setdefault(applied(self.cell, point).key, point)
+        if len(settings) < trials:
+            where = f"{self.cell.method.name} has only {len(settings)} settings on {self.cell.dataset.name}"
+            raise UserError(f"{where}; use --trials {len(settings)}")
+        return list(settings.values())[:trials]
 
 
 def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """The default and the column of `table` of each shared dimension."""
     training, backbone = dict(cell.training), cell.backbones[0].params
     unit = GRAPHS if cell.task == "graph-classification" else 1.0
-    found: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    dimensions: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         "training.optimiser": (
             {name: training[name] for name in ("optimiser", "lr")},
             [{"optimiser": row.optimiser, "lr": _rate(row, unit)} for row in table],
@@ -167,13 +172,13 @@ def _columns(cell: Cell, method: type[Spec], table: Sequence[Row]) -> dict[str, 
         ),
     }
     if "dropout" in backbone:
-        found["backbone.dropout"] = ({"dropout": backbone["dropout"]}, [{"dropout": row.dropout} for row in table])
+        dimensions["backbone.dropout"] = ({"dropout": backbone["dropout"]}, [{"dropout": row.dropout} for row in table])
     for name in sgd_rates(method):
-        found[f"method.{name}"] = (
+        dimensions[f"method.{name}"] = (
             {name: cell.method.params[name]},
             [{name: round(unit * row.sgd_rate, 6)} for row in table],
         )
-    return {name: (canonical(own), tuple(map(canonical, column))) for name, (own, column) in found.items()}
+    return {name: (canonical(default), tuple(map(canonical, column))) for name, (default, column) in dimensions.items()}
 
 
 def _rate(row: Row, unit: float) -> float:
@@ -182,13 +187,13 @@ def _rate(row: Row, unit: float) -> float:
 
 def _parameters(cell: Cell, method: type[Spec]) -> list[Dimension]:
     """The method's own parameters that change the cell, with the suite's value among the choices."""
-    found = []
+    dimensions = []
     for field, settings in searched(method).items():
         default = canonical({name: cell.method.params[name] for name in settings[0]})
         choices = tuple(dict.fromkeys([*map(canonical, settings), default]))
         if _has_effect(cell, f"method.{field}", choices):
-            found.append(Dimension(f"method.{field}", default, choices))
-    return found
+            dimensions.append(Dimension(f"method.{field}", default, choices))
+    return dimensions
 
 
 def _has_effect(cell: Cell, name: str, choices: tuple[str, ...]) -> bool:
@@ -198,10 +203,10 @@ def _has_effect(cell: Cell, name: str, choices: tuple[str, ...]) -> bool:
 
 def values(point: Mapping[str, str]) -> Values:
     """One choice of each dimension, by name, as values of a cell."""
-    found: dict[str, dict[str, Any]] = {}
+    sections: dict[str, dict[str, Any]] = {}
     for name, choice in point.items():
-        found.setdefault(name.partition(".")[0], {}).update(json.loads(choice))
-    return Values(**found)
+        sections.setdefault(name.partition(".")[0], {}).update(json.loads(choice))
+    return Values(**sections)
 
 
 def applied(cell: Cell, point: Mapping[str, str]) -> Cell:

@@ -35,7 +35,7 @@ STUDIES = ".studies"  # below the folder of trials
 @dataclass(frozen=True)
 class Wanted:
     """What to tune. Empty tuples: all that the suite has. trials, seeds, rounds (of a full trial): None for what the
-    protocol and the suite say. own: a dataset of the user's own, on its own clients. settings: as of `Request`."""
+    protocol and the suite say. own_dataset: a dataset of the user's, on its own clients. settings: as of `Request`."""
 
     suite: str
     methods: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Wanted:
     trials: int | None = None
     seeds: tuple[int, ...] | None = None
     rounds: int | None = None
-    own: str | None = None
+    own_dataset: str | None = None
     settings: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
     begin()
     suite = load_suite(wanted.suite)
     asked = Request(methods=wanted.methods, datasets=wanted.datasets, seeds=(wanted.seeds or (TUNING_SEED,))[:1])
-    asked = with_own(asked, wanted.own) if wanted.own else asked
+    asked = with_own(asked, wanted.own_dataset) if wanted.own_dataset else asked
     base, _ = narrow(suite.base(), asked)
     changed = [parse_setting(text) for text in wanted.settings]
     rounds = wanted.rounds or suite.tune.rounds
@@ -64,19 +64,19 @@ def studies(wanted: Wanted) -> dict[str, list[Study]]:
         cells.setdefault((cell.dataset.name, cell.method.name), cell)
     if not cells:
         raise UserError(f"nothing matches: suite {suite.name!r} has none of these methods and datasets")
-    found: dict[str, list[Study]] = {}
+    by_dataset: dict[str, list[Study]] = {}
     for (dataset, _), cell in cells.items():
         seeds = wanted.seeds or suite.tune.seeds_of(dataset)
         _check_seeds(suite, seeds)
-        found.setdefault(dataset, []).append(
+        by_dataset.setdefault(dataset, []).append(
             Study(suite.name, cell, wanted.trials or suite.tune.trials, seeds, suite.tune.sampler)
         )
-    return found
+    return by_dataset
 
 
-def own_settings(results: Path, own: str, metric: str | None) -> Path:
+def own_settings(results: Path, dataset: str, metric: str | None) -> Path:
     """Where settings of a dataset of the user's own go: a file for each metric."""
-    return results / f"{own.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
+    return results / f"{dataset.partition(':')[2]}.{metric or 'accuracy'}.tuned.yaml"
 
 
 def _check_cell(cell: Cell) -> None:
@@ -110,45 +110,45 @@ class Tuner:
         return Store(self.results / APART)
 
     def run(
-        self, own: Sequence[Study], complain: Callable[[str], object], observer: Callable[[], Observer]
+        self, studies: Sequence[Study], complain: Callable[[str], object], observer: Callable[[], Observer]
     ) -> list[Tuned]:
         """Carry out studies of one dataset, all of a rung together; return what was chosen and stored in the file.
 
         A study whose trials all failed is complained of and left out. UserError as `Job.load` and `Job.run`; what is
         interrupted resumes when it is called again.
         """
-        while cells := [(study.suite, cell) for study in own for cell in study.cells()]:
+        while cells := [(study.suite, cell) for study in studies for cell in study.cells()]:
             rows = self._rows(cells, complain, observer)
-            for study in own:
+            for study in studies:
                 study.tell(rows)
-        found = []
-        for study in own:
+        results = []
+        for study in studies:
             self._keep(study)
             try:
-                found.append((study, study.chosen(git_state()[0])))
+                results.append((study, study.chosen(git_state()[0])))
             except UserError as error:
                 complain(str(error))
-        self._write(found)
-        return [chosen for _, chosen in found]
+        self._write(results)
+        return [chosen for _, chosen in results]
 
-    def left(self, own: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
+    def left(self, studies: Iterable[Study]) -> list[list[tuple[Cell, int]]]:
         """What studies without results still have to run, as `planned`; without those that are done.
 
         They get the rungs that the results folder has, all of a rung together, so that it is read once per rung.
         """
-        due, found = list(own), []
+        due, runs = list(studies), []
         while cells := [(study.suite, cell) for study in due for cell in study.cells()]:
             plan = Job(cells, self.store, self.options, self.rerun).plan()
             missing, standing = {item.cell.key for item in plan.todo}, list[Study]()
             rows = {item.row.key: item.row for item in plan.items if item.row is not None}
             for study in due:
                 if todo := [(cell, 1) for cell in study.cells() if cell.key in missing]:
-                    found.append([*todo, *study.planned()[study.rung + 1 :]])
+                    runs.append([*todo, *study.planned()[study.rung + 1 :]])
                 else:
                     study.tell(rows)
                     standing.append(study)
             due = standing
-        return found
+        return runs
 
     def _rows(
         self, cells: Sequence[tuple[str, Cell]], complain: Callable[[str], object], observer: Callable[[], Observer]
@@ -158,10 +158,10 @@ class Tuner:
         job.run(job.load(plan, complain), observer())
         return {row.key: row for row in job.rows(plan)}
 
-    def _write(self, found: Iterable[tuple[Study, Tuned]]) -> None:
+    def _write(self, results: Iterable[tuple[Study, Tuned]]) -> None:
         with FileLock(self.store.root / LOCKS / "tuned.lock"):
             table = read_tuned(self.out)
-            for study, chosen in found:
+            for study, chosen in results:
                 table.setdefault(study.cell.method.name, {})[study.cell.dataset.name] = chosen
             write_tuned(self.out, table)
 

@@ -45,7 +45,7 @@ class Halving(optuna.pruners.BasePruner):
         step = trial.last_step
         assert step is not None
         reports = {t.number: t.intermediate_values for t in study.get_trials(deepcopy=False)}
-        seen = {number: own[step] for number, own in reports.items() if step in own}
+        seen = {number: scores[step] for number, scores in reports.items() if step in scores}
         order = sorted(seen, key=lambda number: (number != DEFAULT, -seen[number], number))
         return trial.number not in order[: self.room[step]]
 
@@ -72,7 +72,7 @@ class Study:
         self.storage = optuna.storages.InMemoryStorage()
         self.optuna = optuna.create_study(storage=self.storage, study_name=self.id, direction="maximize", pruner=pruner)
         distributions: dict[str, BaseDistribution] = {
-            own.name: CategoricalDistribution(own.choices) for own in self.dimensions
+            dimension.name: CategoricalDistribution(dimension.choices) for dimension in self.dimensions
         }
         for point in points:
             self.optuna.enqueue_trial(point)
@@ -107,22 +107,22 @@ class Study:
         return [cell for trial in self.alive for cell in self._cells(trial)]
 
     def _cells(self, trial: optuna.Trial) -> list[Cell]:
-        own, rounds = applied(self.cell, trial.params), self.rungs[self.rung]
-        short = _short(own, rounds)
+        changed, rounds = applied(self.cell, trial.params), self.rungs[self.rung]
+        short = _short(changed, rounds)
         return [Cell(**{**dict(short), "seed": seed, "tuning": TRIAL}) for seed in self.seeds]
 
     def tell(self, rows: Mapping[str, Row]) -> None:
         """Take the rows of this rung, by key; the best trials continue. A trial without validation has failed."""
         standing = []
         for trial in self.alive:
-            own = [rows[cell.key] for cell in self._cells(trial)]
-            self.ran += sum(row.rounds or 0 for row in own)
-            if reasons := [_lacking(row) for row in own if row.val is None or row.status != "ok"]:
+            trial_rows = [rows[cell.key] for cell in self._cells(trial)]
+            self.ran += sum(row.rounds or 0 for row in trial_rows)
+            if reasons := [_lacking(row) for row in trial_rows if row.val is None or row.status != "ok"]:
                 self.reasons += reasons
                 self.optuna.tell(trial, state=TrialState.FAIL)
             else:
-                values = [sign(row.score_metric) * (row.val or 0) for row in own]
-                trial.report(sum(values) / len(own), self.rungs[self.rung])
+                values = [sign(row.score_metric) * (row.val or 0) for row in trial_rows]
+                trial.report(sum(values) / len(trial_rows), self.rungs[self.rung])
                 standing.append(trial)
         last = self.rung == len(self.rungs) - 1
         pruned = [] if last else [trial for trial in standing if trial.should_prune()]
@@ -140,7 +140,9 @@ class Study:
 
     def chosen(self, commit: str) -> Tuned:
         """The best of the trials that ran for all rounds, the first of equal ones. UserError where none did."""
-        full = {n: own for n, trial in enumerate(self.trials) if len(own := self.values(trial)) == len(self.rungs)}
+        full = {
+            n: scores for n, trial in enumerate(self.trials) if len(scores := self.values(trial)) == len(self.rungs)
+        }
         if not full:
             reason = self.reasons[0] if self.reasons else "no trial has run"
             raise UserError(f"{self.id}: all trials failed, the first with {reason}; nothing was chosen")

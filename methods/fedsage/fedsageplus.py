@@ -176,11 +176,11 @@ class FedSagePlus(Generation, FedSage):
 
     def answer(self, cohort: ClientBatch) -> Tree:
         """The gradients of L_ij of fGen's parameters, for each client j on its own neighbours."""
-        batch, answer, found = cohort.batch, cohort.shared, []
+        batch, answer, gradients = cohort.batch, cohort.shared, []
         for at, source in enumerate(cohort.streams("exchange")):
             targets = random_neighbours(batch, at, len(answer.rows), self.neighbours, source)
-            found.append(answer.gradient(batch.x, targets))
-        return {"gradient": {name: [own[name] for own in found] for name in self.generator.shown}}
+            gradients.append(answer.gradient(batch.x, targets))
+        return {"gradient": {name: [gradient[name] for gradient in gradients] for name in self.generator.shown}}
 
     def collect(self, server: Server, uploads: Tree) -> Download:
         """The sum of the answers, to the client in turn."""
@@ -193,8 +193,8 @@ class FedSagePlus(Generation, FedSage):
             return cohort.network.forward(params, cohort.data, streams).logits
         if "mended" not in cohort.cache:
             cohort.cache["mended"] = self._mended(cohort)
-        own, whole, training = cohort.cache["mended"]
-        return cohort.network.forward(params, (whole if streams is None else training,), streams).logits[own]
+        own_rows, whole, training = cohort.cache["mended"]
+        return cohort.network.forward(params, (whole if streams is None else training,), streams).logits[own_rows]
 
     def _mended(self, cohort: ClientBatch) -> tuple[torch.Tensor, Batch, Batch]:
         """Where the clients' own nodes are, the mended graphs, and what training reads of them: the hidden layers of
@@ -203,7 +203,7 @@ class FedSagePlus(Generation, FedSage):
         mending.fill(torch.cat(cohort.state["generated"]))
         cohort.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
         near = reach(cohort.batch, cohort.batch.rows["train"], cohort.network.backbones[0].layers - 2)
-        return mending.own, *mending.pooled(near.bool())
+        return mending.own_rows, *mending.pooled(near.bool())
 
 
 def add(values: Leaf) -> torch.Tensor:

@@ -57,8 +57,10 @@ class NeighGen:
 
     def encode(self, params: Params, batch: Batch, streams: Streams | None) -> torch.Tensor:
         """(N, latent) encodings of the rows of one client; with streams a training pass."""
-        own = {name.removeprefix("encoder."): value for name, value in params.items() if name.startswith("encoder.")}
-        return self.encoder.forward(own, batch, streams).logits
+        weights = {
+            name.removeprefix("encoder."): value for name, value in params.items() if name.startswith("encoder.")
+        }
+        return self.encoder.forward(weights, batch, streams).logits
 
     def missing(self, params: Params, encoding: torch.Tensor) -> torch.Tensor:
         """(N,) predicted numbers of missing neighbours, not rounded."""

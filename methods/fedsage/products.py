@@ -23,15 +23,15 @@ ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_li
 
 def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """(n, k) @ (k, m), plus a bias (m,) to every row; gradients pass to all three."""
-    found: torch.Tensor = _Product.apply(a, b, bias)
-    return found
+    result: torch.Tensor = _Product.apply(a, b, bias)
+    return result
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """`product` without gradients."""
     if ONEDNN and a.is_cpu and a.numel() and b.numel():  # oneDNN refuses empty matrices
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
-        return found
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, bias, "none", [], "")
+        return result
     return a @ b if bias is None else torch.addmm(bias, a, b)
 
 
@@ -82,10 +82,10 @@ class Thinned:
         if self.entries is None:
             return multiply(grad, b.T) if isinstance(grad, torch.Tensor) else to_torch_csr(grad) @ b.T
         dense, where = grad if isinstance(grad, torch.Tensor) else torch.from_numpy(grad.toarray()), self.entries
-        found = torch.sparse_csr_tensor(
+        pattern = torch.sparse_csr_tensor(
             where.crow_indices(), where.col_indices(), torch.zeros_like(where.values()), where.shape
         )
-        return torch.sparse.sampled_addmm(found, dense, b.T, beta=0).to_dense()
+        return torch.sparse.sampled_addmm(pattern, dense, b.T, beta=0).to_dense()
 
 
 def _turned(matrix: sp.csr_matrix) -> torch.Tensor:
@@ -95,8 +95,8 @@ def _turned(matrix: sp.csr_matrix) -> torch.Tensor:
 
 def thinned_product(rows: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """(n, k) @ (k, m) + (m,), gradients to all three; the rows' only as far as a ReLU or a dropout before needs it."""
-    found: torch.Tensor = _ThinnedProduct.apply(rows, b, bias)
-    return found
+    result: torch.Tensor = _ThinnedProduct.apply(rows, b, bias)
+    return result
 
 
 class _ThinnedProduct(Function):

@@ -47,8 +47,8 @@ def random_neighbours(
         return None
     centre = generator.choice(centres, nodes)
     pick = (generator.random((nodes, slots)) * degree[centre, None]).astype(np.int64)
-    found: np.ndarray = matrix.indices[matrix.indptr[centre, None] + pick]
-    return found
+    neighbours: np.ndarray = matrix.indices[matrix.indptr[centre, None] + pick]
+    return neighbours
 
 
 class Answer:
@@ -91,27 +91,27 @@ class Answer:
 
         A parameter that nothing reaches has one zero for all of its entries, expanded and not stored.
         """
-        found: Tensors = {name: torch.zeros(()).expand(value.shape) for name, value in self.shown.items()}
+        gradients: Tensors = {name: torch.zeros(()).expand(value.shape) for name, value in self.shown.items()}
         if targets is None or not self.users:
-            return found
-        return found | self._reached(x, targets)
+            return gradients
+        return gradients | self._reached(x, targets)
 
     def _reached(self, x: Features, targets: np.ndarray) -> Tensors:
         """The gradient of what the targets reach."""
-        found: Tensors = {}
+        gradients: Tensors = {}
         wide = torch.zeros_like(self.wide)
         for p, users in enumerate(self.users):
             chosen = _nearest(self.made[p], x, targets[users.numpy()])
             towards = _masked(x, chosen, self.slope[p])
-            found[f"slot.{p}.weight"] = in_parts(Reached(self.common_weight[p], towards, self.inputs[p]))
-            found[f"slot.{p}.bias"] = self.common_bias[p] - torch.as_tensor(np.asarray(towards.sum(0)).ravel())
+            gradients[f"slot.{p}.weight"] = in_parts(Reached(self.common_weight[p], towards, self.inputs[p]))
+            gradients[f"slot.{p}.bias"] = self.common_bias[p] - torch.as_tensor(np.asarray(towards.sum(0)).ravel())
             back = self.inputs[p].towards(towards, self._slot(p)[0])
             wide.index_add_(0, users, self.common_wide[p] - back)
         wide *= self.keep * (self.wide > 0)
         narrow = product(wide, self.shown["grow.1.weight"].detach()) * (self.narrow > 0)
-        found |= {"grow.1.weight": product(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
-        found |= {"grow.0.weight": product(narrow.T, self.z), "grow.0.bias": narrow.sum(0)}
-        return found
+        gradients |= {"grow.1.weight": product(wide.T, self.narrow), "grow.1.bias": wide.sum(0)}
+        gradients |= {"grow.0.weight": product(narrow.T, self.z), "grow.0.bias": narrow.sum(0)}
+        return gradients
 
 
 class Reached(Parts):
@@ -131,12 +131,12 @@ class Reached(Parts):
         return [self.common]
 
     def assemble(self) -> torch.Tensor:
-        found, apart = self.answers * self.common, self.inputs.across(self.towards)
+        gradient, apart = self.answers * self.common, self.inputs.across(self.towards)
         if isinstance(apart, torch.Tensor):
-            return found.sub_(apart)
+            return gradient.sub_(apart)
         apart = apart.tocoo()
-        found.numpy()[apart.row, apart.col] -= apart.data
-        return found
+        gradient.numpy()[apart.row, apart.col] -= apart.data
+        return gradient
 
     def plus(self, other: Parts) -> Reached | None:
         if not isinstance(other, Reached) or other.common is not self.common:
@@ -163,9 +163,11 @@ def _masked(x: Features, rows: np.ndarray, slope: torch.Tensor) -> torch.Tensor 
     """x[rows] * slope, sparse where x is."""
     if isinstance(x.value, torch.Tensor):
         return x.value[torch.from_numpy(rows).long()] * slope
-    found = x.value[rows]
-    owner = np.repeat(np.arange(len(rows)), np.diff(found.indptr))
-    return sp.csr_matrix((found.data * slope.numpy()[owner, found.indices], found.indices, found.indptr), found.shape)
+    chosen = x.value[rows]
+    owner = np.repeat(np.arange(len(rows)), np.diff(chosen.indptr))
+    return sp.csr_matrix(
+        (chosen.data * slope.numpy()[owner, chosen.indices], chosen.indices, chosen.indptr), chosen.shape
+    )
 
 
 class Generation(FedAvg):
@@ -298,7 +300,7 @@ class Turn:
         if self._mending is None or not torch.equal(counts, self._mending.counts):
             self._mending = Mending(self.cohort.batch, counts)
         logits = self.cohort.network.forward(self.classifier, (self._mending.fill(made),), streams).logits
-        return logits[self._mending.own]
+        return logits[self._mending.own_rows]
 
     def show(self, epoch: int) -> Tree:
         """What the others see in an exchange epoch, with its own noise and dropout: fGen, and the training nodes'

@@ -118,7 +118,7 @@ class FGGP(FedAvg):
     temperature: float = option(0.1, "temperature of a prediction's weights (code: 0.1)", gt=0)
 
     def architecture(self, backbones: Sequence[Backbone]) -> Sequence[Backbone]:
-        return [ViewModel(**own.params()) for own in super().architecture(backbones)]
+        return [ViewModel(**backbone.params()) for backbone in super().architecture(backbones)]
 
     def skip(self, facts: Facts, backbones: Sequence[Backbone]) -> str | None:
         reason = super().skip(facts, backbones)
@@ -155,8 +155,8 @@ class FGGP(FedAvg):
             means, held = self._prototypes(cohort, out.embedding, *self._guessed(cohort, out.logits))
         return {
             "model": cohort.params,
-            "prototypes": [mean[own] for mean, own in zip(means, held, strict=True)],
-            "classes": [own.nonzero().squeeze(1) for own in held],
+            "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
+            "classes": [classes.nonzero().squeeze(1) for classes in held],
         }
 
     def _look_around(self, cohort: ClientBatch) -> None:
@@ -165,8 +165,8 @@ class FGGP(FedAvg):
         with torch.no_grad():
             embedding = cohort.batch.per_client(cohort.forward(training=False).embedding)
         cohort.state["alike"] = [
-            alike(own, self.neighbours) if due or not old.numel() else old
-            for own, old in zip(embedding, cohort.state["alike"], strict=True)
+            alike(rows, self.neighbours) if due or not old.numel() else old
+            for rows, old in zip(embedding, cohort.state["alike"], strict=True)
         ]
 
     def viewed_loss(self, cohort: ClientBatch, candidates: Candidates) -> torch.Tensor:
@@ -175,7 +175,7 @@ class FGGP(FedAvg):
         out = cohort.forward()
         codes = batch.per_client(edge_codes(params, batch, candidates.matrix))
         pairs = zip(codes, candidates.linked, candidates.drawn(cohort.streams), strict=True)
-        graphs, apart = zip(*(sampled(*own, self.share, self.relaxation) for own in pairs), strict=True)
+        graphs, apart = zip(*(sampled(*pair, self.share, self.relaxation) for pair in pairs), strict=True)
         model = cohort.network.groups[0].backbone
         assert isinstance(model, GCN)
         seen = through(model, params, batch, graphs, cohort.streams)
@@ -186,9 +186,9 @@ class FGGP(FedAvg):
     def _alignment(self, cohort: ClientBatch, out: Forward, seen: Forward) -> torch.Tensor:
         """(K,) InfoNCE between the classes' prototypes in the drawn graph and in the client's own."""
         guess, weight = self._guessed(cohort, out.logits)
-        own, held = self._prototypes(cohort, out.embedding, guess, weight)
+        local, held = self._prototypes(cohort, out.embedding, guess, weight)
         drawn, _ = self._prototypes(cohort, seen.embedding, guess, weight)
-        a, b = (unit_rows(means.flatten(0, 1)).view_as(means) / self.align_temperature**0.5 for means in (drawn, own))
+        a, b = (unit_rows(means.flatten(0, 1)).view_as(means) / self.align_temperature**0.5 for means in (drawn, local))
         within, across = a @ a.mT, a @ b.mT
         absent = ~held.unsqueeze(1)
         rivals = within.masked_fill(absent | torch.eye(cohort.classes, dtype=torch.bool), FAR)
@@ -224,7 +224,7 @@ class FGGP(FedAvg):
         fresh = {j: unit_rows(cluster_means(sent[classes == j])) for j in classes.unique().tolist()}
         old: Tree = server.state.get("memory", {"rows": sent[:0], "classes": classes[:0]})
         rows = torch.cat([old["rows"], *fresh.values()])
-        label = torch.cat([old["classes"], *(torch.full((len(own),), j) for j, own in fresh.items())])
+        label = torch.cat([old["classes"], *(torch.full((len(means),), j) for j, means in fresh.items())])
         most = self.memory * server.classes
         server.state["memory"] = {"rows": rows[-most:], "classes": label[-most:]}
         return download | {"memory": server.state["memory"]}
@@ -245,15 +245,15 @@ class FGGP(FedAvg):
         if "memory.rows" not in params:
             return super().predict(params, network, data)
         embedding = unit_rows(network.forward(params, data).embedding)
-        found = []
+        logits = []
         sizes = list(network.sizes(data))
         of_clients = zip(embedding.split(sizes), params["memory.rows"], params["memory.classes"], strict=True)
-        for own, rows, classes in of_clients:
-            cosine, place = (own @ rows.T).topk(min(self.nearest, len(rows)), dim=1)
+        for client_rows, rows, classes in of_clients:
+            cosine, place = (client_rows @ rows.T).topk(min(self.nearest, len(rows)), dim=1)
             weight = (cosine / self.temperature).softmax(1)
-            vote = weight.new_zeros(len(own), self._classes(params)).scatter_add_(1, classes[place], weight)
-            found.append((vote + FLOOR).log())
-        return torch.cat(found)
+            vote = weight.new_zeros(len(client_rows), self._classes(params)).scatter_add_(1, classes[place], weight)
+            logits.append((vote + FLOOR).log())
+        return torch.cat(logits)
 
     @staticmethod
     def _classes(params: Params) -> int:

@@ -60,9 +60,9 @@ class Candidates:
         edges = batch.sum.scipy()
         self.linked: list[torch.Tensor] = []
         blocks = []
-        for first, own in zip(batch.offsets, near, strict=False):
-            n, m = own.shape
-            target = own.cpu().numpy().ravel()
+        for first, neighbours in zip(batch.offsets, near, strict=False):
+            n, m = neighbours.shape
+            target = neighbours.cpu().numpy().ravel()
             knn = sp.csr_matrix((np.ones(n * m), (np.repeat(np.arange(n), m), target)), shape=(n, n))
             block = edges[first : first + n, first : first + n] + knn + knn.T + sp.identity(n)
             block.data[:] = 1
@@ -73,10 +73,10 @@ class Candidates:
 
     def drawn(self, streams: Streams) -> list[torch.Tensor]:
         """Logistic noise (n, n) for each client."""
-        found = []
-        for source, own in zip(streams("view edges"), self.linked, strict=True):
-            found.append(torch.logit(torch.from_numpy(source.random(own.shape, dtype=np.float32)), EPS))
-        return found
+        noise = []
+        for source, pairs in zip(streams("view edges"), self.linked, strict=True):
+            noise.append(torch.logit(torch.from_numpy(source.random(pairs.shape, dtype=np.float32)), EPS))
+        return noise
 
 
 def edge_codes(params: Params, batch: Batch, matrix: SparseMatrix) -> torch.Tensor:
@@ -96,10 +96,10 @@ def sampled(
     gradient.
     """
     if codes.requires_grad and len(codes) >= LARGE:
-        found: tuple[torch.Tensor, torch.Tensor] = checkpoint(
+        graph: tuple[torch.Tensor, torch.Tensor] = checkpoint(
             _sampled, codes, linked, noise, share, temperature, use_reentrant=False
         )
-        return found
+        return graph
     return _sampled(codes, linked, noise, share, temperature)
 
 
@@ -127,7 +127,9 @@ def through(
     x = batch.x if streams is None else batch.x.dropout(model.input_dropout, streams)
     rows = x @ params["0.weight"]
     for i in range(model.layers):
-        moved = torch.cat([graph @ own for graph, own in zip(graphs, batch.per_client(rows), strict=True)])
+        moved = torch.cat(
+            [graph @ client_rows for graph, client_rows in zip(graphs, batch.per_client(rows), strict=True)]
+        )
         z = segment_add(moved, params[f"{i}.bias"], batch.sizes)
         if i < model.layers - 1:
             pre.append(z)

@@ -76,20 +76,20 @@ class _ClassContrast(Function):
         start = 0
         for k, n in enumerate(sizes):
             step = max(1, CHUNK // max(n, 1))
-            own = slice(start, start + n)
+            client_rows = slice(start, start + n)
             for first in range(start, start + n, step):
                 rows = slice(first, min(first + step, start + n))
-                similar = (a[rows] @ b[own].T).mul_(1 / tau)
-                same = label[rows].unsqueeze(1) == label[own]
+                similar = (a[rows] @ b[client_rows].T).mul_(1 / tau)
+                same = label[rows].unsqueeze(1) == label[client_rows]
                 loss, slope = _anchors(similar, same, rivals)
                 losses[k] += loss / n
                 if grad_a is not None:
-                    torch.mm(slope, b[own], out=grad_a[rows])
+                    torch.mm(slope, b[client_rows], out=grad_a[rows])
                 if grad_b is not None:
-                    grad_b[own].addmm_(slope.T, a[rows])
+                    grad_b[client_rows].addmm_(slope.T, a[rows])
             for grad in (grad_a, grad_b):
                 if grad is not None and n:
-                    grad[own] /= n * tau
+                    grad[client_rows] /= n * tau
             start += n
         ctx.save_for_backward(grad_a, grad_b)
         ctx.sizes = torch.tensor(sizes)
@@ -99,7 +99,7 @@ class _ClassContrast(Function):
     @section("contrast")
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scale = grad.repeat_interleave(ctx.sizes).unsqueeze(1)
-        return *(None if own is None else own * scale for own in ctx.saved_tensors), None, None, None, None
+        return *(None if saved is None else saved * scale for saved in ctx.saved_tensors), None, None, None, None
 
 
 def _anchors(similar: torch.Tensor, same: torch.Tensor, rivals: Rivals) -> tuple[torch.Tensor, torch.Tensor]:

@@ -66,8 +66,8 @@ def shared_backbone(backbones: Sequence[Backbone]) -> GCN:
     return GCN(
         hidden=first.hidden,
         layers=2,
-        dropout=max(own.dropout for own in backbones),
-        input_dropout=max(own.input_dropout for own in backbones),
+        dropout=max(backbone.dropout for backbone in backbones),
+        input_dropout=max(backbone.input_dropout for backbone in backbones),
         linear_head=first.linear_head,
     )
 

@@ -146,12 +146,12 @@ def normalise(
 ) -> torch.Tensor:
     """BatchNorm over each client's rows; a client with a single row has no variance and keeps the running one."""
     out = []
-    for k, own in enumerate(rows.split(sizes)):
+    for k, client_rows in enumerate(rows.split(sizes)):
         affine = params[f"{name}.weight"][k], params[f"{name}.bias"][k]
         mean, var = (params[f"{name}.{statistic}"].detach()[k] for statistic in STATISTICS)
-        if training and len(own) > 1:
+        if training and len(client_rows) > 1:
             running = (mean, var) if track else (None, None)
-            out.append(F.batch_norm(own, running[0], running[1], affine[0], affine[1], training=True))
+            out.append(F.batch_norm(client_rows, running[0], running[1], affine[0], affine[1], training=True))
         else:
-            out.append(F.batch_norm(own, mean, var, *affine) if len(own) else own)
+            out.append(F.batch_norm(client_rows, mean, var, *affine) if len(client_rows) else client_rows)
     return torch.cat(out)

@@ -54,13 +54,13 @@ def jensen_shannon(
     each of its graphs; counts: its number of graphs. A client without graphs has loss 0, one with a single graph no
     E_neg. Scores are computed for one client at a time, n_k x B_k.
     """
-    losses, sizes = [], [int(own.sum()) for own in lengths]
-    for codes, g, own in zip(nodes.split(sizes), graphs.split(list(counts)), lengths, strict=True):
+    losses, sizes = [], [int(length.sum()) for length in lengths]
+    for codes, g, length in zip(nodes.split(sizes), graphs.split(list(counts)), lengths, strict=True):
         if not len(g):
             losses.append(nodes.new_zeros(()))
             continue
         scores = codes @ g.T
-        home = torch.repeat_interleave(torch.arange(len(g)), own)
+        home = torch.repeat_interleave(torch.arange(len(g)), length)
         positive = scores.gather(1, home.unsqueeze(1)).squeeze(1)
         # softplus(-s) + s = softplus(s), so the negatives are all pairs without the positive ones.
         apart = F.softplus(scores).sum() - F.softplus(positive).sum()

@@ -38,34 +38,34 @@ class Padded:
         first = np.cumsum(lengths) - lengths
         size = 2 ** np.ceil(np.log2(np.maximum(lengths, 1))).astype(np.int64)
         rows, real, graphs = [], [], []
-        for own in np.unique(size):
-            place = np.flatnonzero(size == own)
-            step, n = np.arange(own), lengths[place, None]
+        for width in np.unique(size):
+            place = np.flatnonzero(size == width)
+            step, n = np.arange(width), lengths[place, None]
             rows.append(first[place, None] + np.minimum(step, n - 1))
             real.append(step < n)
             graphs.append(place)
-        nodes = np.concatenate([own[kept] for own, kept in zip(rows, real, strict=True)])
+        nodes = np.concatenate([ids[kept] for ids, kept in zip(rows, real, strict=True)])
         return cls(
-            [torch.from_numpy(own) for own in rows],
-            [torch.from_numpy(own) for own in real],
-            [torch.from_numpy(own) for own in graphs],
+            [torch.from_numpy(mask) for mask in rows],
+            [torch.from_numpy(ids) for ids in real],
+            [torch.from_numpy(ids) for ids in graphs],
             torch.from_numpy(np.argsort(nodes)),
             torch.from_numpy(np.argsort(np.concatenate(graphs))),
         )
 
     def gathered(self, weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(B, M, h) for each graph sum over its nodes i of weights_i rows_i^T. weights: (N, M), rows: (N, h)."""
-        found = [(weights[at] * real.unsqueeze(2)).mT @ rows[at] for at, real in zip(self.rows, self.real, strict=True)]
-        return torch.cat(found)[self.graphs_at]
+        sums = [(weights[at] * real.unsqueeze(2)).mT @ rows[at] for at, real in zip(self.rows, self.real, strict=True)]
+        return torch.cat(sums)[self.graphs_at]
 
     def spread(self, weights: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """(N, h) for each node the sum over m of its weights times the values of its graph. weights: (N, M), values:
         (B, M, h)."""
-        found = [
+        sums = [
             (weights[at] @ values[graphs])[real]
             for at, real, graphs in zip(self.rows, self.real, self.graphs, strict=True)
         ]
-        return torch.cat(found)[self.nodes]
+        return torch.cat(sums)[self.nodes]
 
 
 _MADE: WeakKeyDictionary[GraphBatch, Padded] = WeakKeyDictionary()

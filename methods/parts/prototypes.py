@@ -79,7 +79,7 @@ class PrototypeExchange(CommonWidth):
         means, counts = class_means(embedding, cohort.batch, cohort.classes)
         held = [count.nonzero().squeeze(1) for count in counts]
         return {
-            "prototypes": [mean[own] for mean, own in zip(means, held, strict=True)],
+            "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
             "classes": held,
         } | self.extras(counts, held)
 

@@ -38,12 +38,12 @@ def unpacked(tree: Tree, width: int) -> Rows:
 def listed(trees: Sequence[Tree]) -> Tree:
     """A tree of lists from one tree per client."""
     return {
-        name: listed([tree[name] for tree in trees]) if isinstance(own, dict) else [tree[name] for tree in trees]
-        for name, own in trees[0].items()
+        name: listed([tree[name] for tree in trees]) if isinstance(value, dict) else [tree[name] for tree in trees]
+        for name, value in trees[0].items()
     }
 
 
 def split(tree: Tree) -> list[Tree]:
     """One tree per client from a tree of lists."""
-    columns = {name: split(own) if isinstance(own, dict) else own for name, own in tree.items()}
+    columns = {name: split(value) if isinstance(value, dict) else value for name, value in tree.items()}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

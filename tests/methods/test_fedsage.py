@@ -137,7 +137,7 @@ def test_mended_graph_against_dgl(sparse: bool, federation: Make) -> None:
     one = backbone.init(stream(0, "test"), D, 3)
     params = {n: v.expand(3, *v.shape).clone().requires_grad_(True) for n, v in one.items()}
     mending = Mending(batch, counts)
-    logits = backbone.forward(params, mending.fill(made)).logits[mending.own]
+    logits = backbone.forward(params, mending.fill(made)).logits[mending.own_rows]
     pull = torch.randn_like(logits)
     grads = torch.autograd.grad((logits * pull).sum(), [made, params["0.weight"]])
 
@@ -189,7 +189,7 @@ def test_pooled_new_nodes_change_nothing_that_is_read(layers: int, few: bool, fe
     one = backbone.init(stream(0, "test"), D, 3)
     params = {n: torch.stack([v, v + 0.1, v - 0.2]).requires_grad_(True) for n, v in one.items()}
     for pooled, rows in ((whole, torch.arange(53)), (training, batch.rows["train"])):
-        expected, found = (backbone.forward(params, x).logits[mending.own][rows] for x in (plain, pooled))
+        expected, found = (backbone.forward(params, x).logits[mending.own_rows][rows] for x in (plain, pooled))
         torch.testing.assert_close(found, expected)
         pull = torch.randn_like(found)
         a, b = (torch.autograd.grad((y * pull).sum(), list(params.values())) for y in (found, expected))
@@ -268,7 +268,7 @@ def test_local_loss_of_the_generator(scale: str, federation: Make) -> None:
         slow_match(made[g], turn.impaired.targets[t], min(P, int(turn.impaired.missing[rows[t]]))) for g, t in pairs
     ) / (len(rows) * (P * D if scale == "mean" else 1))
     mending = Mending(batch, counts)
-    logits = turn.cohort.network.forward(turn.classifier, (mending.fill(made),)).logits[mending.own]
+    logits = turn.cohort.network.forward(turn.classifier, (mending.fill(made),)).logits[mending.own_rows]
     label = F.cross_entropy(logits[rows], batch.label[rows])
     expected = 0.7 * number + 0.5 * feature + 0.3 * label
     torch.testing.assert_close(found[0], expected)
@@ -395,36 +395,6 @@ def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.Mo
     simulation.round(training, 1)
     made.clear()
     assert all(cohort.shared is None for cohort in simulation.client_batches)  # they went with the messages
-
-
-def model_after(
-    world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any
-) -> dict[str, torch.Tensor]:
-    simulation = exchange_of(world, params or {}, name, **config)
-    for phase in simulation.method.phases(simulation.config):
-        for number in range(1, phase.length(simulation.server) + 1):
-            simulation.round(phase, number)
-    model = simulation.method.global_model(simulation.server)
-    assert model is not None
-    return model
-
-
-def test_without_neighbours_it_is_fedsage(federation: Make) -> None:
-    world = federation()
-    torch.testing.assert_close(model_after(world, "fedsage+", {"neighbours": 0}), model_after(world, "fedsage"))
-
-
-def test_fedsage_is_fedavg_of_graphsage_with_equal_weights(federation: Make) -> None:
-    world, found = federation(), {}
-    for name in ("fedsage", "fedavg"):
-        method = METHODS.build(name)
-        config = method.protocol(TrainConfig(rounds=3, **({"weighting": "uniform"} if name == "fedavg" else {})))
-        backbone = BACKBONES.build("sage", {"hidden": 8})
-        simulation = Simulation(method, method.arrange(world), method.architecture([backbone]), config, 5)
-        for number in (1, 2, 3):
-            simulation.round(method.phases(config)[0], number)
-        found[name] = method.global_model(simulation.server)
-    torch.testing.assert_close(found["fedsage"], found["fedavg"], rtol=0, atol=0)
 
 
 def offers(world: Federation, rounds: int) -> list[Tree]:

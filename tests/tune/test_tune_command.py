@@ -126,7 +126,7 @@ def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
     found = validate(folder / "tuning", "tuning")
     # Of a checkout at work, of a copy without its history, and of the plug-in.
     known = ("uncommitted changes", "is no git checkout", "is not known here")
-    assert not [str(own) for own in found.findings.found if not any(part in str(own) for part in known)]
+    assert not [str(own) for own in found.findings.entries if not any(part in str(own) for part in known)]
     assert len(found.lines) == 10
 
 
