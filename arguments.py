@@ -23,15 +23,15 @@ def several(name: str, given: Iterable[Any], read: Callable[[Any], T]) -> tuple[
     """
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UserError(f"{name} is a list of values, as in {name}=[...]; got {given!r:.60}")
-    found = list(given)
-    if not found and not isinstance(given, tuple):
+    values = list(given)
+    if not values and not isinstance(given, tuple):
         raise UserError(f"{name} is empty; give at least one value, or leave it out")
-    wrong = [each for each in found if isinstance(each, bool) or (read is str and not _is_text(each))]
+    wrong = [value for value in values if isinstance(value, bool) or (read is str and not _is_text(value))]
     try:
         if not wrong:
-            return tuple(map(read, found))
+            return tuple(map(read, values))
     except TypeError:
-        wrong = found
+        wrong = values
     raise UserError(f"{name} are {'texts' if read is str else 'whole numbers'}, got {wrong[0]!r:.60}")
 
 

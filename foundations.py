@@ -57,10 +57,10 @@ def without_distributed_tensors() -> Iterator[None]:
 
 def _unloadable() -> bool:
     """Whether there is a graphbolt, without a library for the torch that is installed."""
-    found = importlib.util.find_spec("dgl")  # finds the folder and imports nothing
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("dgl")  # finds the folder and imports nothing
+    if spec is None or spec.origin is None:
         return False
-    folder = Path(found.origin).parent / "graphbolt"
+    folder = Path(spec.origin).parent / "graphbolt"
     try:
         torch = importlib.metadata.version("torch").split("+")[0]
     except importlib.metadata.PackageNotFoundError:

@@ -29,8 +29,8 @@ def scores(rows: pd.DataFrame, *, metric: str = "score", axes: Axes | None = Non
     axes, scored = axes or _axes(), rows.dropna(subset=[metric])
     order = scored.groupby("method")[metric].mean().sort_values()
     for place, (method, mean) in enumerate(order.items()):
-        own = scored.loc[scored["method"] == method, metric]
-        axes.plot(own, [place] * len(own), "o", color="C0", alpha=0.6)
+        values = scored.loc[scored["method"] == method, metric]
+        axes.plot(values, [place] * len(values), "o", color="C0", alpha=0.6)
         axes.plot([mean, mean], [place - 0.3, place + 0.3], color="C0")
     axes.set_yticks(range(len(order)), list(order.index))
     axes.set_xlabel(metric)
@@ -46,10 +46,10 @@ def curves(
     UserError as for `scores`, and where no curves were kept.
     """
     _one_task(rows, TASK)
-    axes, found = axes or _axes(), frames.curves(rows, results)
-    for method, own in found.dropna(subset=[value]).groupby("method", sort=False) if value in found else ():
-        each = own.groupby("round")[value]
-        mean, spread = each.mean(), each.std(ddof=1).fillna(0)
+    axes, frame = axes or _axes(), frames.curves(rows, results)
+    for method, of_method in frame.dropna(subset=[value]).groupby("method", sort=False) if value in frame else ():
+        by_round = of_method.groupby("round")[value]
+        mean, spread = by_round.mean(), by_round.std(ddof=1).fillna(0)
         (line,) = axes.plot(mean.index, mean, label=str(method))
         axes.fill_between(mean.index, mean - spread, mean + spread, color=line.get_color(), alpha=0.2, linewidth=0)
     if not axes.lines:
@@ -65,11 +65,11 @@ def per_client(
 ) -> Axes:
     """Draw what each client got with each method, the mean over seeds. Arguments and errors as for `curves`."""
     _one_task(rows, TASK)
-    axes, found = axes or _axes(), frames.per_client(rows, results)
-    if value not in found or found[value].isna().all():
+    axes, frame = axes or _axes(), frames.per_client(rows, results)
+    if value not in frame or frame[value].isna().all():
         raise UserError(f"no {value!r} of single clients is kept of these rows under {str(results)!r}")
-    for method, own in found.groupby("method", sort=False):
-        mean = own.groupby("client")[value].mean()
+    for method, of_method in frame.groupby("method", sort=False):
+        mean = of_method.groupby("client")[value].mean()
         axes.plot(mean.index, mean, "o", label=str(method), alpha=0.7)
     axes.set_xlabel("client")
     axes.set_ylabel(value)

@@ -32,8 +32,8 @@ def one_line(text: str) -> str:
 
 def listed(names: Iterable[str], most: int) -> str:
     """Names on one line, each once; of more than `most` the first, and how many more there are."""
-    found = list(dict.fromkeys(names))
-    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+    distinct = list(dict.fromkeys(names))
+    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
 MOST_NAMED, NEAREST = 12, 5  # up to 12 names are all listed; of more, the nearest 5
@@ -147,13 +147,13 @@ def tunable(*choices: Any) -> dict[str, Any]:
 
 def searched(cls: type[Spec]) -> dict[str, list[dict[str, Any]]]:
     """What is tuned of a spec: field -> the settings to choose among, each a mapping of fields to values."""
-    found = {}
+    ranges = {}
     for field, info in cls.model_fields.items():
         extra = info.json_schema_extra
         if isinstance(extra, dict) and SEARCH in extra:
             choices: Any = extra[SEARCH]
-            found[field] = [dict(own) if isinstance(own, Mapping) else {field: own} for own in choices]
-    return found
+            ranges[field] = [dict(choice) if isinstance(choice, Mapping) else {field: choice} for choice in choices]
+    return ranges
 
 
 def sgd_rates(cls: type[Spec]) -> list[str]:
@@ -173,7 +173,7 @@ class Parameter(NamedTuple):
 
 def parameters(cls: type[Spec]) -> list[Parameter]:
     """The parameters of a spec, in the order of their definition. What is tuned says among which values."""
-    found, ranges, rates = [], searched(cls), sgd_rates(cls)
+    described, ranges, rates = [], searched(cls), sgd_rates(cls)
     for field, info in cls.model_fields.items():
         value = info.get_default(call_default_factory=True)
         default = "required" if info.is_required() else json.dumps(value, default=str)
@@ -182,10 +182,10 @@ def parameters(cls: type[Spec]) -> list[Parameter]:
         if field in rates:
             tried = ["the SGD rates that all methods share"]
         meaning = [info.description or "", f"tune: {' | '.join(tried)}" if tried else ""]
-        found.append(
+        described.append(
             Parameter(info.alias or field, default, kind.replace("typing.", ""), "; ".join(filter(None, meaning)))
         )
-    return found
+    return described
 
 
 S = TypeVar("S", bound=Spec)
@@ -199,7 +199,7 @@ class Registry(Generic[S]):
         self._classes: dict[str, type[S]] = {}
         self._stand_ins: dict[str, type[S]] = {}
         self._resolvers: list[Callable[[str], type[S] | None]] = []
-        self._own: frozenset[type[S]] = frozenset()
+        self._built_in: frozenset[type[S]] = frozenset()
 
     def register(self, name: str) -> Callable[[type[S]], type[S]]:
         """Class decorator that files a spec under `name`.
@@ -238,11 +238,11 @@ class Registry(Generic[S]):
 
     def settle(self) -> None:
         """What is registered by now is the package's own; what comes later is from outside."""
-        self._own = frozenset(self._classes.values())
+        self._built_in = frozenset(self._classes.values())
 
     def is_own(self, cls: type[S]) -> bool:
         """Whether a class is itself, and not by a name or an ancestor, one that the package registers."""
-        return cls in self._own
+        return cls in self._built_in
 
     def names(self) -> list[str]:
         return sorted({*self._classes, *self._stand_ins})
@@ -253,9 +253,9 @@ class Registry(Generic[S]):
             if name in known:
                 return known[name]
         for resolve in self._resolvers:
-            found = resolve(name)
-            if found is not None:
-                return found
+            resolved = resolve(name)
+            if resolved is not None:
+                return resolved
         raise did_you_mean(name, self.names(), self.kind)
 
     def build(self, name: str, params: Mapping[str, Any] | None = None) -> S:

@@ -123,9 +123,9 @@ def structural(edges: np.ndarray, nodes: int, dimension: int, seed: int) -> Cont
 
     svd = TruncatedSVD(dimension, algorithm="randomized", n_iter=ITERATIONS, random_state=seed)
     links = sp.csr_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(nodes, nodes))
-    found = svd.fit_transform(links + links.T)
-    spread = found.std(axis=0)
-    feat = (found - found.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    embedding = svd.fit_transform(links + links.T)
+    spread = embedding.std(axis=0)
+    feat = (embedding - embedding.mean(axis=0)) / np.where(spread > 0, spread, 1)
     return {"feat": feat.astype(np.float32), "feat_values": np.round(svd.singular_values_, DECIMALS)}
 
 
@@ -135,7 +135,7 @@ def cached(dataset: str, edges: np.ndarray, nodes: int, dimension: int, seed: in
     with exclusive(path) as writable:
         if path.is_file():
             return contents.read(path)
-        found = structural(edges, nodes, dimension, seed)
+        content = structural(edges, nodes, dimension, seed)
         if writable:
-            keep(found, path)
-    return found
+            keep(content, path)
+    return content

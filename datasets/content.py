@@ -87,10 +87,10 @@ def undirected(edges: np.ndarray, num_nodes: int) -> np.ndarray:
 
 def unpacked(keys: np.ndarray, num_nodes: int) -> np.ndarray:
     """(M, 2) the pairs whose keys are first * num_nodes + second."""
-    found = np.empty((len(keys), 2), dtype=np.int64)
-    np.floor_divide(keys, max(num_nodes, 1), out=found[:, 0])
-    np.subtract(keys, found[:, 0] * num_nodes, out=found[:, 1])
-    return found
+    pairs = np.empty((len(keys), 2), dtype=np.int64)
+    np.floor_divide(keys, max(num_nodes, 1), out=pairs[:, 0])
+    np.subtract(keys, pairs[:, 0] * num_nodes, out=pairs[:, 1])
+    return pairs
 
 
 def node_content(

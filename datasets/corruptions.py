@@ -118,12 +118,12 @@ def _picked(
     What an earlier part decided stays, and counts. spare: at least this number of each part is left.
     """
     picked, decided = np.zeros(total, dtype=bool), np.zeros(total, dtype=bool)
-    for client, own in enumerate(parts if share else ()):
-        order = np.random.default_rng(derive(seed, f"{purpose} {client}")).permutation(own)
+    for client, part in enumerate(parts if share else ()):
+        order = np.random.default_rng(derive(seed, f"{purpose} {client}")).permutation(part)
         free = order[~decided[order]]
-        wanted = min(round(share * len(own)), len(own) - spare) - int(picked[own].sum())
+        wanted = min(round(share * len(part)), len(part) - spare) - int(picked[part].sum())
         picked[free[: max(wanted, 0)]] = True
-        decided[own] = True
+        decided[part] = True
     return picked
 
 
@@ -152,8 +152,8 @@ def _features(feat: torch.Tensor, held: Sequence[np.ndarray], conditions: Stress
         return csr_tensor(matrix) if sparse else torch.from_numpy(matrix.toarray())
     noise = np.empty(matrix.shape, dtype=np.float32)
     for client, ids in reversed([*enumerate(nodes)]):  # the first of several that hold a node has the last word
-        own = np.random.default_rng(derive(seed, f"feature noise {client}"))
-        noise[ids] = own.standard_normal((len(ids), matrix.shape[1]), dtype=np.float32)
+        rng = np.random.default_rng(derive(seed, f"feature noise {client}"))
+        noise[ids] = rng.standard_normal((len(ids), matrix.shape[1]), dtype=np.float32)
     scale = conditions.feature_noise * length / np.sqrt(max(matrix.shape[1], 1))
     return torch.from_numpy(matrix.toarray() + np.float32(scale) * noise)
 
@@ -176,9 +176,9 @@ def _graph(whole: NodeData, held: Sequence[np.ndarray], conditions: Stress, seed
     inside = [np.flatnonzero(np.isin(edges, ids).all(axis=1)) for ids in held]
     gone = _picked(_with_rest(inside, len(edges)), len(edges), conditions.dropped_edges, seed, "dropped edges")
     pairs = [edges[~gone]]
-    for client, (ids, own) in enumerate(zip(held, inside, strict=True)):
+    for client, (ids, positions) in enumerate(zip(held, inside, strict=True)):
         rng = np.random.default_rng(derive(seed, f"edge noise {client}"))
-        pairs.append(ids[_new_pairs(len(ids), np.searchsorted(ids, edges[own]), conditions.edge_noise, rng)])
+        pairs.append(ids[_new_pairs(len(ids), np.searchsorted(ids, edges[positions]), conditions.edge_noise, rng)])
     return bidirected(np.unique(np.concatenate(pairs), axis=0), whole.graph.num_nodes())
 
 

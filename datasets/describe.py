@@ -132,8 +132,8 @@ def label_emd(labels: np.ndarray, everything: np.ndarray) -> np.ndarray:
 
     labels: counts (clients, classes); everything: counts (classes,).
     """
-    own = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
-    distance = np.abs(own - everything / max(everything.sum(), 1)).sum(axis=1)
+    shares = labels / np.maximum(labels.sum(axis=1, keepdims=True), 1)
+    distance = np.abs(shares - everything / max(everything.sum(), 1)).sum(axis=1)
     return np.where(labels.sum(axis=1) > 0, distance, 0.0)
 
 

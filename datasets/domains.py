@@ -36,26 +36,26 @@ class Domains(DatasetSpec):
         return tuple(DATASETS.build(name, {"features": self.features}) for name in self.sets)
 
     def load(self) -> GraphSetData:
-        found = [cast(GraphSetData, part.load()) for part in self.parts]
-        spaces = tuple((int(own.graphs[0].ndata["feat"].shape[1]), own.num_classes) for own in found)
+        loaded = [cast(GraphSetData, part.load()) for part in self.parts]
+        spaces = tuple((int(data.graphs[0].ndata["feat"].shape[1]), data.num_classes) for data in loaded)
         width, graphs = max(features for features, _ in spaces), []
-        for own, (features, _) in zip(found, spaces, strict=True):
-            for graph in own.graphs:
+        for data, (features, _) in zip(loaded, spaces, strict=True):
+            for graph in data.graphs:
                 graph.ndata["feat"] = F.pad(graph.ndata["feat"].float(), (0, width - features))
                 graphs.append(graph)
-        sizes = torch.tensor([len(own.graphs) for own in found])
-        digest = hashlib.sha256("\0".join(own.fingerprint for own in found).encode())
+        sizes = torch.tensor([len(data.graphs) for data in loaded])
+        digest = hashlib.sha256("\0".join(data.fingerprint for data in loaded).encode())
         return GraphSetData(
             name=self.name,
             graphs=graphs,
-            label=torch.cat([own.label for own in found]),
+            label=torch.cat([data.label for data in loaded]),
             num_classes=max(classes for _, classes in spaces),
             fingerprint=digest.hexdigest(),
-            source=", ".join(dict.fromkeys(own.source for own in found)),
+            source=", ".join(dict.fromkeys(data.source for data in loaded)),
             options=self.params(),
-            owner=torch.repeat_interleave(torch.arange(len(found)), sizes),
+            owner=torch.repeat_interleave(torch.arange(len(loaded)), sizes),
             spaces=spaces,
-            scored_by="roc_auc" if all(own.scored_by == "roc_auc" for own in found) else "accuracy",
+            scored_by="roc_auc" if all(data.scored_by == "roc_auc" for data in loaded) else "accuracy",
         )
 
 
@@ -68,7 +68,7 @@ def domains(name: str) -> type[DatasetSpec] | None:
     sets = tuple(name.removeprefix(PREFIX).split("+"))
     if len(set(sets)) < max(2, len(sets)):
         raise UserError(f"dataset {name!r} names {len(set(sets))} sets; give at least two different ones, A+B")
-    nodes = [own for own in sets if DATASETS.cls(own).task != "graph"]
+    nodes = [part for part in sets if DATASETS.cls(part).task != "graph"]
     if nodes:
         raise UserError(f"dataset {name!r}: {', '.join(nodes)} is no set of graphs, as enzymes and tu:NAME are")
     namespace = {"__doc__": Domains.__doc__, "__module__": __name__, "sets": sets, "name": name}

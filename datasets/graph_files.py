@@ -59,10 +59,10 @@ def loads(data: bytes) -> Any:
 def load(path: Path, sha256: str) -> Any:
     """The object in a pickle file, after its hash is checked. Raises UserError when the file is another."""
     data = path.read_bytes()
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
         raise UserError(
-            f"{path} is truncated or tampered with (sha256 {found[:12]}…, registered {sha256[:12]}…): refusing to "
+            f"{path} is truncated or tampered with (sha256 {digest[:12]}…, registered {sha256[:12]}…): refusing to "
             "unpickle it; replace it with the original file"
         )
     return loads(data)
@@ -144,7 +144,8 @@ def read_graphdata(files: Files) -> Content:
     (path,) = files.values()
     entry = load_npz(path, ("adj_matrix", "node_attr", "node_label"))
     links, feat = (
-        checked_csr(found, name) if sp.issparse(found := entry[name]) else found for name in ("adj_matrix", "node_attr")
+        checked_csr(entry[name], name) if sp.issparse(entry[name]) else entry[name]
+        for name in ("adj_matrix", "node_attr")
     )
     return node_content(np.argwhere(sp.csr_matrix(links)), entry["node_label"], sp.csr_matrix(feat, dtype=np.float32))
 
@@ -243,16 +244,16 @@ def read_twitch(files: Files) -> Content:
 
     label: 1 for mature content. Two users of FR stand twice in its targets, with the same label: the first line counts.
     """
-    found = []
+    countries = []
     for country in sorted({name.partition("_")[0] for name in files}):
         edges, features, target = (files[f"{country}_{part}"] for part in ("edges.csv", "features.json", "target.csv"))
         table = read_csv(target, usecols=["new_id", "mature", "views"])
         if (table.groupby("new_id")["mature"].nunique() > 1).any():
             raise ValueError(f"{target.name} gives a user two labels")
         table = _by_node(table.drop_duplicates("new_id"), "new_id", target)
-        one = node_content(_edges(edges), table["mature"].to_numpy(bool), _features(features, TWITCH_FEATURES))
-        found.append(one | {"views": table["views"].to_numpy(np.int64)})
-    return side_by_side(found)
+        content = node_content(_edges(edges), table["mature"].to_numpy(bool), _features(features, TWITCH_FEATURES))
+        countries.append(content | {"views": table["views"].to_numpy(np.int64)})
+    return side_by_side(countries)
 
 
 def read_pages(files: Files) -> Content:
@@ -270,7 +271,7 @@ def read_citation_sources(files: Files) -> Content:
 
     A paper with two labels or none has none here (-1): it stays in the graph, and no split takes it.
     """
-    found = []
+    sources = []
     for path in files.values():
         arrays = scipy.io.loadmat(path, variable_names=["network", "attrb", "group"])
         links, feat, group = (sp.csr_matrix(arrays[name]) for name in ("network", "attrb", "group"))
@@ -278,21 +279,21 @@ def read_citation_sources(files: Files) -> Content:
             raise ValueError(f"{path.name}: network, attrb and group are of different numbers of papers")
         single = np.diff(group.indptr) == 1
         label = np.where(single, group.argmax(axis=1).A1, -1)
-        found.append(node_content(np.argwhere(links), label, feat.astype(np.float32)))
-    return side_by_side(found)
+        sources.append(node_content(np.argwhere(links), label, feat.astype(np.float32)))
+    return side_by_side(sources)
 
 
-def side_by_side(found: list[Content]) -> Content:
+def side_by_side(graphs: list[Content]) -> Content:
     """Graphs with sparse features in one space as one content; each is a client. ValueError for two spaces."""
-    sizes = [len(one["label"]) for one in found]
+    sizes = [len(graph["label"]) for graph in graphs]
     first = np.cumsum([0, *sizes[:-1]])
-    feat = [contents.features(one) for one in found]
-    if len({own.shape[1] for own in feat}) > 1:
-        raise ValueError(f"the sources have {sorted({own.shape[1] for own in feat})} features, not one space")
-    edges = np.concatenate([one["edges"] + start for one, start in zip(found, first, strict=True)])
-    content = node_content(edges, np.concatenate([one["label"] for one in found]), sp.vstack(feat, format="csr"))
-    content["client"] = np.repeat(np.arange(len(found)), sizes)
-    return content | ({"views": np.concatenate([one["views"] for one in found])} if "views" in found[0] else {})
+    feat = [contents.features(graph) for graph in graphs]
+    if len({matrix.shape[1] for matrix in feat}) > 1:
+        raise ValueError(f"the sources have {sorted({matrix.shape[1] for matrix in feat})} features, not one space")
+    edges = np.concatenate([graph["edges"] + start for graph, start in zip(graphs, first, strict=True)])
+    content = node_content(edges, np.concatenate([graph["label"] for graph in graphs]), sp.vstack(feat, format="csr"))
+    content["client"] = np.repeat(np.arange(len(graphs)), sizes)
+    return content | ({"views": np.concatenate([graph["views"] for graph in graphs])} if "views" in graphs[0] else {})
 
 
 def _edges(path: Path) -> np.ndarray:
@@ -313,9 +314,9 @@ def _features(path: Path, width: int) -> sp.csr_matrix:
     held = json.loads(path.read_text("utf-8"))
     if sorted(map(int, held)) != list(range(len(held))):
         raise ValueError(f"{path.name} does not have one entry for each node from 0 to {len(held) - 1}")
-    own = [np.unique(np.array(held[str(node)], dtype=np.int64)) for node in range(len(held))]
-    indices = np.concatenate(own)
+    columns = [np.unique(np.array(held[str(node)], dtype=np.int64)) for node in range(len(held))]
+    indices = np.concatenate(columns)
     if len(indices) and not 0 <= indices.min() <= indices.max() < width:
         raise ValueError(f"{path.name} names a feature outside 0 to {width - 1}")
-    indptr = np.cumsum([0, *map(len, own)])
-    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(own), width))
+    indptr = np.cumsum([0, *map(len, columns)])
+    return sp.csr_matrix((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(len(columns), width))

@@ -34,7 +34,7 @@ def read_molecules(
     missing = [name for name in (smiles, *names) if name not in table.columns]
     if missing:
         raise ValueError(f"the table has no column {missing[0]!r}")
-    found, nodes, edges, bonds, scaffolds, total = [], [], [], [], [], 0
+    places, nodes, edges, bonds, scaffolds, total = [], [], [], [], [], 0
     for place, text in enumerate(table[smiles].astype(str).str.strip()):
         molecule = chem.MolFromSmiles(text)
         if molecule is None or not molecule.GetNumAtoms():
@@ -45,19 +45,19 @@ def read_molecules(
         nodes.append(graph["node_feat"])
         total += graph["num_nodes"]
         scaffolds.append(scaffold_of(mol=molecule, includeChirality=False))
-        found.append(place)
-    sizes = [len(own) for own in nodes]
-    values = table[names].to_numpy(dtype=np.float64)[found]
+        places.append(place)
+    sizes = [len(atoms) for atoms in nodes]
+    values = table[names].to_numpy(dtype=np.float64)[places]
     ends, kinds = np.concatenate(edges), np.concatenate(bonds)
     once = ends[:, 0] < ends[:, 1]  # each bond is there in both directions
     order = np.lexsort((ends[once, 1], ends[once, 0]))
-    number = {own: i for i, own in enumerate(dict.fromkeys(scaffolds))}
+    number = {key: i for i, key in enumerate(dict.fromkeys(scaffolds))}
     content: Content = {
         "edge_label": kinds[once][order].astype(np.uint8),
         "graph": np.repeat(np.arange(len(sizes)), sizes),
         "edges": undirected(ends, total),
         "node_label": np.concatenate(nodes).astype(np.int64),
-        "scaffold": np.array([number[own] for own in scaffolds], dtype=np.int64),
+        "scaffold": np.array([number[key] for key in scaffolds], dtype=np.int64),
         "label": values[:, 0].astype(np.int64) if labels else np.zeros(len(sizes), dtype=np.int64),
     }
     return content if labels else content | {"target": values.astype(np.float32)}

@@ -101,13 +101,13 @@ def announce(folder: Path, tell: Callable[[str], object] = lambda line: None) ->
     return f"{OWN}{path.name}"
 
 
-def metric_setting(metric: str | None, own: str | None) -> tuple[str, ...]:
+def metric_setting(metric: str | None, folder: str | None) -> tuple[str, ...]:
     """Return what `--metric` sets, as `--set` has it. UserError for an unknown metric, and without own data."""
     if metric is None:
         return ()
     if metric not in METRICS:
         raise did_you_mean(metric, METRICS, "metric")
-    if own is None:
+    if folder is None:
         raise UserError("--metric is for a graph of your own: give --data FOLDER (other datasets have their metric)")
     return (f"dataset.metric={metric}",)
 
@@ -201,12 +201,12 @@ def _fingerprint(content: Content) -> str:
 
 def _stamp(folder: Path) -> Stamp:
     """Return what changes when a file that is read changes: names, times and sizes of those that are there."""
-    found = []
+    stamps = []
     for name in (NODES, EDGES, ARCHIVE):
         with suppress(OSError):  # not there, or a link to nothing
             about = (folder / name).stat()
-            found.append((name, about.st_mtime_ns, about.st_size))
-    return tuple(found)
+            stamps.append((name, about.st_mtime_ns, about.st_size))
+    return tuple(stamps)
 
 
 _from_memory = lru_cache(maxsize=2)(mapped)

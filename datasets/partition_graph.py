@@ -71,10 +71,10 @@ class Louvain(PartitionSpec):
         community = louvain.fit_predict(adjacency(data))
         order = np.argsort(community, kind="stable")
         sizes = np.bincount(community)
-        found = np.split(order, np.cumsum(sizes)[:-1])
+        groups = np.split(order, np.cumsum(sizes)[:-1])
         if self.ordering == "size":
-            return sorted(found, key=lambda ids: (-len(ids), ids[0]))
-        return [found[number] for number in library_order(sizes)]
+            return sorted(groups, key=lambda ids: (-len(ids), ids[0]))
+        return [groups[number] for number in library_order(sizes)]
 
 
 def library_order(sizes: np.ndarray) -> np.ndarray:

@@ -92,8 +92,8 @@ class ScaffoldClients(PartitionSpec):
         if not isinstance(data, GraphSetData) or data.group is None:
             raise UserError(f"partition 'scaffold' is for sets of molecules and {data.name!r} is none; choose uniform")
         order, parts = rng.permutation(len(data.label)), [list[int]() for _ in range(clients)]
-        for own in by_size(data.group.numpy()[order]):
-            min(parts, key=len).extend(order[own].tolist())
+        for group in by_size(data.group.numpy()[order]):
+            min(parts, key=len).extend(order[group].tolist())
         return [np.array(part, dtype=np.int64) for part in parts]
 
 
@@ -151,11 +151,11 @@ class FCLG(PartitionSpec):
             )
         label = data.label.numpy()
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
-        for c, own in enumerate(np.array_split(np.arange(clients), data.num_classes)):
+        for c, majority in enumerate(np.array_split(np.arange(clients), data.num_classes)):
             members = rng.permutation(np.flatnonzero(label == c))
             cut = floor(self.major * len(members))
-            others = np.setdiff1d(np.arange(clients), own)
-            for group, ids in ((own, members[:cut]), (others, members[cut:])):
+            others = np.setdiff1d(np.arange(clients), majority)
+            for group, ids in ((majority, members[:cut]), (others, members[cut:])):
                 for client, piece in zip(group, np.array_split(ids, len(group)), strict=True):
                     parts[client].append(piece)
         return [np.concatenate(pieces) for pieces in parts]

@@ -70,10 +70,10 @@ def tu_dataset(name: str) -> type[DatasetSpec] | None:
     """`tu:NAME` is any set of the collection by its own name; those registered above answer to it too."""
     if not re.fullmatch(r"tu:[A-Za-z0-9_.-]+", name):
         return None
-    own = name.removeprefix("tu:")
-    if own.lower() in DATASETS.names() and issubclass(DATASETS.cls(own.lower()), GraphSetSpec):
-        return DATASETS.cls(own.lower())
-    return dataset_class(name, {**_TABLE["any tu"], "name": own, "what": f"{own} of the TU collection."})
+    set_name = name.removeprefix("tu:")
+    if set_name.lower() in DATASETS.names() and issubclass(DATASETS.cls(set_name.lower()), GraphSetSpec):
+        return DATASETS.cls(set_name.lower())
+    return dataset_class(name, {**_TABLE["any tu"], "name": set_name, "what": f"{set_name} of the TU collection."})
 
 
 def __getattr__(name: str) -> type[DatasetSpec]:

@@ -36,12 +36,13 @@ def offer(content: Content) -> str:
 def mapped(path: str) -> Content:
     """Return the content of a file of `offer`; what is written to an array is seen by no other process. OSError where
     there is no such file, ValueError for another file."""
-    found: Content = {}
+    content: Content = {}
     with open(path, "rb") as file:
         for name in np.lib.format.read_array(file, allow_pickle=False).tolist():
             np.lib.format.read_magic(file)
             shape, _, kind = np.lib.format.read_array_header_1_0(file)
             size = int(np.prod(shape)) * kind.itemsize
-            found[name] = np.asarray(np.memmap(path, kind, "c", file.tell(), shape)) if size else np.empty(shape, kind)
+            array = np.memmap(path, kind, "c", file.tell(), shape) if size else np.empty(shape, kind)
+            content[name] = np.asarray(array)
             file.seek(size, os.SEEK_CUR)
-    return found
+    return content

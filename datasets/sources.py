@@ -168,10 +168,10 @@ def exclusive(path: Path) -> Iterator[bool]:
 
 def verify(dataset: str, content: Content, registered: str | None, unverified: Iterable[str], where: str) -> None:
     """Raises UserError when the content is not the registered one. None: nothing is registered, nothing is checked."""
-    found = contents.fingerprint(content, unverified)
-    if registered is not None and found != registered:
+    digest = contents.fingerprint(content, unverified)
+    if registered is not None and digest != registered:
         raise UserError(
-            f"dataset {dataset!r}: the content of {where} is not the registered one (fingerprint {found[:12]}…, "
+            f"dataset {dataset!r}: the content of {where} is not the registered one (fingerprint {digest[:12]}…, "
             f"registered {registered[:12]}…): remove or replace it"
         )
 

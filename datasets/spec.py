@@ -229,8 +229,9 @@ def _split_graphs(content: Content, feat: np.ndarray) -> list[dgl.DGLGraph]:
         small.ndata["feat"] = rows
         graphs.append(small)
     if "edge_label" in content:  # one-hot, uint8
-        codes = [np.eye(size, dtype=np.uint8)[own] for size, own in zip(BONDS, content["edge_label"].T, strict=True)]
+        columns = zip(BONDS, content["edge_label"].T, strict=True)
+        codes = [np.eye(size, dtype=np.uint8)[column] for size, column in columns]
         of_edges = torch.from_numpy(np.tile(np.concatenate(codes, axis=1), (2, 1))[order])
-        for small, own in zip(graphs, torch.split(of_edges, links.tolist()), strict=True):
-            small.edata["feat"] = own
+        for small, bonds in zip(graphs, torch.split(of_edges, links.tolist()), strict=True):
+            small.edata["feat"] = bonds
     return graphs

@@ -197,10 +197,10 @@ class Scaffold(SplitSpec):
         for ids in parts if self.scope == "client" else [np.arange(len(data.label))]:
             counts = np.zeros(3, dtype=int)
             most = np.array([self.train, self.train + self.val]) * len(ids)
-            for own in by_size(data.group.numpy()[ids]):
-                fits = counts[TRAIN] + len(own) <= most[0], counts[TRAIN] + counts[VAL] + len(own) <= most[1]
+            for group in by_size(data.group.numpy()[ids]):
+                fits = counts[TRAIN] + len(group) <= most[0], counts[TRAIN] + counts[VAL] + len(group) <= most[1]
                 part = TRAIN if fits[0] else VAL if fits[1] else TEST
-                role[ids[own]], counts[part] = part, counts[part] + len(own)
+                role[ids[group]], counts[part] = part, counts[part] + len(group)
         return role
 
 

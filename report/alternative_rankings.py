@@ -29,13 +29,13 @@ class AlternativeRankings:
     @cached_property
     def mean_ranks(self) -> pd.DataFrame:
         """Ranked entries x measures: mean rank over datasets among those that have the measure on every task."""
-        found = {}
+        by_measure = {}
         for name, column in MEASURES.items():
             grid = self._last if name == LAST else self.board.grid(column)
             full = grid.reindex(columns=self.order).dropna(axis=1)
             if len(grid) == len(self.board.tasks) and full.shape[1] >= MIN_METHODS:
-                found[name] = ranks(self.board.averaged(full)).mean()
-        return pd.DataFrame(found, index=self.order)
+                by_measure[name] = ranks(self.board.averaged(full)).mean()
+        return pd.DataFrame(by_measure, index=self.order)
 
     @cached_property
     def agreement(self) -> pd.DataFrame:

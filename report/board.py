@@ -98,8 +98,8 @@ class Board:
     def plain(self) -> Board:
         """The board of the tasks under no stress condition and, where a setting of the task is varied, at its mild end;
         all of it where there are none, or no others."""
-        own = self.rows[(self.rows["conditions"] == "{}") & ~self.rows.index.isin(harder(self.rows))]
-        return self if len(own) in (0, len(self.rows)) else replace(self, rows=own.reset_index(drop=True))
+        plain_rows = self.rows[(self.rows["conditions"] == "{}") & ~self.rows.index.isin(harder(self.rows))]
+        return self if len(plain_rows) in (0, len(self.rows)) else replace(self, rows=plain_rows.reset_index(drop=True))
 
     @cached_property
     def dead_tasks(self) -> list[str]:
@@ -154,7 +154,7 @@ class Board:
     @cached_property
     def expected(self) -> dict[str, list[int]]:
         """Seeds of each task: those for which any entry has a score."""
-        return {str(task): sorted(own["seed"].unique()) for task, own in self.scored.groupby("task_label")}
+        return {str(task): sorted(rows["seed"].unique()) for task, rows in self.scored.groupby("task_label")}
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -263,13 +263,13 @@ class Board:
         key_of = alone.set_index(["task_label", "seed"])["key"].to_dict()
         gaining, least = [], []
         for task, method, seed, key in rows[["task_label", "method", "seed", "key"]].itertuples(index=False, name=None):
-            base, own = self.per_client(str(key_of.get((task, seed), ""))), self.per_client(str(key))
-            gain = own - base if own.shape == base.shape and method != LOCAL else np.empty(0)
+            base, scores = self.per_client(str(key_of.get((task, seed), ""))), self.per_client(str(key))
+            gain = scores - base if scores.shape == base.shape and method != LOCAL else np.empty(0)
             gain = gain[np.isfinite(gain)]
             gaining.append(float((gain > 0).mean()) if len(gain) else np.nan)
             least.append(float(gain.min()) if len(gain) else np.nan)
         table = rows[["task_label", "entrant"]].assign(gaining=gaining, least=least)
-        return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
+        return table.groupby(["task_label", "entrant"]).agg(lambda seeds: seeds.mean(skipna=False))
 
     @cached_property
     def unseen(self) -> pd.DataFrame:
@@ -278,22 +278,22 @@ class Board:
         rows = self.scored.loc[self.scored["training"].str.contains('"unseen":'), ["task_label", "entrant", "key"]]
         figures = {name: [self._mean_of_clients(str(key), name) for key in rows["key"]] for name in (UNSEEN, ADAPTED)}
         table = rows[["task_label", "entrant"]].assign(**figures)
-        return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
+        return table.groupby(["task_label", "entrant"]).agg(lambda seeds: seeds.mean(skipna=False))
 
     def _mean_of_clients(self, key: str, name: str) -> float:
-        found = self.per_client(key, (name,))
-        return float(found[np.isfinite(found)].mean()) if np.isfinite(found).any() else np.nan
+        scores = self.per_client(key, (name,))
+        return float(scores[np.isfinite(scores)].mean()) if np.isfinite(scores).any() else np.nan
 
     @cached_property
     def client_summary(self) -> pd.DataFrame:
         """Indexed `(task, entrant)`: `worst` and `spread`, the lowest score of a client and the standard deviation over
         clients, means over seeds; NaN where a seed has fewer than two clients with a score."""
         rows = self.scored[["task_label", "entrant", "key"]]
-        found = [self.client_scores(str(key)) for key in rows["key"]]
-        worst = [own.min() if len(own) > 1 else np.nan for own in found]
-        spread = [own.std(ddof=1) if len(own) > 1 else np.nan for own in found]
+        of_runs = [self.client_scores(str(key)) for key in rows["key"]]
+        worst = [scores.min() if len(scores) > 1 else np.nan for scores in of_runs]
+        spread = [scores.std(ddof=1) if len(scores) > 1 else np.nan for scores in of_runs]
         table = rows[["task_label", "entrant"]].assign(worst=worst, spread=spread)
-        return table.groupby(["task_label", "entrant"]).agg(lambda own: own.mean(skipna=False))
+        return table.groupby(["task_label", "entrant"]).agg(lambda seeds: seeds.mean(skipna=False))
 
     def status(self, entrant: str) -> str:
         if entrant in self.references:
@@ -333,8 +333,8 @@ class Board:
 
     def floor(self, task: str, methods: Sequence[str]) -> float:
         """The highest mean score that an entry of one of `methods` has on a task; minus infinity without one."""
-        own = [name for name in self.entrants if self.method_of[name] in methods]
-        return max((score for name in own if (score := self._scores_of[task][name]) == score), default=-np.inf)
+        names = [name for name in self.entrants if self.method_of[name] in methods]
+        return max((score for name in names if (score := self._scores_of[task][name]) == score), default=-np.inf)
 
     @cached_property
     def _scores_of(self) -> dict[Any, dict[Any, float]]:
@@ -348,7 +348,7 @@ class Board:
 
     @cached_property
     def _rows_of(self) -> dict[str, pd.DataFrame]:
-        return {str(task): own for task, own in self.rows.groupby("task_label")}
+        return {str(task): rows for task, rows in self.rows.groupby("task_label")}
 
     def seeds_of(self, task: str) -> pd.DataFrame:
         """Scores of one task, seeds x entries."""
@@ -357,7 +357,7 @@ class Board:
     @cached_property
     def _seeds_of(self) -> dict[str, pd.DataFrame]:
         scores = self.scored[["task_label", "seed", "entrant", "score"]].groupby("task_label")
-        grids = {str(task): own.pivot(index="seed", columns="entrant", values="score") for task, own in scores}
+        grids = {str(task): long.pivot(index="seed", columns="entrant", values="score") for task, long in scores}
         return {task: grid.sort_index() for task, grid in grids.items()}
 
     def task_row(self, task: str) -> pd.Series:
@@ -386,9 +386,9 @@ class Board:
 
     def history(self, key: str) -> dict[str, Any]:
         """The history in the side file of a row, as `stored`. It is too large to keep."""
-        found = (self.histories(key) if KEY.fullmatch(key) else None) or {}
-        self.read[key] = {name: part for name, part in found.items() if name != "history"}
-        history = found.get("history")
+        arrays = (self.histories(key) if KEY.fullmatch(key) else None) or {}
+        self.read[key] = {name: part for name, part in arrays.items() if name != "history"}
+        history = arrays.get("history")
         return history if isinstance(history, dict) else {}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
@@ -411,11 +411,11 @@ class Board:
                 lengths.append(len(rounds))
                 every["round"] += rounds
                 every["value"] += values
-        found = pd.DataFrame(owners, columns=[*place, "sign"]).loc[np.repeat(np.arange(len(owners)), lengths)]
+        frame = pd.DataFrame(owners, columns=[*place, "sign"]).loc[np.repeat(np.arange(len(owners)), lengths)]
         for name, figures in every.items():  # of all rows at once: one frame per row takes seconds
-            found[name] = pd.to_numeric(pd.Series(figures, dtype=object), errors="coerce").to_numpy()
-        found["value"] *= found.pop("sign")
-        return found.dropna(subset="round").reset_index(drop=True)
+            frame[name] = pd.to_numeric(pd.Series(figures, dtype=object), errors="coerce").to_numpy()
+        frame["value"] *= frame.pop("sign")
+        return frame.dropna(subset="round").reset_index(drop=True)
 
     def grid(self, measure: str) -> pd.DataFrame:
         return self.summary[measure].unstack("entrant").reindex(index=self.tasks, columns=self.entrants)

@@ -49,11 +49,11 @@ class Report:
 
 def make(results: Path, readme: Path | None, figures: bool = True) -> Report:
     """The whole report in memory, the pictures not yet drawn. Without `figures`, figure files are left alone."""
-    found = load_boards(results)
-    boards = [Ranking(board) for board in found if board.suite not in papers_tables()]
+    loaded = load_boards(results)
+    boards = [Ranking(board) for board in loaded if board.suite not in papers_tables()]
     report = Report(boards, environments(results))
     captions = {each.board.suite: _board(report, results, each, figures) for each in boards}
-    texts, report.views = reproduction.texts(results, found, report.environments)
+    texts, report.views = reproduction.texts(results, loaded, report.environments)
     report.texts |= texts
     report.orphans += [path for path in reproduction.files(results) if path not in report.texts]
     if not boards:
@@ -79,8 +79,8 @@ def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> li
         report.texts[suite / "tables" / "robustness.csv"] = curves_csv(ranking.robustness)
     drawn = found_figures(ranking)
     if figures:
-        report.figures |= {suite / "figures" / plot.file: (plot, found) for plot, found in drawn.items()}
-        manifest = {plot.file: plot.digest(found) for plot, found in drawn.items()}
+        report.figures |= {suite / "figures" / plot.file: (plot, data) for plot, data in drawn.items()}
+        manifest = {plot.file: plot.digest(data) for plot, data in drawn.items()}
         report.texts[suite / "figures" / "manifest.json"] = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
         report.orphans += [p for p in sorted((suite / "figures").glob("*.png")) if p not in report.figures]
     tables = [p for p in sorted((suite / "tables").glob("*")) if p.suffix in (".md", ".csv")]
@@ -90,11 +90,11 @@ def _board(report: Report, results: Path, ranking: Ranking, figures: bool) -> li
 
 def stale(report: Report) -> list[Path]:
     """Files whose text differs, that are missing, that are left over, or whose figure was drawn otherwise."""
-    found = [path for path, text in report.texts.items() if not path.exists() or path.read_bytes() != text.encode()]
+    paths = [path for path, text in report.texts.items() if not path.exists() or path.read_bytes() != text.encode()]
     for path, (plot, data) in report.figures.items():
         if not path.exists() or _manifest(path.parent).get(plot.file) != plot.digest(data):
-            found.append(path)
-    return sorted({*found, *report.orphans})
+            paths.append(path)
+    return sorted({*paths, *report.orphans})
 
 
 def write(report: Report, progress: Callable[[Path], None] = lambda path: None) -> list[Path]:
@@ -153,15 +153,15 @@ def _drawings(report: Report) -> Iterator[tuple[Drawn, tuple[Plot, dict[str, Any
         panels: dict[str, list[Any]] = {}
         for panel in data["panels"]:
             panels.setdefault(str(boards[suite].task_row(panel["task"])["dataset"]), []).append(panel)
-        for dataset, own in panels.items():
+        for dataset, of_dataset in panels.items():
             caption = f"{boards[suite].title}. {plot.caption}"
             drawn = Drawn(f"{slug(suite)}-{slug(dataset)}.svg", suite, caption, dataset)
-            yield drawn, (replace(plot, caption=caption), {**data, "panels": own})
+            yield drawn, (replace(plot, caption=caption), {**data, "panels": of_dataset})
 
 
 def _manifest(folder: Path) -> dict[str, str]:
     try:
-        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}

@@ -45,8 +45,8 @@ class Characteristics:
     def properties(self) -> pd.DataFrame:
         """Datasets x properties, means over the tasks of a dataset and the seeds that have stored them."""
         known = read_properties()
-        found = {task: self._measured(task, known) for task in self.board.tasks}
-        table = pd.DataFrame.from_dict(found, orient="index").dropna(how="all")
+        measured = {task: self._measured(task, known) for task in self.board.tasks}
+        table = pd.DataFrame.from_dict(measured, orient="index").dropna(how="all")
         return self.board.averaged(table) if len(table) else table
 
     @cached_property
@@ -100,18 +100,18 @@ class Characteristics:
 
     def _measured(self, task: str, table: Mapping[Task, Mapping[str, float]]) -> dict[str, float]:
         """Means over the seeds whose label counts some run has stored, and what is known of the graph and its cut."""
-        found: dict[int, dict[str, float]] = {}
+        by_seed: dict[int, dict[str, float]] = {}
         for row in self.board.rows_of(task)[["seed", "key"]].itertuples(index=False):
-            if row.seed not in found:
+            if row.seed not in by_seed:
                 counts = self.board.label_counts(row.key)
                 if counts is not None:
-                    found[row.seed] = label_properties(counts)
+                    by_seed[row.seed] = label_properties(counts)
                     size = float(counts.sum() / counts.size)
-                    found[row.seed][LABELS] = size * training_share(self.board.rows_of(task).iloc[0])
+                    by_seed[row.seed][LABELS] = size * training_share(self.board.rows_of(task).iloc[0])
         row = self.board.rows_of(task).iloc[0]
         known = table.get(tuple(str(row[name]) for name in TASK), {})
         graph = {told: known[name] for name, told in GRAPH.items() if name in known}
-        means = pd.DataFrame(found.values()).mean()
+        means = pd.DataFrame(by_seed.values()).mean()
         return {**{str(name): float(value) for name, value in means.items()}, **graph}
 
 

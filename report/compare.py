@@ -51,9 +51,9 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
         both = board.seeds_of(task).reindex(columns=[first, second]).dropna()
         if len(both):
             grids[task] = both
-            found = paired_difference(both[first], both[second])
+            gap = paired_difference(both[first], both[second])
             dataset = board.task_row(task)["dataset"]
-            lines.append([task, dataset, len(both), both[first].mean(), both[second].mean(), *found])
+            lines.append([task, dataset, len(both), both[first].mean(), both[second].mean(), *gap])
     if not lines:
         return None
     columns = ["task", "dataset", "n", "first", "second", "difference", "low", "high", "p"]
@@ -69,12 +69,12 @@ def compare(board: Board, first: str, second: str) -> Comparison | None:
     return Comparison(board.suite, first, second, tasks, datasets, len(main), mean, over.low, over.high, verdict)
 
 
-def _verdict(first: str, second: str, found: Posterior, unit: str) -> str:
+def _verdict(first: str, second: str, posterior: Posterior, unit: str) -> str:
     if unit == "none":
         return f"Too few datasets and seeds for a comparison over the board ({RULE})."
-    chances = f"worse {found.worse:.2f}, equivalent {found.equivalent:.2f}, better {found.better:.2f}"
+    chances = f"worse {posterior.worse:.2f}, equivalent {posterior.equivalent:.2f}, better {posterior.better:.2f}"
     words = {"equivalent": "is equivalent to", "undecided": "is neither shown to differ from nor to be equivalent to"}
-    phrase = words.get(found.verdict, f"is {found.verdict} than")
+    phrase = words.get(posterior.verdict, f"is {posterior.verdict} than")
     return f"Over {unit}s, {plain(first)} {phrase} {plain(second)} (one point; probabilities: {chances})."
 
 
@@ -94,10 +94,10 @@ def comparisons(first: str, second: str, suite: str | None, results: Path) -> li
     if first == second:
         raise UserError(f"{first!r} cannot be compared with itself; name two methods")
     met = (compare(board, first, second) for board in chosen if {first, second} <= set(board.entrants))
-    found = list(filter(None, met))
-    if not found:
+    compared = list(filter(None, met))
+    if not compared:
         raise UserError(f"{first!r} and {second!r} have no dataset and seed in common; run both on the same suite")
-    return found
+    return compared
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:

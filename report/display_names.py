@@ -44,21 +44,24 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     labels[both] = labels[both] + " (tuned)"
     free = rows.loc[~tuned, ["method", *ENTRANT_COLUMNS]]
     most = free.groupby(["method", tasks[free.index]])[ENTRANT_COLUMNS].nunique().groupby("method").max()
-    for method, own in free.groupby("method", sort=True):
+    for method, of_method in free.groupby("method", sort=True):
         differing = [column for column in ENTRANT_COLUMNS if most.at[method, column] > 1]
         if not differing:
             continue
-        variants = own[differing].drop_duplicates().sort_values(differing)
+        variants = of_method[differing].drop_duplicates().sort_values(differing)
         names = dict(zip(variants.itertuples(index=False, name=None), distinguish(variants), strict=True))
-        for place, variant in zip(own.index, own[differing].itertuples(index=False, name=None), strict=True):
+        settings = of_method[differing].itertuples(index=False, name=None)
+        for place, variant in zip(of_method.index, settings, strict=True):
             labels[place] = f"{method} ({names[variant]})"
     return labels
 
 
 def distinguish(variants: pd.DataFrame) -> list[str]:
     """For distinct rows of settings, the values in which they differ: 'metis, 10 clients', 'mu=0.1'. '' if one row."""
-    of = {f"{name}_params": [*own] for name, own in variants.items()}
-    columns = [column for name, own in variants.items() for column in _differing(str(name), [*own], of.get(str(name)))]
+    of = {f"{name}_params": [*values] for name, values in variants.items()}
+    columns = []
+    for name, values in variants.items():
+        columns += _differing(str(name), [*values], of.get(str(name)))
     return [", ".join(filter(None, said)) for said in zip(*columns, strict=True)] or [""] * len(variants)
 
 
@@ -71,11 +74,11 @@ def _differing(name: str, values: list[Any], owners: list[Any] | None) -> list[l
         return []
     if name == "conditions":
         return [[wording(mapping(value)) for value in values]]
-    objects = [found for value in values if (found := parse(value)) is not None] if name in JSON_COLUMNS else []
+    objects = [settings for value in values if (settings := parse(value)) is not None] if name in JSON_COLUMNS else []
     if len(objects) < len(values):
         return [[f"{value} clients" if name == "clients" else str(value) for value in values]]
-    told = [[f"{key}={_value(own, key)}" for own in objects] for key in sorted(set().union(*objects))]
-    return [column for own in told if any(column := _among_equals(own, owners or values[:1] * len(values)))]
+    told = [[f"{key}={_value(settings, key)}" for settings in objects] for key in sorted(set().union(*objects))]
+    return [column for texts in told if any(column := _among_equals(texts, owners or values[:1] * len(values)))]
 
 
 def _among_equals(told: list[str], owners: list[Any]) -> list[str]:
@@ -88,8 +91,10 @@ def _among_equals(told: list[str], owners: list[Any]) -> list[str]:
 
 def _unhindered(training: str) -> str:
     """A training configuration without the conditions of the task."""
-    found = parse(training)
-    return training if found is None else json.dumps({name: found[name] for name in found if name not in NEUTRAL})
+    settings = parse(training)
+    if settings is None:
+        return training
+    return json.dumps({name: value for name, value in settings.items() if name not in NEUTRAL})
 
 
 def _value(settings: dict[str, Any], key: str) -> str:

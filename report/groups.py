@@ -11,7 +11,7 @@ MIXED = {False: "all alike", True: "may differ"}  # the clients' models, by `het
 
 def families() -> dict[str, str]:
     """Family of each registered method."""
-    return {method: own["family"] for method, own in catalogue()["method"].items()}
+    return {method: facts["family"] for method, facts in catalogue()["method"].items()}
 
 
 def family(method: str) -> str:
@@ -26,15 +26,15 @@ def display(entrant: str) -> str:
 
 def published(method: str) -> dict[str, str]:
     """Of a method: "paper" and "code", each a link, and "venue" with its year. Empty text where there is none."""
-    found = entry("display", method)
+    shown = entry("display", method)
     links = {"paper": "paper_url", "code": "code_url", "venue": "venue"}
-    return {name: found.get(column, "") for name, column in links.items()}
+    return {name: shown.get(column, "") for name, column in links.items()}
 
 
 def models(method: str) -> str:
     """Whether the clients of a method may have models of different architectures."""
-    found = entry("method", method)
-    return MIXED[found["heterogeneous"]] if found else UNKNOWN
+    facts = entry("method", method)
+    return MIXED[facts["heterogeneous"]] if facts else UNKNOWN
 
 
 def uploads(method: str) -> list[str]:
@@ -73,7 +73,7 @@ def filters(board: Board, name: str) -> dict[str, list[str]]:
 def filter_choices(board: Board) -> dict[str, list[str]]:
     """The values of each trait in which the entries of a board differ."""
     every = [filters(board, name) for name in board.entrants]
-    found = {name: sorted({value for own in every for value in own[name]}) for name in MENUS}
+    choices = {name: sorted({value for traits in every for value in traits[name]}) for name in MENUS}
     first = list(MIXED.values())
-    found["models"].sort(key=lambda value: (first.index(value) if value in first else len(first), value))
-    return {name: values for name, values in found.items() if len(values) > 1}
+    choices["models"].sort(key=lambda value: (first.index(value) if value in first else len(first), value))
+    return {name: values for name, values in choices.items() if len(values) > 1}

@@ -68,7 +68,8 @@ def rank(scores: pd.DataFrame, baselines: Sequence[str] = BASELINES) -> pd.DataF
         raise UserError(f"two scores of {line['method']!r} on {line['task']!r} with seed {line['seed']}: keep one")
     grid = runs.pivot(index=place, columns="method", values="score").dropna(axis=1)
     by_dataset = grid.groupby(level=["dataset", "task"]).mean().groupby(level="dataset").mean()
-    tasks = {name: own.droplevel(["dataset", "task"]) for name, own in grid.groupby(level=["dataset", "task"])}
+    levels = ["dataset", "task"]
+    tasks = {name: seeds.droplevel(levels) for name, seeds in grid.groupby(level=levels)}
     inference = Inference(by_dataset, tasks, {name: name[0] for name in tasks}, tuple(baselines))
     table = inference.table
     table.attrs["rule"] = inference.text
@@ -131,7 +132,7 @@ class Inference:
         if self.unit == "none":
             return UNKNOWN
         if self.unit == "seed":
-            gaps = [own[first].to_numpy() - own[second].to_numpy() for own in self._strata.values()]
+            gaps = [task[first].to_numpy() - task[second].to_numpy() for task in self._strata.values()]
             return seed_posterior(gaps, self._weights)
         return signed_rank_posterior(self.scores[first] - self.scores[second])
 
@@ -147,17 +148,19 @@ class Inference:
         Paired t tests over the seeds of each task of any metric; Benjamini and Hochberg at 5% over all of them, where
         the pair of the two baselines counts once, so that their counts mirror each other.
         """
-        judged = [own for own in self.tasks.values() if len(own) >= MIN_SEEDS]
+        judged = [task for task in self.tasks.values() if len(task) >= MIN_SEEDS]
         pairs = dict.fromkeys(
             tuple(sorted((name, base))) for base in self.baselines for name in self.order if name != base
         )
-        found = {pair: [paired_difference(own[pair[0]], own[pair[1]]) for own in judged] for pair in pairs}
-        raised = iter(benjamini_hochberg([each.p for own in found.values() for each in own]))
-        signs = {pair: [np.sign(each.mean) * (next(raised) <= ALPHA) for each in own] for pair, own in found.items()}
+        differences = {pair: [paired_difference(task[pair[0]], task[pair[1]]) for task in judged] for pair in pairs}
+        raised = iter(benjamini_hochberg([gap.p for gaps in differences.values() for gap in gaps]))
+        signs = {
+            pair: [np.sign(gap.mean) * (next(raised) <= ALPHA) for gap in gaps] for pair, gaps in differences.items()
+        }
 
         def count(name: str, base: str) -> tuple[int, int]:
-            own = signs[min(name, base), max(name, base)]
-            return (own.count(1), own.count(-1)) if name < base else (own.count(-1), own.count(1))
+            outcomes = signs[min(name, base), max(name, base)]
+            return (outcomes.count(1), outcomes.count(-1)) if name < base else (outcomes.count(-1), outcomes.count(1))
 
         return {base: {name: count(name, base) for name in self.order if name != base} for base in self.baselines}
 
@@ -206,9 +209,9 @@ class Inference:
         """The tasks of the main metric that have enough seeds."""
         kept = set(self.scores.index)
         return {
-            task: own[self.methods]
-            for task, own in self.tasks.items()
-            if len(own) >= MIN_SEEDS and self.dataset_of[task] in kept
+            task: seeds[self.methods]
+            for task, seeds in self.tasks.items()
+            if len(seeds) >= MIN_SEEDS and self.dataset_of[task] in kept
         }
 
     @cached_property

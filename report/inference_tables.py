@@ -73,7 +73,7 @@ def verdicts_table(ranking: Ranking) -> Table | None:
         columns.append(Column(f"Worse, equivalent, better than {display(base)}", partial(_chances, ranking, base)))
         if inference.unit == "dataset":
             columns.append(Column(f"New dataset against {display(base)}, points", partial(_new_dataset, ranking, base)))
-        if any(sum(own) for own in inference.task_counts[base].values()):
+        if any(sum(tasks) for tasks in inference.task_counts[base].values()):
             title = f"Tasks higher, lower than {display(base)}"
             columns.append(Column(title, partial(_counts, ranking, base), falling=True))
     return _table(ranking, "verdicts", "Verdicts", columns)
@@ -125,15 +125,16 @@ def _of(values: pd.Series, show: Callable[[float], str]) -> Callable[[Entrant], 
     return cell
 
 
-def _against(found: Mapping[str, Posterior], entrant: Entrant) -> Cell:
-    return difference_cell(found.get(entrant.name))
+def _against(posteriors: Mapping[str, Posterior], entrant: Entrant) -> Cell:
+    return difference_cell(posteriors.get(entrant.name))
 
 
 def _chances(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
-    found = ranking.inference.against[base].get(entrant.name)
-    if found is None:
+    posterior = ranking.inference.against[base].get(entrant.name)
+    if posterior is None:
         return Cell(ABSENT, None, "absent")
-    return Cell(" / ".join(number(own) for own in (found.worse, found.equivalent, found.better)), found.better)
+    chances = (posterior.worse, posterior.equivalent, posterior.better)
+    return Cell(" / ".join(map(number, chances)), posterior.better)
 
 
 def _new_dataset(ranking: Ranking, base: str, entrant: Entrant) -> Cell:

@@ -37,8 +37,8 @@ class Finding(NamedTuple):
 
 def key_findings(boards: Sequence[Ranking]) -> list[Finding]:
     """The comparison with FedAvg, that of FedAvg with `local`, and traffic, from the first board that has them."""
-    compared = next((found for each in boards if (found := _by_baselines(each))), [])
-    return compared + next((found for each in boards if (found := _by_traffic(each))), [])
+    compared = next((findings for each in boards if (findings := _by_baselines(each))), [])
+    return compared + next((findings for each in boards if (findings := _by_traffic(each))), [])
 
 
 def _by_baselines(ranking: Ranking) -> list[Finding]:
@@ -47,8 +47,8 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
         return []
     table, title = f"overall:{slug(ranking.board.suite)}", ranking.board.title
     others: dict[str, list[str]] = {}
-    for name, found in inference.against[FEDAVG].items():
-        others.setdefault(found.verdict, []).append(plain(display(name)))
+    for name, posterior in inference.against[FEDAVG].items():
+        others.setdefault(posterior.verdict, []).append(plain(display(name)))
     order = [verdict for verdict in ("better", "equivalent", "undecided", "worse") if verdict in others]
     text = "; ".join(f"{verdict}{MEANING[verdict]}: {', '.join(others[verdict])}" for verdict in order)
     gains = [f"{ranking.board.metric} {_difference(inference.against[LOCAL][FEDAVG])}"]
@@ -60,8 +60,8 @@ def _by_baselines(ranking: Ranking) -> list[Finding]:
     ]
 
 
-def _difference(found: Posterior) -> str:
-    return f"{points(found.mean)} ({points(found.low)} to {points(found.high)}), {found.verdict}"
+def _difference(posterior: Posterior) -> str:
+    return f"{points(posterior.mean)} ({points(posterior.low)} to {points(posterior.high)}), {posterior.verdict}"
 
 
 def _by_traffic(ranking: Ranking) -> list[Finding]:
@@ -78,10 +78,10 @@ def _cheap_methods(ranking: Ranking) -> str:
     usual = traffic[FEDAVG]
     cheap = table[(table["traffic"] > 0) & (table["traffic"] <= CHEAP * usual)]
     parts = [f"FedAvg sends {data_size(usual)}"]
-    for name in [*cheap.index[:1], *(own for own in (LOCAL,) if own in against[FEDAVG])]:
-        own, sent = against[FEDAVG][name], traffic[name]
+    for name in [*cheap.index[:1], *(baseline for baseline in (LOCAL,) if baseline in against[FEDAVG])]:
+        posterior, sent = against[FEDAVG][name], traffic[name]
         share = data_size(sent) if sent else "nothing"
-        gap = f"{points(own.mean)} points ({points(own.low)} to {points(own.high)})"
+        gap = f"{points(posterior.mean)} points ({points(posterior.low)} to {points(posterior.high)})"
         parts.append(f"{plain(display(name))} sends {share} and differs from FedAvg by {gap}")
     return f"Traffic: {'; '.join(parts)}." if parts[1:] else ""
 
@@ -112,10 +112,10 @@ def readme_block(boards: list[Ranking], leaderboard_link: str, top: int = 4) -> 
 
     Without boards of the benchmark, of what there is (`quick` last).
     """
-    own = [each for each in boards if is_board(each.board.suite)]
+    of_benchmark = [each for each in boards if is_board(each.board.suite)]
     boards = [each for each in boards if not each.board.is_sweep]
-    shown = own or [each for each in boards if each.board.suite != "quick"] or boards
-    verified = any(each.board.verified for each in own[:1])
+    shown = of_benchmark or [each for each in boards if each.board.suite != "quick"] or boards
+    verified = any(each.board.verified for each in of_benchmark[:1])
     known = {"boards": shown, "link": leaderboard_link, "head": partial(_head, top)}
     return document("readme.md", **known, verified=verified)
 

@@ -40,12 +40,13 @@ class PrivacyCost:
         settings; clip: 0 for a run without any, epsilon: NaN without noise."""
         rows = self.board.scored
         asked = [mapping(text) for text in rows["training"]]
-        rest = [json.dumps({name: own[name] for name in own if name not in SETTINGS}, sort_keys=True) for own in asked]
+        kept = [{name: value for name, value in settings.items() if name not in SETTINGS} for settings in asked]
+        rest = [json.dumps(settings, sort_keys=True) for settings in kept]
         told = pd.DataFrame({
             "task": rows["task_label"],
             "entrant": entrant_labels(rows.assign(training=rest), rows["task_label"]),
-            "clip": [_number(own.get(CLIP)) for own in asked],
-            "noise": [_number(own.get(NOISE)) for own in asked],
+            "clip": [_number(settings.get(CLIP)) for settings in asked],
+            "noise": [_number(settings.get(NOISE)) for settings in asked],
             "epsilon": pd.to_numeric(rows["dp_epsilon"]),
             "score": rows["score"],
         })  # fmt: skip
@@ -61,12 +62,12 @@ class PrivacyCost:
         """`(task, entrant, clip)` -> noise: score, std, epsilon, of at least MIN_NOISES amounts of noise."""
         if self.board.scored["dp_epsilon"].isna().all():
             return {}
-        found = {}
-        for (task, entrant, clip), own in self.points.groupby([*PLACE, "clip"], sort=True):
-            line = own[own["epsilon"] > 0].droplevel([*PLACE, "clip"])
+        lines = {}
+        for (task, entrant, clip), points in self.points.groupby([*PLACE, "clip"], sort=True):
+            line = points[points["epsilon"] > 0].droplevel([*PLACE, "clip"])
             if len(line) >= MIN_NOISES:
-                found[str(task), str(entrant), float(str(clip))] = line
-        return {place: found[place] for place in sorted(found, key=_in_order)}
+                lines[str(task), str(entrant), float(str(clip))] = line
+        return {place: lines[place] for place in sorted(lines, key=_in_order)}
 
     @cached_property
     def shown(self) -> list[tuple[str, str, float]]:
@@ -117,7 +118,7 @@ def _short(epsilon: float) -> str:
 
 def _in_order(place: tuple[str, str, float]) -> tuple[list[str], tuple[str, str, float]]:
     """Tasks by name, of 50 clients before those of 100."""
-    return re.sub(r"\d+", lambda found: found.group().zfill(6), place[0]).split(), place
+    return re.sub(r"\d+", lambda digits: digits.group().zfill(6), place[0]).split(), place
 
 
 def _number(value: object) -> float:

@@ -28,7 +28,7 @@ KINDS = {"node": "node classification", "graph": "graph clustering"}  # others a
 def protocol(board: Board) -> list[str]:
     """The protocol of a board in a few lines."""
     rows = board.rows
-    seeds = spans(seed for own in board.expected.values() for seed in own) or "none"
+    seeds = spans(seed for seeds_of in board.expected.values() for seed in seeds_of) or "none"
     kinds = " and ".join(KINDS.get(task, task.replace("-", " ")) for task in sorted(rows["task"].unique())).capitalize()
     lines = [
         f"- Suite {md(board.suite)}. {kinds} tasks: "
@@ -46,16 +46,16 @@ def protocol(board: Board) -> list[str]:
 def task_sentence(board: Board, task: str) -> str:
     """Partition, clients, split and data of one task."""
     row = board.task_row(task)
-    own = board.rows_of(task)
+    rows = board.rows_of(task)
     parts = [
         f"dataset {_named(row['dataset'], row['dataset_params'])}",
         f"partition {_named(row['partition'], row['partition_params'])} into {count(int(row['clients']), 'client')}",
         f"split {_named(row['split'], row['split_params'])}",
     ]
-    fingerprints = sorted(set(own["dataset_fingerprint"]) - {""})
+    fingerprints = sorted(set(rows["dataset_fingerprint"]) - {""})
     if fingerprints:
         parts.append(f"data fingerprint {', '.join(md(f[:16]) for f in fingerprints)}")
-    if own["synthetic"].astype(bool).any():
+    if rows["synthetic"].astype(bool).any():
         parts.append("**synthetic**")
     return parts[0].capitalize()[:1] + "; ".join(parts)[1:] + "."
 
@@ -73,42 +73,42 @@ def facts(board: Board, environments: dict[str, dict[str, Any]]) -> list[str]:
     submitters = sorted(set(rows["submitter"]) - {""})
     if submitters:
         parts.append(f"- Submitted by: {', '.join(map(md, submitters))}")
-    for digest, own in rows.groupby("environment", sort=True):
+    for digest, made_there in rows.groupby("environment", sort=True):
         about = describe(environments.get(str(digest)))
-        devices = ", ".join(map(md, sorted(own["device"].unique())))
-        parts.append(f"- Environment `{_code(digest)}` ({count(len(own), 'row')}, {devices}): {about}")
+        devices = ", ".join(map(md, sorted(made_there["device"].unique())))
+        parts.append(f"- Environment `{_code(digest)}` ({count(len(made_there), 'row')}, {devices}): {about}")
     return parts
 
 
 def versions(board: Board) -> Table:
     """The source hashes of each method."""
-    name = Column("Method", lambda own: Cell(plain(display(own[0]))), "text")
+    name = Column("Method", lambda of_method: Cell(plain(display(of_method[0]))), "text")
     columns = [name, Column("Version", _hashes, "text")]
-    found = board.rows.groupby("method", sort=True)["method_version"].unique().items()
-    lines = [Line([column.cell(own) for column in columns]) for own in found]
+    hashes = board.rows.groupby("method", sort=True)["method_version"].unique().items()
+    lines = [Line([column.cell(of_method) for column in columns]) for of_method in hashes]
     return Table(f"versions:{slug(board.suite)}", f"Code versions of board {board.suite}", columns, lines)
 
 
-def _hashes(own: tuple[str, Iterable[str]]) -> Cell:
-    codes = [Span(_code(version), "code") for version in sorted(own[1])]
+def _hashes(of_method: tuple[str, Iterable[str]]) -> Cell:
+    codes = [Span(_code(version), "code") for version in sorted(of_method[1])]
     return Cell(tuple(part for code in codes for part in (Span(", "), code))[1:])
 
 
 def cautions(board: Board) -> list[str]:
     """What makes rows of one board not quite comparable."""
-    rows, found = board.rows, []
+    rows, texts = board.rows, []
     for method, versions in board.scored.groupby("method", sort=True)["computed_with"].nunique().items():
         if versions > 1:
-            found.append(f"scores of {md(method)} come from {versions} versions of its code")
-    for task, own in board.scored.groupby("task_label", sort=True):
-        if own["dataset_fingerprint"].nunique() > 1:
-            found.append(f"rows of {md(task)} were made on different data (fingerprints differ)")
-        if (own.groupby("seed")["partition_hash"].nunique() > 1).any():
-            found.append(f"on {md(task)} methods with the same seed had different partitions: seeds are not paired")
+            texts.append(f"scores of {md(method)} come from {versions} versions of its code")
+    for task, task_rows in board.scored.groupby("task_label", sort=True):
+        if task_rows["dataset_fingerprint"].nunique() > 1:
+            texts.append(f"rows of {md(task)} were made on different data (fingerprints differ)")
+        if (task_rows.groupby("seed")["partition_hash"].nunique() > 1).any():
+            texts.append(f"on {md(task)} methods with the same seed had different partitions: seeds are not paired")
     dirty = int(rows["git_dirty"].eq(True).sum())
     if dirty:
-        found.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")
-    return found
+        texts.append(f"{count(dirty, 'row')} from a checkout with uncommitted changes")
+    return texts
 
 
 def describe(environment: dict[str, Any] | None) -> str:
@@ -124,21 +124,22 @@ def describe(environment: dict[str, Any] | None) -> str:
 
 def _values(rows: pd.DataFrame, column: str) -> str:
     """The values of a column with their parameters where these are one and the same."""
-    found = []
-    for value, own in rows.groupby(column, sort=True):
-        params = own[f"{column}_params"].unique()
-        found.append(_named(value, params[0]) if len(params) == 1 else f"{md(value)} (parameters vary)")
-    return ", ".join(found)
+    texts = []
+    for value, having in rows.groupby(column, sort=True):
+        params = having[f"{column}_params"].unique()
+        texts.append(_named(value, params[0]) if len(params) == 1 else f"{md(value)} (parameters vary)")
+    return ", ".join(texts)
 
 
 def _backbones(rows: pd.DataFrame) -> str:
     """The usual backbone, and others with the methods that have them; all backbones if they are part of the tasks."""
     usual = rows["backbone"].mode()[0]
-    others = rows[rows["backbone"] != usual].groupby("backbone")["method"].unique()
-    if not set(rows.loc[rows["backbone"] == usual, "method"]).isdisjoint(name for own in others for name in own):
+    unusual = rows[rows["backbone"] != usual]
+    if not set(rows.loc[rows["backbone"] == usual, "method"]).isdisjoint(unusual["method"]):
         return _values(rows, "backbone")
     told = [
-        f"{md(name)} for {', '.join(plain(display(method)) for method in sorted(own))}" for name, own in others.items()
+        f"{md(name)} for {', '.join(plain(display(method)) for method in sorted(methods))}"
+        for name, methods in unusual.groupby("backbone")["method"].unique().items()
     ]
     return "; ".join([_values(rows[rows["backbone"] == usual], "backbone"), *told])
 
@@ -157,8 +158,8 @@ def _named(name: object, params: object) -> str:
 
 
 def _params(text: object) -> str:
-    found = parse(text)
-    return md(text) if found is None else _told(found)
+    settings = parse(text)
+    return md(text) if settings is None else _told(settings)
 
 
 def _told(protocol: dict[str, Any]) -> str:
@@ -170,9 +171,9 @@ def _training(rows: pd.DataFrame) -> str:
     if len(kinds) == 1:
         return _params(kinds[0])
     objects = [mapping(kind) for kind in kinds]
-    values = {key: [found.get(key) for found in objects] for key in sorted(set().union(*objects))}
-    varying = [key for key, own in values.items() if len(set(map(repr, own))) > 1]
-    shared = _told({key: own[0] for key, own in values.items() if key not in varying})
+    values = {key: [settings.get(key) for settings in objects] for key in sorted(set().union(*objects))}
+    varying = [key for key, values_of in values.items() if len(set(map(repr, values_of))) > 1]
+    shared = _told({key: values_of[0] for key, values_of in values.items() if key not in varying})
     return shared + f" (varies: {md(', '.join(varying))})" if varying else shared
 
 
@@ -188,12 +189,12 @@ def _code(text: object) -> str:
 
 def missing(board: Board, entrant: str) -> list[str]:
     """What an entry lacks, one line per task: the seeds and why."""
-    own = board.rows[board.rows["entrant"] == entrant]
+    rows = board.rows[board.rows["entrant"] == entrant]
     lines = []
     for task in board.tasks:
         if board.full.loc[task, entrant]:
             continue
-        cells = own[(own["task_label"] == task) & own["seed"].isin(board.expected[task])]
+        cells = rows[(rows["task_label"] == task) & rows["seed"].isin(board.expected[task])]
         scored = cells["seed"][cells["score"].notna() & (cells["status"] == "ok")]
         lacking = set(board.expected[task]) - set(scored)
         why = reasons(cells[cells["seed"].isin(lacking)])
@@ -206,20 +207,20 @@ def missing(board: Board, entrant: str) -> list[str]:
 
 def reasons(rows: pd.DataFrame) -> list[str]:
     """Why rows have no score: 'failed (seed 1, 3): division by zero'."""
-    found = []
-    for (status, error), own in rows.groupby(["status", "error"], sort=True):
+    texts = []
+    for (status, error), alike in rows.groupby(["status", "error"], sort=True):
         word = "no score" if status == "ok" else status
-        seeds = f" (seed {spans(own['seed'])})" if status != "skipped" else ""
-        found.append(f"{word}{seeds}: {plain(error, 160)}" if error else f"{word}{seeds}")
-    return found
+        seeds = f" (seed {spans(alike['seed'])})" if status != "skipped" else ""
+        texts.append(f"{word}{seeds}: {plain(error, 160)}" if error else f"{word}{seeds}")
+    return texts
 
 
 def failed_runs(rows: pd.DataFrame) -> list[str]:
     """The failed and skipped cells of a task, one line per entry and reason."""
     bad = rows[rows["status"] != "ok"]
     return [
-        f"{plain(name)}: {status} (seed {spans(own['seed'])})" + (f": {plain(error)}" if error else "")
-        for (name, status, error), own in bad.groupby(["entrant", "status", "error"], sort=True)
+        f"{plain(name)}: {status} (seed {spans(alike['seed'])})" + (f": {plain(error)}" if error else "")
+        for (name, status, error), alike in bad.groupby(["entrant", "status", "error"], sort=True)
     ]
 
 
@@ -232,14 +233,14 @@ def tasks_without_score(board: Board) -> list[str]:
 def scored_as(rows: pd.DataFrame) -> str:
     """What the score of a task is, with the methods where it is not one thing for all. Plain text."""
     kinds = rows[rows["status"] == "ok"].groupby("score_metric", sort=True)["entrant"].unique()
-    names = [f" for {', '.join(map(plain, sorted(own)))}" if len(kinds) > 1 else "" for own in kinds]
+    names = [f" for {', '.join(map(plain, sorted(entrants)))}" if len(kinds) > 1 else "" for entrants in kinds]
     return f"Score: {'; '.join(plain(kind) + who for kind, who in zip(kinds.index, names, strict=True))}."
 
 
 def training_settings(board: Board) -> Table:
     """One line per entry with a score, references and those over the budget included."""
     usual = _usual(board.scored)
-    rows = {str(name): own for name, own in board.scored.groupby("entrant", sort=True)}
+    rows = {str(name): scored for name, scored in board.scored.groupby("entrant", sort=True)}
     columns = [
         Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
         Column("Family", lambda name: Cell(family(board.method_of[name]), family(board.method_of[name])),
@@ -260,19 +261,19 @@ def training_settings(board: Board) -> Table:
 def tuning_text(rows: pd.DataFrame, excess: str = "") -> str:
     """Return 'tuned, 12 trials', or 'untuned' if no row names a study; and the budget that was exceeded, if any."""
     tuned = [mapping(text) for text in rows["tuning"] if text]
-    trials = sorted({int(own["trials"]) for own in tuned if isinstance(own.get("trials"), int)})
+    trials = sorted({int(study["trials"]) for study in tuned if isinstance(study.get("trials"), int)})
     told = f"tuned, {' or '.join(map(str, trials)) or 'unknown number of'} trials" if tuned else "untuned"
     return f"{told}; over budget: {plain(excess)}" if excess else told
 
 
 def network(rows: pd.DataFrame, usual: dict[str, str]) -> str:
     """The backbone that ran, with the parameters in which it differs from what most rows of the board have."""
-    found: dict[str, None] = {}
+    networks: dict[str, None] = {}
     for backbone, params in sorted(set(zip(rows["backbone"], rows["backbone_params"], strict=True))):
-        own = {key: json.dumps(value) for key, value in mapping(params).items()}
-        other = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if usual.get(key, value) != value)
-        found[f"{plain(backbone, 60)}, {plain(other, 60)}" if other else plain(backbone, 60)] = None
-    return "; ".join(found)
+        settings = {key: json.dumps(value) for key, value in mapping(params).items()}
+        other = ", ".join(f"{key}={value}" for key, value in sorted(settings.items()) if usual.get(key, value) != value)
+        networks[f"{plain(backbone, 60)}, {plain(other, 60)}" if other else plain(backbone, 60)] = None
+    return "; ".join(networks)
 
 
 def _usual(rows: pd.DataFrame) -> dict[str, str]:
@@ -281,7 +282,7 @@ def _usual(rows: pd.DataFrame) -> dict[str, str]:
     for text in rows.drop_duplicates(["method", "backbone_params"])["backbone_params"]:
         for key, value in mapping(text).items():
             votes.setdefault(key, Counter())[json.dumps(value)] += 1
-    return {key: own.most_common(1)[0][0] for key, own in votes.items()}
+    return {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
 
 
 def _whole(values: pd.Series) -> Cell:

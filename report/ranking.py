@@ -77,8 +77,8 @@ class Ranking:
             return None
         by_dataset = board.averaged(board.grid("macro_f1")[board.ranked])
         tasks = {
-            str(task): own.pivot(index="seed", columns="entrant", values="macro_f1")
-            for task, own in rows.groupby("task_label")
+            str(task): runs.pivot(index="seed", columns="entrant", values="macro_f1")
+            for task, runs in rows.groupby("task_label")
         }
         return Inference(by_dataset, tasks, {task: board.task_row(task)["dataset"] for task in tasks})
 
@@ -104,7 +104,8 @@ class Ranking:
             return pd.DataFrame()
         grids = {str(name): board.unseen[name].unstack("entrant").reindex(board.tasks) for name in board.unseen}
         main = board.datasets_of(board.metric)
-        return pd.DataFrame({name: board.averaged(own).reindex(main).mean(skipna=False) for name, own in grids.items()})
+        means = {name: board.averaged(grid).reindex(main).mean(skipna=False) for name, grid in grids.items()}
+        return pd.DataFrame(means)
 
     @cached_property
     def setting_loss(self) -> dict[str, float]:

@@ -34,9 +34,9 @@ class Robustness:
     def points(self) -> pd.DataFrame:
         """One line per run on a curve: `POINT` and score. condition: or the axis of the task, whose value is then
         `strength`. task: its label without them."""
-        own = [self._along(name) for name in AXES]
-        found = pd.concat([frame for frame in [self._conditions, *own] if len(frame)] or [self._conditions])
-        return found.sort_values(POINT, ignore_index=True)
+        frames = [self._conditions, *(self._along(name) for name in AXES)]
+        points = pd.concat([frame for frame in frames if len(frame)] or frames[:1])
+        return points.sort_values(POINT, ignore_index=True)
 
     def _along(self, name: str) -> pd.DataFrame:
         rows = along(self.board.scored, AXES[name]).rename(columns={"value": "strength"})
@@ -54,15 +54,15 @@ class Robustness:
         runs = [(place, mapping(place.pop("conditions"))) for place in places]
         hard = [
             {**place, "condition": name, "strength": strength(name, value)}
-            for place, found in runs
-            if len(found) == 1
-            for name, value in found.items()
+            for place, imposed in runs
+            if len(imposed) == 1
+            for name, value in imposed.items()
         ]
         tried = sorted({(str(place["task"]), str(place["condition"])) for place in hard})
         plain = [
             {**place, "condition": name, "strength": 0.0}
-            for place, found in runs
-            if not found
+            for place, imposed in runs
+            if not imposed
             for task, name in tried
             if task == place["task"]
         ]
@@ -71,17 +71,17 @@ class Robustness:
     @cached_property
     def curves(self) -> dict[tuple[str, str], pd.DataFrame]:
         """(task, condition) -> scores, `(entrant, seed)` x strengths: of entries with all seeds at all strengths."""
-        found = {}
-        for (task, condition), own in self.points.groupby(["task", "condition"], sort=True):
-            grid = own.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
+        grids = {}
+        for (task, condition), points in self.points.groupby(["task", "condition"], sort=True):
+            grid = points.pivot_table(index=["entrant", "seed"], columns="strength", values="score", aggfunc="last")
             whole = grid.dropna()
             seeds = grid.index.get_level_values("seed").nunique()
             counts = whole.groupby(level="entrant").size()
             kept = whole[whole.index.get_level_values("entrant").isin(counts.index[counts == seeds])]
             begins = condition in AXES or 0.0 in kept.columns
             if len(kept) and begins and len(kept.columns) >= MIN_STRENGTHS:
-                found[str(task), str(condition)] = kept
-        return found
+                grids[str(task), str(condition)] = kept
+        return grids
 
     @cached_property
     def conditions(self) -> list[str]:
@@ -90,14 +90,14 @@ class Robustness:
     @cached_property
     def areas(self) -> pd.DataFrame:
         """`(entrant, seed)` x (task, condition): the area under each curve; entries that have all of them."""
-        found = {place: area(grid, axis(place[1]).ratios) for place, grid in self.curves.items()}
-        return pd.DataFrame(found).dropna() if found else pd.DataFrame()
+        by_place = {place: area(grid, axis(place[1]).ratios) for place, grid in self.curves.items()}
+        return pd.DataFrame(by_place).dropna() if by_place else pd.DataFrame()
 
     @cached_property
     def plain(self) -> pd.DataFrame:
         """`(entrant, seed)` x (task, condition): the score at strength 0, or at the mild end of an axis."""
-        found = {place: grid[axis(place[1]).mildest(grid.columns)] for place, grid in self.curves.items()}
-        return pd.DataFrame(found).reindex(self.areas.index)
+        scores = {place: grid[axis(place[1]).mildest(grid.columns)] for place, grid in self.curves.items()}
+        return pd.DataFrame(scores).reindex(self.areas.index)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -137,8 +137,9 @@ def _mean(values: pd.Series) -> pd.Series:
 def curves_csv(robustness: Robustness) -> str:
     """The points of all curves: mean and deviation over seeds as fractions, six significant digits."""
     runs = robustness.points
-    found = runs.groupby(["task", "condition", "strength", "entrant"], sort=True)["score"].agg(["mean", "std", "size"])
-    frame = found.reset_index().rename(columns={"entrant": "method", "mean": "score", "std": "score_std", "size": "n"})
+    grouped = runs.groupby(["task", "condition", "strength", "entrant"], sort=True)["score"]
+    frame = grouped.agg(["mean", "std", "size"]).reset_index()
+    frame = frame.rename(columns={"entrant": "method", "mean": "score", "std": "score_std", "size": "n"})
     for column in ("task", "method"):
         frame[column] = [csv_text(text) for text in frame[column]]
     return str(frame.to_csv(index=False, lineterminator="\n", float_format="%.6g"))

@@ -39,7 +39,7 @@ def robustness_table(ranking: Ranking) -> Table:
         title = condition.replace("_", " ").capitalize()
         columns.append(Column(title, partial(_under, condition), falling=True, best=True))
     figures = table.to_dict("index")
-    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in own.items()}) for name, own in figures.items()]
+    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in values.items()}) for name, values in figures.items()]
     caption = f"Areas under the curves of score against strength on board {board.suite}"
     return Table(f"robustness:{slug(board.suite)}", caption, columns, lines_of(columns, entrants))
 

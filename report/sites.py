@@ -21,17 +21,17 @@ def site_scores(board: Board, task: str) -> pd.DataFrame:
 
     Empty where no row of the task has stored figures per client.
     """
-    found: dict[str, list[np.ndarray]] = {}
+    scores: dict[str, list[np.ndarray]] = {}
     rows = board.scored[board.scored["task_label"] == task]
     for entrant, key in zip(rows["entrant"], rows["key"], strict=True):
-        if len(own := board.per_client(str(key))):
-            found.setdefault(str(entrant), []).append(own)
-    if not found:
+        if len(of_clients := board.per_client(str(key))):
+            scores.setdefault(str(entrant), []).append(of_clients)
+    if not scores:
         return pd.DataFrame()
-    sizes = {len(own) for each in found.values() for own in each}
+    sizes = {len(of_clients) for each in scores.values() for of_clients in each}
     if len(sizes) > 1:
         return pd.DataFrame()
-    table = pd.DataFrame({entrant: np.mean(each, axis=0) for entrant, each in found.items()})
+    table = pd.DataFrame({entrant: np.mean(each, axis=0) for entrant, each in scores.items()})
     row = rows.iloc[0]
     names = board.sites.get(str(row["dataset_fingerprint"]), ()) if row["partition"] == "own" else ()
     table.index = pd.Index(names if len(names) == len(table) else [f"client {k}" for k in range(len(table))])

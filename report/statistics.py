@@ -86,8 +86,8 @@ def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Di
     The tasks are given and the seeds are drawn, so that it holds for these tasks and not for others. Welch's test with
     Satterthwaite's degrees of freedom: tasks may have their own spread and number of seeds.
     """
-    samples = [np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata]
-    mean = float(np.sum(np.asarray(weights, dtype=float) * [own.mean() for own in samples]))
+    samples = [np.round(np.asarray(gaps, dtype=float), DECIMALS) for gaps in strata]
+    mean = float(np.sum(np.asarray(weights, dtype=float) * [gaps.mean() for gaps in samples]))
     error, freedom = _error(samples, weights)
     if error == 0:  # no spread: Student's t is not defined, and the answer is plain
         return Difference(mean, mean, mean, 1.0 if round(mean, DECIMALS) == 0 else 0.0)
@@ -97,18 +97,20 @@ def stratified_difference(strata: Sequence[ArrayLike], weights: ArrayLike) -> Di
 
 def _error(samples: Sequence[NDArray[np.float64]], weights: ArrayLike) -> tuple[float, float]:
     """Standard error of a weighted sum of means, and Satterthwaite's degrees of freedom; (0, nan) without spread."""
-    sizes = np.array([len(own) for own in samples])
-    parts = np.asarray(weights, dtype=float) ** 2 * [own.var(ddof=1) for own in samples] / sizes
+    sizes = np.array([len(gaps) for gaps in samples])
+    parts = np.asarray(weights, dtype=float) ** 2 * [gaps.var(ddof=1) for gaps in samples] / sizes
     error = float(np.sqrt(parts.sum()))
     if error <= 10.0**-DECIMALS:
         return 0.0, np.nan
     return error, float(parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1)))
 
 
-def adjusted(found: Mapping[Name, Difference]) -> dict[Name, Difference]:
+def adjusted(differences: Mapping[Name, Difference]) -> dict[Name, Difference]:
     """The same with Holm's p over all of them; the intervals stay those of each alone."""
-    p = holm([each.p for each in found.values()])
-    return {name: each._replace(p=float(own)) for (name, each), own in zip(found.items(), p, strict=True)}
+    p = holm([gap.p for gap in differences.values()])
+    return {
+        name: gap._replace(p=float(corrected)) for (name, gap), corrected in zip(differences.items(), p, strict=True)
+    }
 
 
 def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
@@ -118,8 +120,8 @@ def indistinguishable(scores: pd.DataFrame, best: str) -> set[str]:
     """
     gaps = {name: (scores[best] - scores[name]).to_numpy(dtype=float) for name in scores.columns.drop(best)}
     pairs = {name: gap[~np.isnan(gap)] for name, gap in gaps.items()}
-    found = {name: paired_difference(gap, 0.0) for name, gap in pairs.items() if len(gap) >= MIN_SEEDS}
-    return {name for name, each in adjusted(found).items() if each.p > ALPHA}
+    differences = {name: paired_difference(gap, 0.0) for name, gap in pairs.items() if len(gap) >= MIN_SEEDS}
+    return {name for name, each in adjusted(differences).items() if each.p > ALPHA}
 
 
 def pareto_front(cost: ArrayLike, score: ArrayLike) -> NDArray[np.bool_]:
@@ -194,14 +196,14 @@ def _dirichlet(n: int) -> NDArray[np.float64]:
 
 def seed_posterior(strata: Sequence[ArrayLike], weights: ArrayLike, rope: float = ROPE) -> Posterior:
     """Posterior of `stratified_difference` under a flat prior: Student's t about the mean difference."""
-    found = stratified_difference(strata, weights)
-    error, freedom = _error([np.round(np.asarray(own, dtype=float), DECIMALS) for own in strata], weights)
+    gap = stratified_difference(strata, weights)
+    error, freedom = _error([np.round(np.asarray(gaps, dtype=float), DECIMALS) for gaps in strata], weights)
     if error == 0:
-        below, above = float(found.mean < -rope), float(found.mean > rope)
+        below, above = float(gap.mean < -rope), float(gap.mean > rope)
     else:
-        below = float(special.stdtr(freedom, (-rope - found.mean) / error))
-        above = float(special.stdtr(freedom, (found.mean - rope) / error))
-    return Posterior(found.mean, found.low, found.high, below, 1 - below - above, above)
+        below = float(special.stdtr(freedom, (-rope - gap.mean) / error))
+        above = float(special.stdtr(freedom, (gap.mean - rope) / error))
+    return Posterior(gap.mean, gap.low, gap.high, below, 1 - below - above, above)
 
 
 def prediction_interval(differences: ArrayLike) -> tuple[float, float]:
@@ -239,8 +241,8 @@ def performance_profile(scores: pd.DataFrame, within: Sequence[float]) -> pd.Dat
     E. D. Dolan, J. J. More, Mathematical Programming 91 (2002), with differences instead of ratios.
     """
     gaps = scores.rsub(scores.max(axis=1), axis=0).round(DECIMALS)
-    found = pd.DataFrame({gap: (gaps <= gap).mean() for gap in within})
-    return found.assign(worst=gaps.max())
+    profile = pd.DataFrame({gap: (gaps <= gap).mean() for gap in within})
+    return profile.assign(worst=gaps.max())
 
 
 def letters(order: Sequence[Name], differ: Callable[[Name, Name], bool]) -> dict[Name, str]:

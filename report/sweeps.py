@@ -37,15 +37,15 @@ class Axis:
         """The value in each row that has one."""
         told = rows[self.column].tolist()
         values = [mapping(text).get(self.setting) for text in told] if self.setting else told
-        found = [float(value) if isinstance(value, int | float) else None for value in values]
-        return pd.Series(found, index=rows.index, dtype=float).dropna()
+        numbers = [float(value) if isinstance(value, int | float) else None for value in values]
+        return pd.Series(numbers, index=rows.index, dtype=float).dropna()
 
     def without(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows with this setting left out of their task."""
         if not self.setting:
             return rows.assign(**{self.column: 0})
         kept = [{k: v for k, v in mapping(text).items() if k != self.setting} for text in rows[self.column]]
-        return rows.assign(**{self.column: [json.dumps(own, sort_keys=True) for own in kept]})
+        return rows.assign(**{self.column: [json.dumps(settings, sort_keys=True) for settings in kept]})
 
 
 AXES = {
@@ -79,11 +79,11 @@ def along(rows: pd.DataFrame, axis: Axis) -> pd.DataFrame:
 
 def harder(rows: pd.DataFrame) -> set[int]:
     """The index of the rows whose task is on an axis, and not at its mild end."""
-    found: set[int] = set()
-    for one in AXES.values():
-        for _, own in along(rows, one).groupby("task"):
-            found |= {*own.index[own["value"] != one.mildest(pd.Index(own["value"]))]}
-    return found
+    index: set[int] = set()
+    for axis in AXES.values():
+        for _, runs in along(rows, axis).groupby("task"):
+            index |= {*runs.index[runs["value"] != axis.mildest(pd.Index(runs["value"]))]}
+    return index
 
 
 MIN_SWEEP_VALUES = 3  # values that make a sweep
@@ -107,26 +107,26 @@ def find_sweeps(rows: pd.DataFrame) -> list[Sweep]:
     A parameter is one of the method's own, or "training.…", "backbone.…". Where the other parameters took several
     values too, the sweep with most values counts.
     """
-    found = []
+    sweeps = []
     place = ["task_label", "method"]
     entrants = rows[[*place, "entrant", *ENTRANT_COLUMNS]].drop_duplicates([*place, "entrant"])
     entrants = entrants[entrants.groupby(place)["entrant"].transform("size") >= MIN_SWEEP_VALUES]
-    for (task, method), own in entrants.groupby(place, sort=True):
-        settings = {str(row["entrant"]): _flat(row) for row in own.to_dict("records")}
+    for (task, method), variants in entrants.groupby(place, sort=True):
+        settings = {str(row["entrant"]): _flat(row) for row in variants.to_dict("records")}
         lines = {name: line for name in sorted(set().union(*settings.values())) if (line := _line(settings, name))}
         shared = set.intersection(*(set(line.values()) for line in lines.values())) if lines else set()
         centre = shared.pop() if len(shared) == 1 else None
-        found += [Sweep(task, method, name, tuple(sorted(line.items())), centre) for name, line in lines.items()]
-    return found
+        sweeps += [Sweep(task, method, name, tuple(sorted(line.items())), centre) for name, line in lines.items()]
+    return sweeps
 
 
 def _flat(row: dict[Any, Any]) -> dict[str, Any]:
     """All settings of an entry by name."""
-    found: dict[str, Any] = {"backbone": row["backbone"]}
+    settings: dict[str, Any] = {"backbone": row["backbone"]}
     for column, prefix in (("method_params", ""), ("training", "training."), ("backbone_params", "backbone.")):
         values = parse(row[column])
-        found |= {column: row[column]} if values is None else {f"{prefix}{key}": v for key, v in values.items()}
-    return found
+        settings |= {column: row[column]} if values is None else {f"{prefix}{key}": v for key, v in values.items()}
+    return settings
 
 
 def _line(settings: dict[str, dict[str, Any]], parameter: str) -> dict[float, str]:

@@ -151,9 +151,9 @@ def to_csv(table: Table) -> str:
             heads.append(f"{_title(column)}, as shown" if any(numbers) else _title(column))
             for line, cell in zip(lines, cells, strict=True):
                 line.append(csv_text("".join(span.text for span in cell.spans)))
-    found = io.StringIO()
-    csv.writer(found, lineterminator="\n").writerows([heads, *lines])
-    return found.getvalue()
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *lines])
+    return text.getvalue()
 
 
 def _title(column: Column) -> str:

@@ -104,11 +104,12 @@ def against_cell(baseline: str, entrant: Entrant) -> Cell:
     return difference_cell(entrant.ranking.inference.against.get(baseline, {}).get(entrant.name))
 
 
-def difference_cell(found: Posterior | None) -> Cell:
+def difference_cell(posterior: Posterior | None) -> Cell:
     """A difference in points with its interval and verdict: '+1.8 (+1.2 to +2.4) better'."""
-    if found is None or not finite(found.mean):
+    if posterior is None or not finite(posterior.mean):
         return Cell(ABSENT, None, "absent")
-    return Cell(f"{points(found.mean)} ({points(found.low)} to {points(found.high)}) {found.verdict}", found.mean)
+    interval = f"({points(posterior.low)} to {points(posterior.high)})"
+    return Cell(f"{points(posterior.mean)} {interval} {posterior.verdict}", posterior.mean)
 
 
 def _solved(entrant: Entrant) -> tuple[int, int]:
@@ -287,7 +288,7 @@ def task_table(ranking: Ranking, task: str) -> Table:
     held_out = [
         Column(unit(title) if sign(board.metric) > 0 else title, partial(_figure, name, score_text), falling=True)
         for name, title in HELD_OUT.items()
-        if any(finite(own[name]) for own in entrants)
+        if any(finite(entrant[name]) for entrant in entrants)
     ]
     columns = [METHOD, Column("Score, %", partial(score, task), falling=True, brief="Score"), *held_out, *MEASURED]
     return _table(f"task:{slug(board.suite)}:{slug(task)}", f"{task} on board {board.suite}", columns, entrants)

@@ -37,7 +37,7 @@ MODULES = (
 
 def environment(templates: Path, **options: Any) -> Environment:
     """The templates of a folder. Their blocks leave no line behind, and a name that is not known is an error."""
-    found = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -45,10 +45,10 @@ def environment(templates: Path, **options: Any) -> Environment:
         keep_trailing_newline=True,
         **options,
     )
-    found.filters |= {"count": count, "literal": literal, "markdown": to_markdown, "md": md, "slug": slug}
-    found.filters |= {"finite": finite, "plain": plain}
-    found.globals |= {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    return found
+    jinja.filters |= {"count": count, "literal": literal, "markdown": to_markdown, "md": md, "slug": slug}
+    jinja.filters |= {"finite": finite, "plain": plain}
+    jinja.globals |= {module.__name__.rpartition(".")[2]: module for module in MODULES}
+    return jinja
 
 
 _TEXTS = environment(Path(__file__).parent / "templates")

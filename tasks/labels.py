@@ -48,15 +48,15 @@ class LabelsEvaluator(GraphEvaluator):
 
     def _areas(self, logits: torch.Tensor, target: Target, part: str) -> torch.Tensor:
         """(clients,) mean over labels; nan for a client without a label of which it has both classes."""
-        found = []
+        areas = []
         for column in range(logits.shape[1]):
             known = ~target.label[part][:, column].isnan()
-            one = Target(
+            of_label = Target(
                 {part: target.rows[part][known]}, {part: target.owner[part][known]},
                 {part: target.label[part][known, column].long()}, target.clients,
             )  # fmt: skip
-            found.append(one.roc_auc(logits[:, column], part))
-        return torch.stack(found).nanmean(0) if found else torch.full((target.clients,), math.nan)
+            areas.append(of_label.roc_auc(logits[:, column], part))
+        return torch.stack(areas).nanmean(0) if areas else torch.full((target.clients,), math.nan)
 
 
 add_task(Task("graph-labels", LabelsBatch, LabelsEvaluator, graph_models))

@@ -88,21 +88,21 @@ class Links(SplitSpec):
         once = source < target
         ends = np.stack([source[once], target[once]], 1)
         ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
-        role, found = np.full(len(ends), NONE, dtype=np.int8), []
+        role, held = np.full(len(ends), NONE, dtype=np.int8), []
         for ids in parts:
             mine = np.zeros(data.graph.num_nodes(), dtype=bool)
             mine[ids] = True
-            own = np.flatnonzero(mine[ends].all(1))
-            free = rng.permutation(own[role[own] == NONE])
+            inside = np.flatnonzero(mine[ends].all(1))
+            free = rng.permutation(inside[role[inside] == NONE])
             tested, validated = round(self.test * len(free)), round(self.val * len(free))
             role[free] = TRAIN
             role[free[:tested]] = TEST
             role[free[tested : tested + validated]] = VAL
-            place = np.searchsorted(ids, ends[own])
-            found.append(self._client(data, rows, ids, place, role[own], rng))
-        if not any(bool(client.masks["train"].any()) for client in found):
+            place = np.searchsorted(ids, ends[inside])
+            held.append(self._client(data, rows, ids, place, role[inside], rng))
+        if not any(bool(client.masks["train"].any()) for client in held):
             raise UserError(f"split 'links' on {data.name!r}: no client has an edge to train on; use fewer clients")
-        return found
+        return held
 
     def _client(
         self, data: NodeData, rows: Rows, ids: np.ndarray, ends: np.ndarray, role: np.ndarray, rng: np.random.Generator
@@ -133,19 +133,19 @@ def _without_edge(ends: np.ndarray, nodes: int, count: int, rng: np.random.Gener
     no more."""
     edges, possible = ends[:, 0] * nodes + ends[:, 1], nodes * (nodes - 1) // 2
     wanted = min(count, possible - len(edges))
-    found = np.empty(0, np.int64)
+    pairs = np.empty(0, np.int64)
     for _ in range(TRIES if possible > 4 * (len(edges) + wanted) else 0):
-        if len(found) >= wanted:
+        if len(pairs) >= wanted:
             break
         drawn = np.sort(rng.integers(0, nodes, (2 * wanted + 16, 2)), axis=1)
         codes = drawn[drawn[:, 0] < drawn[:, 1]] @ np.array([nodes, 1])
-        codes = np.concatenate([found, codes[~np.isin(codes, edges)]])
-        found = codes[np.sort(np.unique(codes, return_index=True)[1])]
-    if len(found) < wanted:
+        codes = np.concatenate([pairs, codes[~np.isin(codes, edges)]])
+        pairs = codes[np.sort(np.unique(codes, return_index=True)[1])]
+    if len(pairs) < wanted:
         first, second = np.triu_indices(nodes, 1)
-        found = rng.permutation(np.setdiff1d(first * nodes + second, edges))
-    found = found[:wanted]
-    return np.stack([found // nodes, found % nodes], 1) if nodes else np.empty((0, 2), np.int64)
+        pairs = rng.permutation(np.setdiff1d(first * nodes + second, edges))
+    pairs = pairs[:wanted]
+    return np.stack([pairs // nodes, pairs % nodes], 1) if nodes else np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +163,10 @@ class LinkRows(LabelledRows):
     def of(cls, members: Sequence[LinkClient]) -> LinkRows:
         """The pairs of some clients, in the given order."""
         nodes = collate(members)
-        shifted = [own.pairs + start for own, start in zip(members, nodes.offsets, strict=False)]
-        masks = {part: placed(torch.cat([own.masks[part] for own in members])) for part in members[0].masks}
-        label = placed(torch.cat([own.label for own in members]))
-        return cls(nodes, placed(torch.cat(shifted)), tuple(len(own.label) for own in members), label, masks)
+        shifted = [client.pairs + start for client, start in zip(members, nodes.offsets, strict=False)]
+        masks = {part: placed(torch.cat([client.masks[part] for client in members])) for part in members[0].masks}
+        label = placed(torch.cat([client.label for client in members]))
+        return cls(nodes, placed(torch.cat(shifted)), tuple(len(client.label) for client in members), label, masks)
 
 
 class LinkClientBatch(ClientBatch):
@@ -226,15 +226,16 @@ class LinkEvaluator(Evaluator):
 
     @cached_property
     def _links(self) -> list[LinkClient]:
-        return [own for own in self.original.clients if isinstance(own, LinkClient)]
+        return [client for client in self.original.clients if isinstance(client, LinkClient)]
 
     @cached_property
     def _local(self) -> Target:
-        return Target.of([own.label for own in self._links], [own.masks for own in self._links], self._sizes)
+        links = self._links
+        return Target.of([client.label for client in links], [client.masks for client in links], self._sizes)
 
     @cached_property
     def _sizes(self) -> list[int]:
-        return [len(own.label) for own in self._links]
+        return [len(client.label) for client in self._links]
 
     def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
         """As for nodes; None on the whole graph and the union, whose edges are to be predicted."""

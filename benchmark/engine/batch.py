@@ -70,8 +70,8 @@ class Features:
         """(N, d) x (K, d, h) -> (N, h), client k's rows times client k's weights."""
         if isinstance(self.value, torch.Tensor):
             return segment_product(self.value, weight, self.sizes)
-        own = rows_of(weight)
-        if own is not None and own.touched is self.touched:
+        by_rows = rows_of(weight)
+        if by_rows is not None and by_rows.touched is self.touched:
             return touched_product(weight, self._compact)
         if is_shared(weight):
             return self.matrix @ weight[0]
@@ -145,7 +145,7 @@ class LabelledRows:
     @cached_property
     def counts(self) -> dict[str, list[int]]:
         """For each mask, how many rows each client has."""
-        return {name: [int(own.sum()) for own in self.per_client(mask)] for name, mask in self.masks.items()}
+        return {name: [int(rows.sum()) for rows in self.per_client(mask)] for name, mask in self.masks.items()}
 
     @cached_property
     def shares(self) -> dict[str, torch.Tensor]:
@@ -207,7 +207,7 @@ class Batch(LabelledRows):
         """The rows that a layer computes."""
         return self
 
-    def own(self, rows: Any) -> Any:
+    def computed(self, rows: Any) -> Any:
         """Those among the rows below that a layer computes. rows: a tensor or `Features`."""
         return rows
 
@@ -281,8 +281,8 @@ class Batch(LabelledRows):
         source, target = self.ends
         code = torch.minimum(source, target) * self.graph.num_nodes() + torch.maximum(source, target)
         pairs, pair = torch.unique(code, return_inverse=True)
-        own = self.owner[pairs // max(self.graph.num_nodes(), 1)]
-        return pair, torch.bincount(own, minlength=self.clients).tolist()
+        owner = self.owner[pairs // max(self.graph.num_nodes(), 1)]
+        return pair, torch.bincount(owner, minlength=self.clients).tolist()
 
     def replace(self, *, graph: dgl.DGLGraph | None = None, x: Features | None = None) -> Batch:
         """The same nodes seen through another graph or other features (an augmented view)."""

@@ -92,14 +92,14 @@ class Block(Rows):
         return dgl.create_block(ends, num_src_nodes=len(self.degrees), num_dst_nodes=len(rows))
 
     @cached_property
-    def _own(self) -> torch.Tensor:
+    def _computed(self) -> torch.Tensor:
         return placed(torch.from_numpy(self.at))
 
-    def own(self, rows: Any) -> Any:
+    def computed(self, rows: Any) -> Any:
         """Those among the rows below that are computed. rows: a tensor (m, ...) or `Features`."""
         if isinstance(rows, Features):
             return rows.rows(torch.from_numpy(self.at), self.above.sizes)
-        return rows.index_select(0, self._own)
+        return rows.index_select(0, self._computed)
 
 
 def counted(rows: np.ndarray, offsets: np.ndarray) -> tuple[int, ...]:
@@ -113,8 +113,8 @@ def in_edges(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         with on_host():
             ends, sources, _ = batch.graph.adj_tensors("csc")
         batch.memo["in-edges"] = ends.numpy(), sources.numpy()
-    found: tuple[np.ndarray, np.ndarray] = batch.memo["in-edges"]
-    return found
+    edges: tuple[np.ndarray, np.ndarray] = batch.memo["in-edges"]
+    return edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +132,8 @@ def parts_of(batch: Batch, *, neighbours: bool) -> list[Part]:
     name = f"parts {neighbours}"
     if name not in batch.memo:
         batch.memo[name] = list(_parts(batch, neighbours))
-    found: list[Part] = batch.memo[name]
-    return found
+    parts: list[Part] = batch.memo[name]
+    return parts
 
 
 def _parts(batch: Batch, neighbours: bool) -> Iterator[Part]:
@@ -142,11 +142,11 @@ def _parts(batch: Batch, neighbours: bool) -> Iterator[Part]:
     degrees, step = np.diff(ends), batch.at_once or total
     for first in range(0, total, step):
         rows = np.arange(first, min(first + step, total))
-        own = ends[rows[0] : rows[-1] + 2] if neighbours else np.zeros(len(rows) + 1, np.int64)
-        into = sources[own[0] : own[-1]]
+        bounds = ends[rows[0] : rows[-1] + 2] if neighbours else np.zeros(len(rows) + 1, np.int64)
+        into = sources[bounds[0] : bounds[-1]]
         below = np.union1d(rows, into)
         block = Block(
-            counted(below, offsets), Rows(counted(rows, offsets)), np.searchsorted(below, rows), own - own[0],
+            counted(below, offsets), Rows(counted(rows, offsets)), np.searchsorted(below, rows), bounds - bounds[0],
             np.searchsorted(below, into), degrees[below],
         )  # fmt: skip
         yield Part(first, int(rows[-1]) + 1, block, torch.from_numpy(below))
@@ -157,20 +157,20 @@ def in_parts(backbone: Any, params: dict[str, torch.Tensor], batch: Batch) -> li
 
     Memory: the outputs, and for `at_once` rows and their neighbours what a layer takes.
     """
-    parts, found = parts_of(batch, neighbours=backbone.hops > 0), list[torch.Tensor]()
+    parts, outputs = parts_of(batch, neighbours=backbone.hops > 0), list[torch.Tensor]()
     for i in range(backbone.layers):
         out: torch.Tensor | None = None
         for part in parts:
             if i == 0:
                 h: Any = batch.x.rows(part.below, part.block.sizes)
             else:
-                h = torch.relu(found[-1].index_select(0, placed(part.below)))
+                h = torch.relu(outputs[-1].index_select(0, placed(part.below)))
             z = backbone.whole_layer(params, i, h, part.block)
             out = z.new_empty(len(batch.label), z.shape[1]) if out is None else out
             out[part.first : part.last] = z
         assert out is not None
-        found.append(out)
-    return found
+        outputs.append(out)
+    return outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ class SampledRows(LabelledRows):
     def above(self) -> SampledRows:
         return self
 
-    def own(self, rows: Any) -> Any:
+    def computed(self, rows: Any) -> Any:
         return rows
 
     def final(self, i: int, rows: torch.Tensor) -> torch.Tensor:

@@ -94,9 +94,9 @@ class ClientBatch:
         part.state = self.network.take(self.state, key)
         part._optimisers = {
             name: StackedOptimiser(
-                self.config, self.network.take(own.state, key), self.network.take(own.steps, key), part.clients
+                self.config, self.network.take(stacked.state, key), self.network.take(stacked.steps, key), part.clients
             )
-            for name, own in self._optimisers.items()
+            for name, stacked in self._optimisers.items()
         }
         return part
 
@@ -179,8 +179,8 @@ class ClientBatch:
 
     def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
         """(K,) squared 2-norm between the models (or others that are trained) and `other`, which gets no gradient."""
-        own = self.params if params is None else params
-        return sum_squares({n: v - other[n].detach() for n, v in own.items() if not is_statistic(n)})
+        model = self.params if params is None else params
+        return sum_squares({n: v - other[n].detach() for n, v in model.items() if not is_statistic(n)})
 
     # -- training ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class ClientBatch:
     def _done(self, epoch: int, count: int) -> list[int]:
         """The positions of those who have done their share of `count` epochs before epoch `epoch` (0-based)."""
         full = self.config.local_epochs
-        return [k for k, own in enumerate(self.epochs or ()) if epoch * full >= own * count]
+        return [k for k, epochs in enumerate(self.epochs or ()) if epoch * full >= epochs * count]
 
     def _others(self, active: list[int] | None, done: list[int]) -> list[int]:
         """Of those who take a step, the ones that have not done their share."""
@@ -283,8 +283,8 @@ class ClientBatch:
 @section("backward")
 def _gradients(losses: torch.Tensor, params: Params) -> Tensors:
     """Of the sum of the losses, for the parameters that it depends on."""
-    found = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
-    return {name: grad for name, grad in zip(params, found, strict=True) if grad is not None}
+    gradients = torch.autograd.grad(losses.sum(), list(params.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(params, gradients, strict=True) if grad is not None}
 
 
 def _statistics(params: Params, done: list[int]) -> Tensors:

@@ -142,11 +142,11 @@ def _made(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _filled(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor filled in place with draws."""
-    own, generator = args[0], kwargs.get("generator")
-    if generator is None or own.device.type == generator.device.type:
+    tensor, generator = args[0], kwargs.get("generator")
+    if generator is None or tensor.device.type == generator.device.type:
         return func(*args, **kwargs)
-    drawn = func(torch.empty(own.shape, dtype=own.dtype, device=HOST), *args[1:], **kwargs)
-    return own.copy_(drawn)
+    drawn = func(torch.empty(tensor.shape, dtype=tensor.dtype, device=HOST), *args[1:], **kwargs)
+    return tensor.copy_(drawn)
 
 
 def _read(func: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

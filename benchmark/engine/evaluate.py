@@ -30,15 +30,15 @@ LARGE = 2**19
 def own_rows(clients: Sequence[NodeClient], placed: Sequence[torch.Tensor] | None = None) -> Target:
     """Every client scored on its own rows, one client after the other. placed: see `Arrangement.scored`."""
     graphs = [client.graph for client in clients]
-    own = Target.of(
+    target = Target.of(
         [graph.ndata["label"] for graph in graphs],
         [{part: graph.ndata[f"{part}_mask"].bool() for part in ("val", "test")} for graph in graphs],
         [graph.num_nodes() for graph in graphs],
     )
     if placed is None:
-        return own
+        return target
     place = moved(torch.cat(list(placed)))
-    return replace(own, rows={part: place[rows] for part, rows in own.rows.items()})
+    return replace(target, rows={part: place[rows] for part, rows in target.rows.items()})
 
 
 @dataclass
@@ -163,21 +163,20 @@ class Evaluator:
         if data == "local":
             return self._score_local(models, model, with_loss)
         batch, target = self.beyond(data)
-        found = [
+        scores = [
             self._scored(self._sound(logits, batch.sizes), target, with_loss)
             for logits in self._predicted(models, model, batch)
         ]
-        return found[0] if model == "global" else beside(found)
+        return scores[0] if model == "global" else beside(scores)
 
     def _predicted(self, models: Models, model: str, batch: Batch) -> Iterator[torch.Tensor]:
         """Class scores (N, C) on a graph beyond the clients': of the server's model, or of each client's in turn."""
         network = self.client_batches[0].network
         as_trained = type(self.method).predict is Method.predict and not network.heterogeneous
         if as_trained and is_apt(network.backbones[0], batch):
-            own = models.personal or [] if model == "personal" else [models.expanded(1)]
-            yield from logits_of_each(
-                network.backbones[0].layers, {name: torch.cat([each[name] for each in own]) for name in own[0]}, batch
-            )
+            stacks = models.personal or [] if model == "personal" else [models.expanded(1)]
+            params = {name: torch.cat([stack[name] for stack in stacks]) for name in stacks[0]}
+            yield from logits_of_each(network.backbones[0].layers, params, batch)
             return
         for params, selected in self._one_by_one(models, model):
             yield self.method.predict(params, selected, (batch,))
@@ -187,17 +186,17 @@ class Evaluator:
         if model == "global":
             yield models.expanded(1), self.client_batches[0].network.select([0])
             return
-        for own, cohort in zip(models.personal or (), self.client_batches, strict=True):
+        for stack, cohort in zip(models.personal or (), self.client_batches, strict=True):
             for position in range(len(cohort)):
                 if len(self.original.whole.label) >= LARGE:
                     give_back()  # else the heap grows by the gaps that one model's blocks leave
-                yield cohort.network.take(own, [position]), cohort.network.select([position])
+                yield cohort.network.take(stack, [position]), cohort.network.select([position])
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
         params = [models.expanded(len(c)) for c in self.client_batches] if model == "global" else models.personal or []
-        found = [self.method.predict_own(p, c) for p, c in zip(params, self.client_batches, strict=True)]
+        predicted = [self.method.predict_own(p, c) for p, c in zip(params, self.client_batches, strict=True)]
         sizes = [[self._sizes[client] for client in cohort.network.clients] for cohort in self.client_batches]
-        logits = [self._sound(own, nodes) for own, nodes in zip(found, sizes, strict=True)]
+        logits = [self._sound(rows, nodes) for rows, nodes in zip(predicted, sizes, strict=True)]
         return self._scored(torch.cat(logits) if len(logits) > 1 else logits[0], self._local, with_loss)
 
     @cached_property
@@ -218,29 +217,29 @@ class Evaluator:
         """The evaluation of what models predict, finite (N, outputs): of classes, unless a task says otherwise."""
         predicted = logits.argmax(1)
         loss = float(target.loss(logits, "val").nanmean()) if with_loss else None
-        found = Scored.of(predicted, target, loss)
+        scored = Scored.of(predicted, target, loss)
         if logits.shape[1] == 2:
-            found.margin = logits[:, 1] - logits[:, 0]
-        return found.by(self.original.scored_by, logits)
+            scored.margin = logits[:, 1] - logits[:, 0]
+        return scored.by(self.original.scored_by, logits)
 
 
-def demanded(method: Method, found: torch.Tensor, rows: int, width: int | None = None) -> torch.Tensor:
+def demanded(method: Method, predicted: torch.Tensor, rows: int, width: int | None = None) -> torch.Tensor:
     """What a method predicts, if it is a plain tensor of floats, (rows, width); UserError if it is anything else.
 
     A subclass of tensor could take part in the comparison with the truth.
     """
-    kind = f"{found.dtype} of shape {tuple(found.shape)}" if type(found) is torch.Tensor else type(found).__name__
-    floats = type(found) is torch.Tensor and found.is_floating_point() and found.layout == torch.strided
-    if floats and found.dim() == 2 and len(found) == rows and found.shape[1] == (width or found.shape[1]):
-        return found
+    plain = type(predicted) is torch.Tensor
+    floats = plain and predicted.is_floating_point() and predicted.layout == torch.strided
+    if floats and predicted.dim() == 2 and tuple(predicted.shape) == (rows, width or predicted.shape[1]):
+        return predicted
+    kind = f"{predicted.dtype} of shape {tuple(predicted.shape)}" if plain else type(predicted).__name__
     wanted = f"one row of {width or 'some'} numbers for each of {rows} {'nodes' if width else 'graphs'}"
     raise UserError(f"{method.name} predicts {kind}, not {wanted} (torch.Tensor, floats)")
 
 
-def beside(found: Sequence[Scored]) -> Scored:
+def beside(scores: Sequence[Scored]) -> Scored:
     """The evaluations of several models on the same rows as one, an entry a model."""
-    losses = [one.val_loss for one in found if one.val_loss is not None]
+    losses = [scored.val_loss for scored in scores if scored.val_loss is not None]
     loss = sum(losses) / len(losses) if losses else None
-    return Scored(
-        torch.cat([one.val for one in found]), torch.cat([one.test for one in found]), loss, None, found[0].target
-    )
+    val, test = torch.cat([scored.val for scored in scores]), torch.cat([scored.test for scored in scores])
+    return Scored(val, test, loss, None, scores[0].target)

@@ -43,10 +43,10 @@ def layers_of(bags: Bags) -> Layers:
 
 def sum_layers(layers: Layers, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
     """(n, m) @ (m, c), no gradient. ones: all stored values of the first layer are one."""
-    found = sum_bags(layers[0], dense, ones=ones)
+    summed = sum_bags(layers[0], dense, ones=ones)
     for layer in layers[1:]:
-        found = sum_bags(layer, found)
-    return found
+        summed = sum_bags(layer, summed)
+    return summed
 
 
 class GpuKernels(Kernels):
@@ -105,8 +105,8 @@ class GpuKernels(Kernels):
 
     def copy_e_sum(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         edges = edges_of(graph, e.device)
-        found: torch.Tensor = _Collected.apply(e, edges.target, edges.entering)  # type: ignore[no-untyped-call]
-        return found
+        summed: torch.Tensor = _Collected.apply(e, edges.target, edges.entering)  # type: ignore[no-untyped-call]
+        return summed
 
     def copy_e_max(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         target = edges_of(graph, e.device).target.view(-1, *[1] * (e.dim() - 1)).expand_as(e)
@@ -150,7 +150,7 @@ def padding_of(sizes: tuple[int, ...], device: torch.device) -> Padding:
     groups, place, client = list[Group](), torch.zeros(starts[-1], dtype=torch.long, device="cpu"), dict[int, int]()
     at = 0
     for length in sorted(set(lengths) - {0}):
-        clients = [k for k, own in enumerate(lengths) if own == length]
+        clients = [k for k, padded in enumerate(lengths) if padded == length]
         order = torch.arange(length, device="cpu")
         filled = torch.stack([order < sizes[k] for k in clients])
         first = torch.tensor([starts[k] for k in clients], device="cpu").unsqueeze(1)
@@ -234,22 +234,22 @@ _known: WeakKeyDictionary[dgl.DGLGraph, dict[torch.device, Edges]] = WeakKeyDict
 
 def edges_of(graph: dgl.DGLGraph, device: torch.device) -> Edges:
     """The edges of a graph, which itself stays on the host; moved once."""
-    found = _known.setdefault(graph, {})
-    if device not in found:
+    by_device = _known.setdefault(graph, {})
+    if device not in by_device:
         source, target = graph.edges(order="eid")
         bags = (_bags(end, graph.num_nodes(), device) for end in (source, target))
-        found[device] = Edges(source.to(device), target.to(device), *bags)
-    return found[device]
+        by_device[device] = Edges(source.to(device), target.to(device), *bags)
+    return by_device[device]
 
 
 def _from_source(edges: Edges, rows: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = _Handed.apply(rows, edges.source, edges.leaving)  # type: ignore[no-untyped-call]
-    return found
+    values: torch.Tensor = _Handed.apply(rows, edges.source, edges.leaving)  # type: ignore[no-untyped-call]
+    return values
 
 
 def _from_target(edges: Edges, rows: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = _Handed.apply(rows, edges.target, edges.entering)  # type: ignore[no-untyped-call]
-    return found
+    values: torch.Tensor = _Handed.apply(rows, edges.target, edges.entering)  # type: ignore[no-untyped-call]
+    return values
 
 
 GPU = GpuKernels()

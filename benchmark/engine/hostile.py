@@ -72,9 +72,9 @@ class Attack(Transform):
         bad = [place for place, client in enumerate(cohort.clients) if client in self.hostile]
         if not bad or self.kind == "small_deviation":
             return upload
-        own = per_parameter(lambda value: value[bad], upload)
+        models = per_parameter(lambda value: value[bad], upload)
         base = per_parameter(lambda _, received: received[bad], upload, cohort.received)
-        updates = per_parameter(torch.sub, own, base)
+        updates = per_parameter(torch.sub, models, base)
         if self.kind == "sign_flip":
             wrong = per_parameter(lambda update: SIGN_SCALE * update, updates)
         else:
@@ -195,7 +195,7 @@ class RobustAggregation(Transform):
         bound = norm[counted].quantile(0.5)
 
         def clipped(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
-            own = of_shape(norm, value)
-            return torch.where(own > bound, base + bound / own * (value - base), value)
+            lengths = of_shape(norm, value)
+            return torch.where(lengths > bound, base + bound / lengths * (value - base), value)
 
         return per_parameter(clipped, uploads, self._base)

@@ -30,10 +30,10 @@ class Bags(NamedTuple):
 def sum_bags(matrix: Bags, dense: torch.Tensor, *, ones: bool = False) -> torch.Tensor:
     """(n, m) @ (m, c), no gradient: row i is the sum of a bag of rows of `dense`. ones: all stored values are one."""
     values = None if ones else matrix.values
-    found: torch.Tensor = torch.embedding_bag(
+    sums: torch.Tensor = torch.embedding_bag(
         dense.detach().contiguous(), matrix.indices, matrix.ends, False, 0, False, values, True
     )[0]
-    return found
+    return sums
 
 
 class Kernels:
@@ -68,11 +68,11 @@ class Kernels:
 
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """(N, in), (N, out) -> (K, in, out): client k's rows transposed times client k's gradient, no gradient."""
-        found = rows.new_empty(len(sizes), rows.shape[1], grad.shape[1])
+        gradients = rows.new_empty(len(sizes), rows.shape[1], grad.shape[1])
         turned = rows.T.split_with_sizes(sizes, 1)
-        for x, g, out in zip(turned, grad.split_with_sizes(sizes), found, strict=True):
+        for x, g, out in zip(turned, grad.split_with_sizes(sizes), gradients, strict=True):
             torch.mm(x, g, out=out)
-        return found
+        return gradients
 
     def put(self, target: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Target with the rows `at`, all different, replaced in place."""
@@ -80,8 +80,8 @@ class Kernels:
 
     def segment_dot(self, rows: torch.Tensor, vector: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """(N, heads, c) . (K, heads, c) -> (N, heads)."""
-        found: torch.Tensor = _SegmentDot.apply(rows, vector, sizes)  # type: ignore[no-untyped-call]
-        return found
+        products: torch.Tensor = _SegmentDot.apply(rows, vector, sizes)  # type: ignore[no-untyped-call]
+        return products
 
     def positive(self, rows: torch.Tensor) -> torch.Tensor:
         """Bool, of the same shape: which entries are above zero. NumPy compares several times faster than torch."""
@@ -89,38 +89,38 @@ class Kernels:
 
     def u_add_v(self, graph: dgl.DGLGraph, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """(E, ...) source plus target."""
-        found: torch.Tensor = dgl.ops.u_add_v(graph, u, v)
-        return found
+        values: torch.Tensor = dgl.ops.u_add_v(graph, u, v)
+        return values
 
     def u_dot_v(self, graph: dgl.DGLGraph, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """(E, ..., 1) dot products of source and target over the last axis."""
-        found: torch.Tensor = dgl.ops.u_dot_v(graph, u, v)
-        return found
+        products: torch.Tensor = dgl.ops.u_dot_v(graph, u, v)
+        return products
 
     def u_mul_e_sum(self, graph: dgl.DGLGraph, u: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
         """(N, ...) sum over in-edges of source times edge."""
-        found: torch.Tensor = dgl.ops.u_mul_e_sum(graph, u, e)
-        return found
+        sums: torch.Tensor = dgl.ops.u_mul_e_sum(graph, u, e)
+        return sums
 
     def e_sub_v(self, graph: dgl.DGLGraph, e: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """(E, ...) edge minus target."""
-        found: torch.Tensor = dgl.ops.e_sub_v(graph, e, v)
-        return found
+        values: torch.Tensor = dgl.ops.e_sub_v(graph, e, v)
+        return values
 
     def copy_e_sum(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         """(N, ...) sum over in-edges."""
-        found: torch.Tensor = dgl.ops.copy_e_sum(graph, e)
-        return found
+        sums: torch.Tensor = dgl.ops.copy_e_sum(graph, e)
+        return sums
 
     def copy_e_max(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         """(N, ...) largest of the in-edges, no gradient. The value of a node without in-edges is undefined."""
-        found: torch.Tensor = dgl.ops.copy_e_max(graph, e)
-        return found
+        largest: torch.Tensor = dgl.ops.copy_e_max(graph, e)
+        return largest
 
     def edge_softmax(self, graph: dgl.DGLGraph, e: torch.Tensor) -> torch.Tensor:
         """(E, ...) softmax over the in-edges of each node."""
-        found: torch.Tensor = dgl.ops.edge_softmax(graph, e)
-        return found
+        weights: torch.Tensor = dgl.ops.edge_softmax(graph, e)
+        return weights
 
 
 class _SegmentDot(Function):

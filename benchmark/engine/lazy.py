@@ -104,7 +104,7 @@ class Lazy(torch.Tensor):
         given, named = tree_map_only(Lazy, whole, (args, kwargs or {}))
         made = func(*given, **named)
         # An in-place function returns the tensor that it wrote into.
-        return next((one for one, own in zip(args, given, strict=True) if made is own and one is not own), made)
+        return next((arg for arg, plain in zip(args, given, strict=True) if made is plain and arg is not plain), made)
 
 
 def _by_parts(func: Any, args: Any, kwargs: Any) -> Parts | None:

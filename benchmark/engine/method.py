@@ -65,14 +65,14 @@ class Server:
     def weights(self) -> torch.Tensor:
         """(participants,) aggregation weights, summing to 1; equal ones where no client has a weight."""
         everyone = self.participants == list(range(self.clients))  # spares a gather, which takes longer than the rest
-        own = self.sizes if everyone else self.sizes[self.participants]
-        total = own.sum()
-        return own / total if total > 0 else torch.full((len(own),), 1 / len(own))
+        sizes = self.sizes if everyone else self.sizes[self.participants]
+        total = sizes.sum()
+        return sizes / total if total > 0 else torch.full((len(sizes),), 1 / len(sizes))
 
     def initial_model(self, backbone: Backbone | None = None) -> Params:
         """The common initial parameters, without a client axis."""
-        found = initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
-        return crossing(found) if self.domains else found
+        model = initial(backbone or self.backbones[0], self.seed, self.features, self.classes)
+        return crossing(model) if self.domains else model
 
 
 OWN_LAYERS = ("input.", "post.", "head.")  # where clients have features and classes of their own, these stay at home
@@ -300,12 +300,12 @@ def answer(method: Method, hook: str, given: Any) -> Any:
 
 def asked_training(method: Method, config: TrainConfig) -> TrainConfig:
     """What `protocol` makes of a configuration. UserError where it is no configuration."""
-    own = answer(method, "protocol", config)
-    if type(own) is not type(config):
+    answered = answer(method, "protocol", config)
+    if type(answered) is not type(config):
         fix = "return the configuration, changed by model_copy(update={...})"
-        raise UserError(f"{method.name}: `protocol` returns a {type(own).__name__}; {fix}")
-    found: TrainConfig = own
-    return found
+        raise UserError(f"{method.name}: `protocol` returns a {type(answered).__name__}; {fix}")
+    changed: TrainConfig = answered
+    return changed
 
 
 def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
@@ -313,16 +313,16 @@ def effective_training(method: Method, config: TrainConfig) -> TrainConfig:
 
     Rounds, epochs, patience, conditions and the score are those of the suite: a method cannot give itself more.
     """
-    own = asked_training(method, config)
-    changed = [name for name in TrainConfig.model_fields if getattr(own, name) != getattr(config, name)]
+    asked = asked_training(method, config)
+    changed = [name for name in TrainConfig.model_fields if getattr(asked, name) != getattr(config, name)]
     wrong = [name for name in changed if name not in ADJUSTABLE]
     if set(method.tasks) == {"graph"}:
-        wrong = [name for name in wrong if name not in CLUSTERING or getattr(own, name) != CLUSTERING[name]]
-    if own.local_epochs <= config.local_epochs:
+        wrong = [name for name in wrong if name not in CLUSTERING or getattr(asked, name) != CLUSTERING[name]]
+    if asked.local_epochs <= config.local_epochs:
         wrong = [name for name in wrong if name != "local_epochs"]
     if wrong:
         told = f"{method.name} changes {', '.join(wrong)} in `protocol`"
         raise UserError(f"{told}: the suite decides that; a method may change {', '.join(sorted(ADJUSTABLE))}")
-    if asked_training(method, own) != own:
+    if asked_training(method, asked) != asked:
         raise UserError(f"{method.name}: `protocol` changes its own result again; set values there, do not scale them")
-    return own
+    return asked

@@ -63,10 +63,10 @@ class ModuleBackbone(Backbone):
         if here().type != "cpu":
             raise Skip("an architecture from an nn.Module computes on the CPU: leave out --device")
         module: nn.Module = self._built["module"].train(streams is not None)
-        own = {name: params[name] for name in module.state_dict() if name in params}
+        stacks = {name: params[name] for name in module.state_dict() if name in params}
         logits, hidden = [], []
         for place, (graph, feat) in enumerate(client_graphs(batch, dense=True)):
-            given = {name: value[place] for name, value in own.items()}
+            given = {name: value[place] for name, value in stacks.items()}
             with drawing(streams("torch")[place] if streams else None):
                 out = functional_call(module, given, (graph, feat))
             of_module = out if isinstance(out, tuple) else (out, None)
@@ -87,7 +87,7 @@ def client_graphs(batch: Any, *, dense: bool) -> list[tuple[dgl.DGLGraph, torch.
             pieces = dgl.unbatch(_as_batched(graph, batch.lengths.long()))
             ends = np.cumsum([0, *batch.sizes])
             graphs = [dgl.batch(pieces[first:last]) for first, last in pairwise(ends)]
-            counts = [own.num_nodes() for own in graphs]
+            counts = [client_graph.num_nodes() for client_graph in graphs]
         else:
             graphs = dgl.unbatch(_as_batched(graph, torch.tensor(nodes.sizes)))
             counts = list(nodes.sizes)

@@ -38,7 +38,7 @@ class Network:
         self.backbones, self.clients = tuple(backbones), tuple(clients)
         kinds = [client % len(self.backbones) for client in self.clients]
         self.groups = [
-            Group(kind, self.backbones[kind], tuple(p for p, own in enumerate(kinds) if own == kind))
+            Group(kind, self.backbones[kind], tuple(p for p, of_client in enumerate(kinds) if of_client == kind))
             for kind in sorted(set(kinds))
         ]
         self.heterogeneous = len(self.backbones) > 1
@@ -53,11 +53,11 @@ class Network:
             return {name: value.expand(len(self.clients), *value.shape).clone() for name, value in fresh.items()}
         params: Params = {}
         for group in self.groups:
-            own = [
+            models = [
                 _drawn(group.backbone, stream(seed, "initialisation", self.clients[p]), features, classes)
                 for p in group.positions
             ]
-            params |= {Own(group.kind, name): torch.stack([one[name] for one in own]) for name in own[0]}
+            params |= {Own(group.kind, name): torch.stack([model[name] for model in models]) for name in models[0]}
         return params
 
     def _models(self, params: Params, group: Group) -> Params:
@@ -90,10 +90,10 @@ class Network:
 
     def _in_order(self, pieces: Sequence[Iterable[T]]) -> list[T]:
         """What each group has, an entry for each of its clients, in client order."""
-        own: dict[int, T] = {}
+        of_client: dict[int, T] = {}
         for group, entries in zip(self.groups, pieces, strict=True):
-            own |= zip(group.positions, entries, strict=True)
-        return [own[p] for p in range(len(self.clients))]
+            of_client |= zip(group.positions, entries, strict=True)
+        return [of_client[p] for p in range(len(self.clients))]
 
     def sizes(self, data: Sequence[Batch]) -> list[int]:
         """Nodes of each client in client order. data: as for `forward`."""
@@ -107,8 +107,8 @@ class Network:
         if not self.heterogeneous:
             return {name: value for name, value in params.items() if name.startswith(prefix)}
         models = [self._models(params, group) for group in self.groups]
-        names = dict.fromkeys(name for own in models for name in own if name.startswith(prefix))
-        return {name: torch.stack(self._in_order([own[name] for own in models])) for name in names}
+        names = dict.fromkeys(name for model in models for name in model if name.startswith(prefix))
+        return {name: torch.stack(self._in_order([model[name] for model in models])) for name in names}
 
     def with_part(self, params: Params, part: Params) -> Params:
         """`params` with the entries of `part` (plain names, (K, ...)) put in their place; fresh tensors."""
@@ -133,19 +133,20 @@ class Network:
     def put(self, tree: Any, positions: Sequence[int], part: Any) -> Any:
         """The inverse of `take`: a tree like `tree` with the rows of `part` at these positions."""
         rows = self._rows(positions)
-        sizes = {kind: len(own) for kind, own in self._rows(range(len(self.clients))).items()}
+        sizes = {kind: len(places) for kind, places in self._rows(range(len(self.clients))).items()}
 
-        def placed(kind: int | None, whole: Any, own: Any) -> Any:
-            if isinstance(own, list):
+        def placed(kind: int | None, whole: Any, piece: Any) -> Any:
+            if isinstance(piece, list):
                 whole = list(whole) if isinstance(whole, list) else [None] * sizes[kind]
-                for row, value in zip(rows[kind], own, strict=True):
+                for row, value in zip(rows[kind], piece, strict=True):
                     whole[row] = value
                 return whole
-            if isinstance(own, torch.Tensor):
-                whole = whole.clone() if isinstance(whole, torch.Tensor) else own.new_zeros(sizes[kind], *own.shape[1:])
-                whole[rows[kind]] = own
+            if isinstance(piece, torch.Tensor):
+                shape = (sizes[kind], *piece.shape[1:])
+                whole = whole.clone() if isinstance(whole, torch.Tensor) else piece.new_zeros(shape)
+                whole[rows[kind]] = piece
                 return whole
-            return whole if own is ABSENT else own
+            return whole if piece is ABSENT else piece
 
         return walk(placed, tree, part)
 
@@ -166,5 +167,5 @@ def initial(backbone: Backbone, seed: int, features: int, classes: int) -> Param
 def _drawn(backbone: Backbone, generator: np.random.Generator, features: int, classes: int) -> Params:
     """Drawn on the host: bitwise identical for every device."""
     with on_host():
-        found = backbone.init(generator, features, classes)
-    return {name: placed(value) for name, value in found.items()}
+        params = backbone.init(generator, features, classes)
+    return {name: placed(value) for name, value in params.items()}

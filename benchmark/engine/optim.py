@@ -41,9 +41,9 @@ class _CrossEntropy(Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         log, rows, label, share, owner, total = ctx.saved_tensors
         of_each = grad.index_select(0, owner).mul_(share)
-        found = aten.nll_loss_backward(of_each, log, label, None, _NONE, _IGNORED, total)
-        found = aten._log_softmax_backward_data(found, log, 1, log.dtype)
-        return active_kernels().put(log.new_zeros(ctx.shape), rows, found), None, None, None, None, None
+        gradient = aten.nll_loss_backward(of_each, log, label, None, _NONE, _IGNORED, total)
+        gradient = aten._log_softmax_backward_data(gradient, log, 1, log.dtype)
+        return active_kernels().put(log.new_zeros(ctx.shape), rows, gradient), None, None, None, None, None
 
 
 def cross_entropy(
@@ -55,8 +55,8 @@ def cross_entropy(
     logits: (N, C). rows: (n,) row numbers, each once; label, share, owner: (n,) of each its class, its weight, and the
     position of the client that holds it. Its gradient has none of its own.
     """
-    found: torch.Tensor = _CrossEntropy.apply(logits, rows, label, share, owner, clients)  # type: ignore[no-untyped-call]
-    return found
+    losses: torch.Tensor = _CrossEntropy.apply(logits, rows, label, share, owner, clients)  # type: ignore[no-untyped-call]
+    return losses
 
 
 Tensors = dict[str, torch.Tensor]
@@ -115,8 +115,8 @@ class StackedOptimiser:
         do to them depends on the step's number alone.
         """
         state = self.state.get(name, {})
-        found = [rows_of(value) for value in (param, grad, *state.values())]
-        alike = all(own is not None and found[0] is not None and own.touched is found[0].touched for own in found)
+        first, *columns = [rows_of(value) for value in (param, grad, *state.values())]
+        alike = first is not None and all(column is not None and column.touched is first.touched for column in columns)
         return alike and active is None and (name not in self.steps or _equal(self.steps[name].tolist()))
 
     def _move(self, params: Tensors, grads: Tensors, active: list[int] | None) -> None:
@@ -125,8 +125,8 @@ class StackedOptimiser:
         counts: list[float] = []
         for name, grad in grads.items():
             columns, steps = (params[name], grad, *self.state[name].values()), self.steps[name].tolist()
-            own, numbers = self._stacks(columns, steps, active)
-            stacks += own
+            movers, numbers = self._stacks(columns, steps, active)
+            stacks += movers
             counts += numbers
         moved = [[stack[column] for stack in stacks] for column in range(2 + len(SLOTS[self.config.optimiser]))]
         if self.config.optimiser == "adam":
@@ -141,7 +141,7 @@ class StackedOptimiser:
 
         columns: parameter, gradient, the slots of the state. steps: each client's count, the coming step included.
         """
-        by_rows = [own for own in map(rows_of, columns) if own is not None]
+        by_rows = [column for column in map(rows_of, columns) if column is not None]
         if len(by_rows) == len(columns):
             return stored(by_rows), [steps[0]] * 2
         stack = tuple(map(whole, columns))
@@ -161,7 +161,7 @@ class StackedOptimiser:
     def _sgd(self, weights: Stack, gradients: Stack, moments: Stack) -> None:
         # A zero buffer gives momentum * 0 + grad at the first step: what torch starts from.
         momentum = self.config.momentum
-        buffers: list[torch.Tensor | None] = [own if momentum else None for own in moments]
+        buffers: list[torch.Tensor | None] = [moment if momentum else None for moment in moments]
         sgd(
             weights, gradients, buffers, fused=True, maximize=False,
             lr=self.config.lr, weight_decay=self.config.weight_decay, momentum=momentum, dampening=0.0, nesterov=False,

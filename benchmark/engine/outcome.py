@@ -60,7 +60,7 @@ def _snapshot(models: Models) -> Models:
     """The next rounds may train the clients' models in place."""
     if models.personal is None:
         return models
-    return Models(models.server, [{name: value.clone() for name, value in own.items()} for own in models.personal])
+    return Models(models.server, [{name: value.clone() for name, value in model.items()} for model in models.personal])
 
 
 class Outcome(Metrics):
@@ -92,11 +92,11 @@ class Outcome(Metrics):
 
     def columns(self) -> dict[str, Any]:
         """Return the figures as columns of a result row. Raises Diverged if one of them is not finite."""
-        found = {name: getattr(self, name) for name in type(self).model_fields if name not in NO_COLUMNS}
-        wild = [name for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)]
+        figures = {name: getattr(self, name) for name in type(self).model_fields if name not in NO_COLUMNS}
+        wild = [name for name, value in figures.items() if isinstance(value, float) and not math.isfinite(value)]
         if wild:
             raise Diverged(f"training diverged: {', '.join(wild)} is not finite")
-        return {**found, "dp_delta": None if self.dp_epsilon is None else self.training.dp_delta}
+        return {**figures, "dp_delta": None if self.dp_epsilon is None else self.training.dp_delta}
 
 
 NO_COLUMNS = ("history", "per_client", "notes", "training")  # they go to side files and texts

@@ -67,13 +67,13 @@ def walk(function: Callable[..., Any], tree: Any, *others: Any, kind: int | None
         tree, *others = _aligned(tree, *others)  # type: ignore[assignment]
     if not isinstance(tree, dict):
         return function(kind, tree, *others)
-    found = {}
+    walked = {}
     for key, value in tree.items():
-        own = key.kind if isinstance(key, Own) else kind
-        made = walk(function, value, *[other[key] for other in others], kind=own)
+        kind_of_key = key.kind if isinstance(key, Own) else kind
+        made = walk(function, value, *[other[key] for other in others], kind=kind_of_key)
         if made is not ABSENT:
-            found[key] = made
-    return found
+            walked[key] = made
+    return walked
 
 
 def _aligned(*trees: Any) -> Sequence[Any]:
@@ -86,18 +86,18 @@ def _aligned(*trees: Any) -> Sequence[Any]:
 
 def transform(tree: Tree, function: Callable[[Leaf], Any]) -> Tree:
     """The same tree with `function` applied to every leaf."""
-    found: Tree = walk(lambda _, leaf: function(leaf), tree)
-    return found
+    transformed: Tree = walk(lambda _, leaf: function(leaf), tree)
+    return transformed
 
 
 def leaves(tree: Tree) -> list[Leaf]:
     """The leaves of a tree, in key order of the dicts. TypeError for anything that cannot cross the wire."""
-    found: list[Leaf] = []
-    transform(tree, found.append)
-    for leaf in found:
+    values: list[Leaf] = []
+    transform(tree, values.append)
+    for leaf in values:
         if not all(isinstance(entry, torch.Tensor) for entry in (leaf if isinstance(leaf, list) else [leaf])):
             raise TypeError(f"a message holds tensors and lists of tensors, not {type(leaf).__name__}")
-    return found
+    return values
 
 
 def merge(trees: Sequence[Tree]) -> Tree:

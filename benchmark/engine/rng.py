@@ -37,13 +37,13 @@ class Streams:
     def __call__(self, purpose: str) -> list[np.random.Generator]:
         """One generator per client, in client order."""
         if purpose not in self._known:
-            found = []
+            generators = []
             for client in self.clients:
-                own = self._table[client]
-                if purpose not in own:
-                    own[purpose] = stream(self.seed, purpose, client)
-                found.append(own[purpose])
-            self._known[purpose] = found
+                by_purpose = self._table[client]
+                if purpose not in by_purpose:
+                    by_purpose[purpose] = stream(self.seed, purpose, client)
+                generators.append(by_purpose[purpose])
+            self._known[purpose] = generators
         return self._known[purpose]
 
     def keep(self, purpose: str, counts: Sequence[int], p: float) -> torch.Tensor:

@@ -86,8 +86,8 @@ class Touched:
         """CSR (d, R) with each pair's client's weight, and (d,) the weight of the clients that do not touch a row."""
         ends, order, client, everyone = self._by_column
         matrix = active_kernels().csr(ends, order, weights[client], (self.width, len(self.pairs)))
-        own = torch.bincount(self.column, weights.double()[self.client], minlength=self.width)
-        others = (weights.double().sum() - own).masked_fill_(everyone, 0)
+        touching = torch.bincount(self.column, weights.double()[self.client], minlength=self.width)
+        others = (weights.double().sum() - touching).masked_fill_(everyone, 0)
         return matrix, others.to(weights.dtype)
 
 
@@ -155,8 +155,8 @@ def stored(columns: Sequence[ByRows]) -> list[tuple[torch.Tensor, ...]]:
 
     The shared rows' gradient is zero.
     """
-    shared = [own.touched.untouched(own.rows) if own.shared is None else own.shared for own in columns]
-    return [tuple(own.rows for own in columns), tuple(shared)]
+    shared = [column.touched.untouched(column.rows) if column.shared is None else column.shared for column in columns]
+    return [tuple(column.rows for column in columns), tuple(shared)]
 
 
 def spread(start: torch.Tensor, touched: Touched) -> torch.Tensor:
@@ -167,10 +167,10 @@ def spread(start: torch.Tensor, touched: Touched) -> torch.Tensor:
 class _TouchedProduct(Function):
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, matrix: SparseMatrix) -> torch.Tensor:
-        own = rows_of(weight)
-        assert own is not None
-        ctx.matrix, ctx.touched = matrix, own.touched
-        return matrix.times(own.rows)
+        by_rows = rows_of(weight)
+        assert by_rows is not None
+        ctx.matrix, ctx.touched = matrix, by_rows.touched
+        return matrix.times(by_rows.rows)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:

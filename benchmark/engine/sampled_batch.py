@@ -53,7 +53,7 @@ class MinibatchClientBatch(ClientBatch):
 
     def of_a_step(self, value: torch.Tensor) -> torch.Tensor:
         value = super().of_a_step(value)
-        many = [max(1, len(cut(own, self.config.batch_size))) for own in self._trained]
+        many = [max(1, len(cut(rows, self.config.batch_size))) for rows in self._trained]
         return value / torch.tensor(many, dtype=value.dtype).view(-1, *[1] * (value.dim() - 1))
 
     def steps(self) -> Iterator[list[int] | None]:
@@ -61,12 +61,12 @@ class MinibatchClientBatch(ClientBatch):
 
         All clients' minibatches of a step are one batched computation.
         """
-        chunks = [self._chunks(*own) for own in zip(self.streams("minibatches"), self._trained, strict=True)]
+        chunks = [self._chunks(*client) for client in zip(self.streams("minibatches"), self._trained, strict=True)]
         before: Shown = (self.batch, self.data)
         try:
             for step in range(max(map(len, chunks))):
-                picks = [own[step] if step < len(own) else NOBODY for own in chunks]
-                active = [k for k, own in enumerate(picks) if len(own)]
+                picks = [minibatches[step] if step < len(minibatches) else NOBODY for minibatches in chunks]
+                active = [k for k, rows in enumerate(picks) if len(rows)]
                 self._at = torch.from_numpy(np.concatenate(picks))
                 self._show(self._minibatch(picks))
                 yield None if len(active) == len(self) else active
@@ -74,10 +74,10 @@ class MinibatchClientBatch(ClientBatch):
             self._show(before)
             self._at = slice(None)
 
-    def _chunks(self, generator: np.random.Generator, own: np.ndarray) -> list[np.ndarray]:
+    def _chunks(self, generator: np.random.Generator, rows: np.ndarray) -> list[np.ndarray]:
         """The minibatches of a client's epoch; the order of a single one means nothing."""
-        once = cut(own, self.config.batch_size) if len(own) else []
-        return once if len(once) < 2 else cut(generator.permutation(own), self.config.batch_size)
+        once = cut(rows, self.config.batch_size) if len(rows) else []
+        return once if len(once) < 2 else cut(generator.permutation(rows), self.config.batch_size)
 
 
 def cut(order: np.ndarray, size: int | None) -> list[np.ndarray]:
@@ -132,9 +132,9 @@ class SampledClientBatch(MinibatchClientBatch):
         """The rows of a step, with the neighbours that are drawn for them."""
         if self._fanout:
             with _one_thread(), on_host():
-                own = [self._blocks_of(*each) for each in zip(picks, self.streams("neighbours"), strict=True)]
-            below = [blocks[0].srcdata[dgl.NID].numpy() for blocks in own]
-            blocks = tuple(self._stacked(layer) for layer in zip(*own, strict=True))
+                of_clients = [self._blocks_of(*each) for each in zip(picks, self.streams("neighbours"), strict=True)]
+            below = [blocks[0].srcdata[dgl.NID].numpy() for blocks in of_clients]
+            blocks = tuple(self._stacked(layer) for layer in zip(*of_clients, strict=True))
         else:
             below, blocks = list(picks), ()
         at, every = torch.from_numpy(np.concatenate(picks)), self._whole
@@ -142,8 +142,8 @@ class SampledClientBatch(MinibatchClientBatch):
         rows = placed(at)
         masks = {part: mask.index_select(0, rows) for part, mask in every.masks.items()}
         label, ids = every.label.index_select(0, rows), every.global_id.index_select(0, rows)
-        found = SampledRows(x, tuple(map(len, picks)), label, masks, ids, blocks)
-        return found, (found,)
+        sampled = SampledRows(x, tuple(map(len, picks)), label, masks, ids, blocks)
+        return sampled, (sampled,)
 
     def _blocks_of(self, picks: np.ndarray, generator: np.random.Generator) -> list[dgl.DGLGraph]:
         """DGL's blocks of one client, the first layer's first. One that has no row in this step draws nothing."""
@@ -156,16 +156,16 @@ class SampledClientBatch(MinibatchClientBatch):
 
     def _stacked(self, blocks: Sequence[dgl.DGLGraph]) -> Block:
         """The clients' blocks of a layer as one."""
-        below, above = [own.num_src_nodes() for own in blocks], [own.num_dst_nodes() for own in blocks]
+        below, above = [block.num_src_nodes() for block in blocks], [block.num_dst_nodes() for block in blocks]
         starts = np.cumsum([0, *below[:-1]])
         ends, sources, edges = [np.zeros(1, np.int64)], [], 0
-        for own, start in zip(blocks, starts, strict=True):
-            own_ends, own_sources, _ = (part.numpy() for part in own.adj_tensors("csc"))
-            ends.append(edges + own_ends[1:])
-            sources.append(start + own_sources)
-            edges += len(own_sources)
+        for block, start in zip(blocks, starts, strict=True):
+            block_ends, block_sources, _ = (part.numpy() for part in block.adj_tensors("csc"))
+            ends.append(edges + block_ends[1:])
+            sources.append(start + block_sources)
+            edges += len(block_sources)
         at = np.concatenate([start + np.arange(n) for start, n in zip(starts, above, strict=True)])
-        rows = np.concatenate([own.srcdata[dgl.NID].numpy() for own in blocks])
+        rows = np.concatenate([block.srcdata[dgl.NID].numpy() for block in blocks])
         return Block(
             tuple(below), Rows(tuple(above)), at, np.concatenate(ends), np.concatenate(sources), self._degrees[rows]
         )

@@ -31,11 +31,12 @@ class Target:
         labels, masks: all rows' in pieces of any number of clients.
         """
         label, owner = moved(torch.cat(labels)), owners(tuple(sizes))
-        rows = {part: moved(torch.cat([own[part] for own in masks])).nonzero().squeeze(1) for part in ("val", "test")}
+        chosen = {part: moved(torch.cat([piece[part] for piece in masks])) for part in ("val", "test")}
+        rows = {part: mask.nonzero().squeeze(1) for part, mask in chosen.items()}
         return cls(
             rows,
-            {part: owner[own] for part, own in rows.items()},
-            {part: label[own] for part, own in rows.items()},
+            {part: owner[selected] for part, selected in rows.items()},
+            {part: label[selected] for part, selected in rows.items()},
             len(sizes),
         )
 
@@ -68,38 +69,38 @@ class Target:
         from scipy.stats import rankdata  # a second to import: only where it is needed
 
         rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
-        found = torch.full((self.clients,), math.nan)
+        areas = torch.full((self.clients,), math.nan)
         for k in range(self.clients):
             second = label[owner == k].numpy() == 1
             count = int(second.sum())
             if 0 < count < len(second):
                 ranks = rankdata(rows[owner == k].double().numpy())[second]  # SciPy ranks in the precision given
-                found[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
-        return found
+                areas[k] = (ranks.sum() / count - (count + 1) / 2) / (len(second) - count)
+        return areas
 
     def mrr(self, margin: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) mean over a client's rows of class 1 of 1 / rank among its rows of class 0 (the mean of the best
         and the worst rank where values are equal, as OGB's evaluator has it); nan where a class has no row."""
         rows, owner, label = margin[self.rows[part]], self.owner[part], self.label[part]
-        found = torch.full((self.clients,), math.nan)
+        means = torch.full((self.clients,), math.nan)
         for k in range(self.clients):
-            own, edge = rows[owner == k], label[owner == k] == 1
-            others = own[~edge].sort().values
+            client_rows, edge = rows[owner == k], label[owner == k] == 1
+            others = client_rows[~edge].sort().values
             if edge.any() and len(others):
-                above = len(others) - torch.searchsorted(others, own[edge], right=True)
-                level = len(others) - torch.searchsorted(others, own[edge]) - above
-                found[k] = (1 / (1 + above + level / 2)).mean()
-        return found
+                above = len(others) - torch.searchsorted(others, client_rows[edge], right=True)
+                level = len(others) - torch.searchsorted(others, client_rows[edge]) - above
+                means[k] = (1 / (1 + above + level / 2)).mean()
+        return means
 
     def macro_f1_each(self, predicted: torch.Tensor, part: str) -> torch.Tensor:
         """(clients,) F1, averaged over the classes that occur in truth or prediction; nan for a client without rows."""
         given = (self.owner[part], self.label[part], predicted[self.rows[part]])
-        owner, label, found_class = (own.cpu().numpy() for own in given)
-        found = torch.full((self.clients,), math.nan, dtype=torch.float64)
+        owner, label, predicted_class = (values.cpu().numpy() for values in given)
+        scores = torch.full((self.clients,), math.nan, dtype=torch.float64)
         for k in np.unique(owner).tolist():
             mine = owner == k
-            found[k] = macro_f1(label[mine], found_class[mine])
-        return found
+            scores[k] = macro_f1(label[mine], predicted_class[mine])
+        return scores
 
     def macro_f1(self, predicted: torch.Tensor, part: str) -> float:
         """Mean over the clients that have rows of `macro_f1_each`."""
@@ -117,14 +118,14 @@ class Target:
         figure = roc_auc_score if measure == "roc_auc" else average_precision_score
         chance = logits[self.rows[part]].double().softmax(1).cpu().numpy()
         owner, label = self.owner[part].cpu().numpy(), self.label[part].cpu().numpy()
-        found = torch.full((self.clients,), math.nan, dtype=torch.float64)
+        figures = torch.full((self.clients,), math.nan, dtype=torch.float64)
         for k in set(owner.tolist()):
-            truth, own = label[owner == k], chance[owner == k]
+            truth, chances = label[owner == k], chance[owner == k]
             classes = [1] if logits.shape[1] == 2 else sorted(set(truth.tolist()))
-            values = [figure(truth == c, own[:, c]) for c in classes if 0 < (truth == c).sum() < len(truth)]
+            values = [figure(truth == c, chances[:, c]) for c in classes if 0 < (truth == c).sum() < len(truth)]
             if values:
-                found[k] = float(sum(values) / len(values))
-        return found
+                figures[k] = float(sum(values) / len(values))
+        return figures
 
 
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
@@ -133,6 +134,7 @@ def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
     Both: int (n,), n > 0, not negative. scikit-learn's has the same digits, but its import takes seconds.
     """
     classes = int(max(label.max(), predicted.max())) + 1
-    right, true, told = (np.bincount(own, minlength=classes) for own in (label[label == predicted], label, predicted))
+    right = np.bincount(label[label == predicted], minlength=classes)
+    true, told = (np.bincount(values, minlength=classes) for values in (label, predicted))
     seen = true + told > 0
     return float(np.mean(2.0 * right[seen] / (true + told)[seen]))

@@ -64,10 +64,10 @@ class Client:
         """A new `torch.optim` optimiser as the training configuration says: Adam, or SGD with momentum; with its rate
         and weight decay. Any other may be used as well: all steps are counted. It lasts for the round, unless
         `state` keeps it."""
-        own = self.config
-        if own.optimiser == "adam":
-            return torch.optim.Adam(parameters, own.lr, weight_decay=own.weight_decay, fused=True)
-        return torch.optim.SGD(parameters, own.lr, own.momentum, weight_decay=own.weight_decay, fused=True)
+        config = self.config
+        if config.optimiser == "adam":
+            return torch.optim.Adam(parameters, config.lr, weight_decay=config.weight_decay, fused=True)
+        return torch.optim.SGD(parameters, config.lr, config.momentum, weight_decay=config.weight_decay, fused=True)
 
     def batches(self) -> Iterator[tuple[dgl.DGLGraph, torch.Tensor, torch.Tensor]]:
         """Minibatches of `config.batch_size` training graphs in random order: batched graph, feat, label. Of a set of
@@ -75,9 +75,9 @@ class Client:
         graphs, of_nodes = dgl.unbatch(self.graph), torch.split(self.feat, self.graph.batch_num_nodes().tolist())
         train = self.train_mask.nonzero().squeeze(1)
         order = train[torch.randperm(len(train))].numpy()
-        for own in cut(order, self.config.batch_size) if len(order) else []:
-            some = dgl.batch([graphs[i] for i in own])
-            yield some, torch.cat([of_nodes[i] for i in own]), self.label[torch.from_numpy(own)]
+        for picks in cut(order, self.config.batch_size) if len(order) else []:
+            some = dgl.batch([graphs[i] for i in picks])
+            yield some, torch.cat([of_nodes[i] for i in picks]), self.label[torch.from_numpy(picks)]
 
 
 class TorchMethod(Method):
@@ -117,8 +117,8 @@ class TorchMethod(Method):
     @torch.no_grad()
     def scores(self, model: nn.Module, graph: dgl.DGLGraph, feat: torch.Tensor) -> torch.Tensor:
         """Return the class scores that are evaluated; model is in evaluation mode."""
-        found: torch.Tensor = model(graph, feat)
-        return found
+        logits: torch.Tensor = model(graph, feat)
+        return logits
 
     # -- what the engine calls --------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class TorchMethod(Method):
                     sent = self.train(model.train(), client)
                 trained.append(state_of(model))
                 uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
-        cohort.params = {name: torch.stack([own[name] for own in trained]) for name in trained[0]}
+        cohort.params = {name: torch.stack([state[name] for state in trained]) for name in trained[0]}
         return _stacked(uploads)
 
     @contextmanager
@@ -189,8 +189,8 @@ class TorchMethod(Method):
         return self._sent(server)
 
     def global_model(self, server: Server) -> Params | None:
-        found: Params | None = server.state["sent"][MODEL] if self.delivers == "global" else None
-        return found
+        model: Params | None = server.state["sent"][MODEL] if self.delivers == "global" else None
+        return model
 
     def personal_model(self, cohort: ClientBatch) -> Params | None:
         return cohort.params
@@ -207,11 +207,11 @@ class TorchMethod(Method):
         return self._scores(params, parts)
 
     def _scores(self, params: Params, parts: Sequence[tuple[dgl.DGLGraph, torch.Tensor]]) -> torch.Tensor:
-        model, found = self._modules[_shapes(params, 1)].eval(), []
+        model, logits = self._modules[_shapes(params, 1)].eval(), []
         for place, (graph, feat) in enumerate(parts):
             _load(model, {name: value[place] for name, value in params.items()})
-            found.append(self.scores(model, graph, feat))
-        return torch.cat(found)
+            logits.append(self.scores(model, graph, feat))
+        return torch.cat(logits)
 
 
 def _client(number: int, member: NodeClient | GraphClient, cohort: ClientBatch, kind: str) -> Client:
@@ -241,19 +241,19 @@ def _load(module: nn.Module, state: State) -> None:
 
 def _plain(sent: Tree) -> Tree:
     """What a client returned, with the state of a module in its place. UserError for anything that cannot be sent."""
-    found: Tree = {}
+    sendable: Tree = {}
     for name, value in sent.items():
         if isinstance(value, nn.Module):
-            found[name] = state_of(value)
+            sendable[name] = state_of(value)
         elif isinstance(value, dict):
-            found[name] = _plain(value)
+            sendable[name] = _plain(value)
         elif isinstance(value, torch.Tensor):
-            found[name] = value.detach().clone()
+            sendable[name] = value.detach().clone()
         else:
             raise UserError(
                 f"`train` returns {name!r} of type {type(value).__name__}: return tensors, dicts of them or modules"
             )
-    return found
+    return sendable
 
 
 def _entry(tree: Tree, place: int) -> Tree:

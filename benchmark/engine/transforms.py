@@ -228,8 +228,8 @@ class Privacy(Transform):
         norm = norms(per_parameter(torch.sub, upload, received))
 
         def clipped(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:  # what is not clipped stays bit for bit
-            own = of_shape(norm, value)
-            return torch.where(own > self.clip, base + self.clip / own * (value - base), value)
+            lengths = of_shape(norm, value)
+            return torch.where(lengths > self.clip, base + self.clip / lengths * (value - base), value)
 
         return per_parameter(clipped, upload, received)
 

@@ -59,7 +59,7 @@ class UnseenClients:
 
     def add_to(self, outcome: Outcome, simulation: Simulation, best: Models) -> None:
         """Add the clients' figures to those per client, in which every client then has its place (nan: no figure)."""
-        figures = {name: self._among_all(self._places, own) for name, own in outcome.per_client.items()}
+        figures = {name: self._among_all(self._places, values) for name, values in outcome.per_client.items()}
         outcome.per_client = figures | self._scores(simulation, best)
         outcome.notes = (*outcome.notes, self.note)
 
@@ -75,7 +75,7 @@ class UnseenClients:
         task = TASKS[self._held.task]
         evaluator = task.evaluator(self.method, self._held, Arrangement(self._held), batches)
 
-        def found(models: Models, model: str) -> list[float]:
+        def scores_of(models: Models, model: str) -> list[float]:
             try:
                 scored = evaluator.score(models, model, "local")
             except Diverged as error:
@@ -83,10 +83,10 @@ class UnseenClients:
             assert scored is not None
             return self._among_all(self.numbers, scored.test.tolist())
 
-        figures = {UNSEEN: found(Models(server, None), "global")}
+        figures = {UNSEEN: scores_of(Models(server, None), "global")}
         if self.epochs and self.method.trains and type(self.method).predict is Method.predict:
             with measuring.counting():  # no step of the training that the row counts
-                figures[ADAPTED] = found(
+                figures[ADAPTED] = scores_of(
                     Models(None, [self._adapted(cohort, server) for cohort in batches]), "personal"
                 )
         return figures
@@ -94,14 +94,14 @@ class UnseenClients:
     def _adapted(self, cohort: ClientBatch, server: Params) -> Params:
         """The clients' models (K, ...) after local epochs from the global one."""
         cohort.load({name: value.expand(len(cohort), *value.shape) for name, value in server.items()})
-        cohort.fit(lambda own: own.loss(own.forward().logits), self.epochs)
+        cohort.fit(lambda batch: batch.loss(batch.forward().logits), self.epochs)
         return cohort.params
 
     def _among_all(self, places: Sequence[int], values: Sequence[float]) -> list[float]:
-        found = [math.nan] * self.clients
+        figures = [math.nan] * self.clients
         for place, value in zip(places, values, strict=True):
-            found[place] = value
-        return found
+            figures[place] = value
+        return figures
 
 
 def _part(federation: Federation, places: Sequence[int]) -> Federation:

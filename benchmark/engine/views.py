@@ -123,8 +123,8 @@ def _hide_in_graph(client: NodeClient) -> NodeClient:
 
 def _hide_in_rows(client: RowsClient) -> RowsClient:
     masks = {part: mask.clone() for part, mask in client.masks.items()}
-    own = {one.name: getattr(client, one.name) for one in fields(client) if one.name != "feat"}
-    copies = {name: value.clone() for name, value in own.items() if isinstance(value, torch.Tensor)}
+    values = {one.name: getattr(client, one.name) for one in fields(client) if one.name != "feat"}
+    copies = {name: value.clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
     copies |= {"label": _seen(client.label, masks)}
     return replace(client, **copies, graph=_copy(client.graph), masks=masks)
 
@@ -173,9 +173,9 @@ def union_client(federation: Federation) -> NodeClient:
     kept = torch.zeros(data.graph.num_edges(), dtype=torch.bool)
     source, target = data.graph.edges(order="eid")
     held = [client.graph.ndata["global_id"] for client in federation.clients if isinstance(client, NodeClient)]
-    for own in held:
+    for nodes in held:
         mine = torch.zeros(data.graph.num_nodes(), dtype=torch.bool)
-        mine[own] = True
+        mine[nodes] = True
         kept |= mine[source] & mine[target]
     ids = torch.unique(torch.cat(held))
     place = torch.full((data.graph.num_nodes(),), -1)
@@ -200,11 +200,11 @@ def with_edges_between(federation: Federation) -> Federation:
     source, target = data.graph.edges(order="eid")
     between = (owner[source] != owner[target]) & (owner[source] >= 0) & (owner[target] >= 0)
     source, target = source[between], target[between]
-    found = []
+    extended = []
     for k, client in enumerate(clients):
-        own = owner[target] == k
-        found.append(replace(client, outside=torch.stack([row[target[own]], source[own]])))
-    return replace(federation, clients=found)
+        entering = owner[target] == k
+        extended.append(replace(client, outside=torch.stack([row[target[entering]], source[entering]])))
+    return replace(federation, clients=extended)
 
 
 def _client(

@@ -42,20 +42,20 @@ class Plot:
     panels: bool = False
     percent: bool = False
 
-    def png(self, found: dict[str, Any]) -> bytes:
+    def png(self, data: dict[str, Any]) -> bytes:
         """The picture; the same data give the same bytes with the same matplotlib."""
         with mpl.rc_context(style.RC):
-            return packed(self.draw(found))
+            return packed(self.draw(data))
 
-    def svg(self, found: dict[str, Any]) -> bytes:
+    def svg(self, data: dict[str, Any]) -> bytes:
         """The same figure for a page: text as text, transparent, with its lightness inverted on a dark screen."""
         with mpl.rc_context(style.RC | {"svg.fonttype": "none"}):
-            return style.page_svg(self.draw(found))
+            return style.page_svg(self.draw(data))
 
-    def digest(self, found: dict[str, Any]) -> str:
+    def digest(self, data: dict[str, Any]) -> str:
         """sha256 (16 hex) of the data (floats to nine significant digits, stored arrays to the bit), and of the code
         of the module that draws them and of the style that all share."""
-        text = json.dumps(_rounded(found), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(_rounded(data), sort_keys=True, separators=(",", ":"))
         drawing = "".join(code(inspect.getsource(sys.modules[name])) for name in (self.draw.__module__, style.__name__))
         return hashlib.sha256((text + drawing).encode()).hexdigest()[:16]
 
@@ -95,7 +95,7 @@ def found_figures(ranking: Ranking) -> dict[Plot, dict[str, Any]]:
     errors = bool((ranking.board.scored["score"] < 0).any())
     wanted = [plot for plot in PLOTS if not ((plot.tests and ranking.board.is_sweep) or (plot.percent and errors))]
     shown = {plot: plot.data(ranking.plain if plot.panels else ranking) for plot in wanted}
-    return {plot: found for plot, found in shown.items() if found is not None}
+    return {plot: data for plot, data in shown.items() if data is not None}
 
 
 def _rounded(value: Any) -> Any:

@@ -68,12 +68,12 @@ def documentation(doc: str) -> list[Passage]:
     """A docstring (as `inspect.getdoc` gives it) in passages. One with an indented line is a formula."""
     doc = "".join(c for c in doc if c == "\n" or not unicodedata.category(c).startswith("C"))
     width = max(map(len, doc.splitlines()), default=0)
-    found = []
+    passages = []
     for paragraph in re.split(r"\n\s*\n", doc.strip("\n")):
         lines = paragraph.splitlines()
         formula = any(line.startswith("  ") for line in lines)
-        found.append(Passage(formula, [linked(line) for line in (lines if formula else _joined(lines, width))]))
-    return found
+        passages.append(Passage(formula, [linked(line) for line in (lines if formula else _joined(lines, width))]))
+    return passages
 
 
 def linked(text: str) -> Markup:
@@ -92,14 +92,14 @@ def _set(piece: re.Match[str]) -> Markup:
 
 def _joined(lines: list[str], width: int) -> list[str]:
     """Lines that were broken for want of room as one."""
-    found = lines[:1]
+    joined = lines[:1]
     for before, line in pairwise(lines):
         first = line.split(" ", 1)[0]
         if len(before) + 1 + len(first) + SPARE <= width:
-            found.append(line)
+            joined.append(line)
         else:
-            found[-1] += f" {line}"
-    return found
+            joined[-1] += f" {line}"
+    return joined
 
 
 INDEX = "index.html"
@@ -149,7 +149,7 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
             for task in tasks
         ],
         "metrics": {name: titles[name] for name in kept},
-        "values": {name: [[_percent(v) for v in grid[own]] for own in names] for name, grid in kept.items()},
+        "values": {name: [[_percent(v) for v in grid[row]] for row in names] for name, grid in kept.items()},
         "mixed": [plain(task) for task in tasks if board.metrics[board.task_row(task)["dataset"]] != board.metric],
         "baselines": [plain(display(name)) for name in (FEDAVG, LOCAL) if name in names],
         "file": slug(board.suite),
@@ -158,8 +158,8 @@ def board_data(ranking: Ranking) -> dict[str, Any]:
 
 def _grid(board: Board, metric: str) -> pd.DataFrame:
     """Tasks x entries, without those that lack a seed."""
-    found = board.client_summary[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
-    return found.reindex(index=board.tasks, columns=board.entrants).where(board.full)
+    grid = board.client_summary[metric].unstack("entrant") if metric == "worst" else board.grid(metric)
+    return grid.reindex(index=board.tasks, columns=board.entrants).where(board.full)
 
 
 def _method(ranking: Ranking, name: str) -> dict[str, Any]:
@@ -208,8 +208,8 @@ class Whole:
     @property
     def methods(self) -> list[str]:
         """Methods with rows on a board, then the registered ones without, each by name."""
-        own = {method for each in self.boards for method in each.board.method_of.values()}
-        return sorted(own) + sorted(set(families()) - own)
+        ranked = {method for each in self.boards for method in each.board.method_of.values()}
+        return sorted(ranked) + sorted(set(families()) - ranked)
 
     @property
     def datasets(self) -> list[str]:
@@ -244,21 +244,21 @@ def pages(whole: Whole) -> dict[str, str]:
         **{f"{paper.name}, paper": paper_page(paper.name) for paper in papers() if whole.has_paper(paper.name)},
     }
 
-    def made(template: str, title: str, data: Mapping[str, Any] | None = None, **own: Any) -> str:
+    def made(template: str, title: str, data: Mapping[str, Any] | None = None, **values: Any) -> str:
         text = _environment().get_template(f"{template}.html")
-        return text.render(whole=whole, title=title, data={"pages": known, **(data or {})}, **own)
+        return text.render(whole=whole, title=title, data={"pages": known, **(data or {})}, **values)
 
-    found = {INDEX: made("index", "Leaderboard", found=key_findings(whole.boards), lists=_lists(whole, known))}
+    texts = {INDEX: made("index", "Leaderboard", findings=key_findings(whole.boards), lists=_lists(whole, known))}
     for each in whole.boards:
-        found[board_page(each.board.suite)] = made("board", each.board.title, {"board": board_data(each)}, part=each)
+        texts[board_page(each.board.suite)] = made("board", each.board.title, {"board": board_data(each)}, part=each)
     for name in whole.methods:
-        found[method_page(name)] = made("method", plain(display(name)), method=name, known=entry("method", name))
+        texts[method_page(name)] = made("method", plain(display(name)), method=name, known=entry("method", name))
     for name in whole.datasets:
-        found[dataset_page(name)] = made("dataset", plain(name), dataset=name, known=entry("dataset", name))
+        texts[dataset_page(name)] = made("dataset", plain(name), dataset=name, known=entry("dataset", name))
     for paper in papers():
-        if own := {suite: whole.views[suite] for suite in paper.tables if suite in whole.views}:
-            found[paper_page(paper.name)] = made("paper", paper.name, paper=paper, own_views=own)
-    return found
+        if views := {suite: whole.views[suite] for suite in paper.tables if suite in whole.views}:
+            texts[paper_page(paper.name)] = made("paper", paper.name, paper=paper, views_of=views)
+    return texts
 
 
 def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[str, str]]]:
@@ -269,23 +269,25 @@ def _lists(whole: Whole, known: Mapping[str, str]) -> dict[str, dict[str, dict[s
     datasets: dict[str, dict[str, str]] = {}
     for name in whole.datasets:
         datasets.setdefault(kind_of_data(name), {})[plain(name)] = dataset_page(name)
-    own = {name.removesuffix(", paper"): file for name, file in known.items() if file.startswith("paper-")}
-    return {"Methods": methods, "Datasets": datasets, "Papers": {"tables that were run again": own} if own else {}}
+    tables_run = {name.removesuffix(", paper"): file for name, file in known.items() if file.startswith("paper-")}
+    reproduced = {"tables that were run again": tables_run} if tables_run else {}
+    return {"Methods": methods, "Datasets": datasets, "Papers": reproduced}
 
 
 @cache
 def _environment() -> Environment:
     """Templates that escape, and that print text on one line without control or direction-changing characters."""
-    found = environment(TEMPLATES, autoescape=True, finalize=_plain)
-    found.policies["json.dumps_kwargs"] = {"sort_keys": False}
+    templates = environment(TEMPLATES, autoescape=True, finalize=_plain)
+    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("site.css", "site.js"))
-    found.filters |= {"exact": lambda value: f"{value:.6g}", "cell": cell_html, "pixels": pixels}
-    found.filters |= {"block": block, "inline": inline, "documentation": documentation, "linked": linked}
-    found.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
-    found.globals |= {each.__name__: each for each in (*LINKS, published, protocol_summary, protocol_details)}
-    found.globals |= {"own": tables, "plot_width": PLOT_WIDTH, "note": document("ranks.md"), "catalogue": catalogue}
-    found.globals |= {"reported_head": ABOUT_REPORTED, "reported_headers": REPORTED}
-    return found
+    templates.filters |= {"exact": lambda value: f"{value:.6g}", "cell": cell_html, "pixels": pixels}
+    templates.filters |= {"block": block, "inline": inline, "documentation": documentation, "linked": linked}
+    templates.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(style, script)}
+    templates.globals |= {each.__name__: each for each in (*LINKS, published, protocol_summary, protocol_details)}
+    templates.globals |= {"html_tables": tables, "plot_width": PLOT_WIDTH, "note": document("ranks.md")}
+    templates.globals |= {"catalogue": catalogue}
+    templates.globals |= {"reported_head": ABOUT_REPORTED, "reported_headers": REPORTED}
+    return templates
 
 
 def _plain(value: Any) -> Any:

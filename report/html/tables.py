@@ -100,8 +100,8 @@ def _against(grid: pd.DataFrame, name: str) -> Cell:
         return Cell(ABSENT)
     if len(gaps) < MIN_PAIRED:
         return _points(gaps.mean())
-    found: Posterior = signed_rank_posterior(gaps)
-    return tables.difference_cell(found)
+    posterior: Posterior = signed_rank_posterior(gaps)
+    return tables.difference_cell(posterior)
 
 
 def _percent(value: float) -> Cell:
@@ -116,8 +116,8 @@ def comparison_table(board: Board, name: str) -> Table | None:
     """An entry against FedAvg on every task where both have scores; None where FedAvg is not on the board."""
     if name == FEDAVG or FEDAVG not in board.entrants:
         return None
-    found = compare(board, name, FEDAVG)
-    if found is None:
+    comparison = compare(board, name, FEDAVG)
+    if comparison is None:
         return None
     pair = board.scored[board.scored["entrant"].isin([name, FEDAVG])]
     costs = pair.groupby(["task_label", "entrant"])[["traffic", board.clock]].mean().astype(float)
@@ -130,7 +130,7 @@ def comparison_table(board: Board, name: str) -> Table | None:
         Column("Traffic / FedAvg", partial(_times, shares["traffic"])),
         Column("Time / FedAvg", partial(_times, shares[board.clock])),
     ]
-    lines = [Line([column.cell(line) for column in columns]) for line in found.tasks.to_dict("records")]
+    lines = [Line([column.cell(line) for column in columns]) for line in comparison.tasks.to_dict("records")]
     caption = f"{display(name)} against FedAvg: {board.title}"
     return Table(f"duel:{slug(board.suite)}:{slug(name)}", caption, columns, lines)
 
@@ -154,24 +154,24 @@ def _times(shares: pd.Series, line: pd.Series) -> Cell:
 
 def places_table(boards: Sequence[Ranking], method: str) -> Table:
     """A method's place and figures on every board, one line per entry."""
-    found = [tables.ranked_entrant(each, name) for each in boards for name in entries(each.board, method)]
+    entrants = [tables.ranked_entrant(each, name) for each in boards for name in entries(each.board, method)]
     baselines = {name: f"Against {display(name)}, points" for name in BASELINES}
     columns = [
-        Column("Board", lambda one: Cell((Span(one.board.title, "link", f"board-{slug(one.board.suite)}.html"),)),
-               "text"),
-        Column("Entry", lambda one: Cell(plain(display(one.name)), one.name), "word"),
+        Column("Board", lambda entrant: Cell((Span(entrant.board.title, "link",
+                                                   f"board-{slug(entrant.board.suite)}.html"),)), "text"),
+        Column("Entry", lambda entrant: Cell(plain(display(entrant.name)), entrant.name), "word"),
         Column("Place", _place),
         *(column for column in tables.RANKING[2:4]),
         *(Column(title, partial(tables.against_cell, base), falling=True) for base, title in baselines.items()),
         *(column for column in tables.RANKING if column.title in ("Traffic", tables.TIME.title)),
     ]  # fmt: skip
-    lines = [Line([column.cell(one) for column in columns]) for one in found]
+    lines = [Line([column.cell(entrant) for column in columns]) for entrant in entrants]
     return Table(f"places:{slug(method)}", f"{display(method)} on the boards", columns, lines)
 
 
 def entries(board: Board, method: str) -> list[str]:
     """The entries of a method on a board."""
-    return sorted(name for name, own in board.method_of.items() if own == method)
+    return sorted(name for name, owner in board.method_of.items() if owner == method)
 
 
 def _place(one: tables.Entrant) -> Cell:
@@ -185,22 +185,22 @@ def _place(one: tables.Entrant) -> Cell:
 
 def troubles(boards: Sequence[Ranking], method: str) -> list[str]:
     """What a method has not run or failed at, board by board, and why."""
-    found = []
+    texts = []
     for board in (each.board for each in boards):
         for name in entries(board, method):
-            found += [f"{board.title}: {line}" for line in missing(board, name)]
+            texts += [f"{board.title}: {line}" for line in missing(board, name)]
             for task in board.dead_tasks:
-                own = board.rows_of(task)
-                found += [f"{board.title}: {plain(task)}: {why}" for why in reasons(own[own["entrant"] == name])]
-    return found
+                rows = board.rows_of(task)
+                texts += [f"{board.title}: {plain(task)}: {why}" for why in reasons(rows[rows["entrant"] == name])]
+    return texts
 
 
 def versions_table(boards: Sequence[Ranking], method: str) -> Table:
     """The code that a method's rows were made with: board, version, rows, commits, days."""
     lines = []
     for board in (each.board for each in boards):
-        own = board.rows.loc[board.rows["method"] == method, ["method_version", "git_sha", "started"]]
-        for version, rows in own.groupby("method_version", sort=True):
+        made_with = board.rows.loc[board.rows["method"] == method, ["method_version", "git_sha", "started"]]
+        for version, rows in made_with.groupby("method_version", sort=True):
             commits = sorted({str(sha)[:HASH] or ABSENT for sha in rows["git_sha"].fillna("")})
             days = sorted({str(moment)[:10] for moment in rows["started"]})
             texts = [board.title, str(version)[:HASH], str(len(rows)), ", ".join(commits)]
@@ -233,14 +233,14 @@ class PaperReading:
 
 def readings_of(method: str) -> list[PaperReading]:
     """What the papers leave open about a method, each reading once."""
-    found: dict[tuple[str, str], PaperReading] = {}
+    readings: dict[tuple[str, str], PaperReading] = {}
     for paper in papers():
         for table in paper.tables.values():
-            for own in paper.readings_of(table):
-                if method in own.methods:
-                    known = PaperReading(paper.name, own.id, own.meaning, own.source)
-                    found.setdefault((paper.name, own.id), known)
-    return list(found.values())
+            for reading in paper.readings_of(table):
+                if method in reading.methods:
+                    known = PaperReading(paper.name, reading.id, reading.meaning, reading.source)
+                    readings.setdefault((paper.name, reading.id), known)
+    return list(readings.values())
 
 
 def paper_table(view: View) -> Table:
@@ -284,5 +284,5 @@ def _median_gap(view: View) -> Cell:
 
 
 def _verdicts(word: str, view: View) -> Cell:
-    found = sum(one.verdict == word for one in view.own_claims)
-    return Cell(str(found), found)
+    count = sum(claim.verdict == word for claim in view.affected_claims)
+    return Cell(str(count), count)

@@ -32,8 +32,8 @@ def papers() -> tuple[Paper, ...]:
     files = sorted(
         (path for path in resources.files(__package__).iterdir() if path.name.endswith(".yaml")), key=lambda p: p.name
     )
-    found = [Paper.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in files]
-    return tuple(sorted(found, key=lambda paper: [row.paper for row in printed()].index(paper.name)))
+    read = [Paper.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in files]
+    return tuple(sorted(read, key=lambda paper: [row.paper for row in printed()].index(paper.name)))
 
 
 @cache

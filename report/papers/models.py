@@ -40,27 +40,27 @@ class Reading(BaseModel):
         "best", description="the round whose score is compared, of all methods: the row's own, or one of its history"
     )
 
-    def leaves(self, own: Filter) -> bool:
+    def leaves(self, words: Filter) -> bool:
         """Whether the rows of a figure whose words mean `own` are the base's."""
-        elsewhere = bool(self.datasets) and own.get("dataset") not in self.datasets
-        return elsewhere or any(merged(own, each) == own for each in self.unless)
+        elsewhere = bool(self.datasets) and words.get("dataset") not in self.datasets
+        return elsewhere or any(merged(words, each) == words for each in self.unless)
 
-    def concerns(self, own: Filter) -> bool:
+    def concerns(self, words: Filter) -> bool:
         """Whether its own `where` is about a figure whose words mean `own`."""
-        return not self.leaves(own) and (not self.methods or own.get("method") in self.methods)
+        return not self.leaves(words) and (not self.methods or words.get("method") in self.methods)
 
-    def changes(self, base: Reading, own: Filter) -> bool:
+    def changes(self, base: Reading, words: Filter) -> bool:
         """Whether a figure whose words mean `own` may be another under it than under the base."""
         if self == base:
             return False
-        other_rows = (bool(self.where or self.choose) and self.concerns(own)) or bool(self.shared)
-        return self.round != base.round or (other_rows and not self.leaves(own))
+        other_rows = (bool(self.where or self.choose) and self.concerns(words)) or bool(self.shared)
+        return self.round != base.round or (other_rows and not self.leaves(words))
 
-    def options(self, own: Filter) -> list[Filter]:
+    def options(self, words: Filter) -> list[Filter]:
         """What the rows of a figure may have: one filter, or one for each value that is to be chosen from."""
-        if self.leaves(own):
+        if self.leaves(words):
             return [{}]
-        if not self.concerns(own):
+        if not self.concerns(words):
             return [self.shared]
         given = merged(self.shared, self.where)
         values = product(*self.choose.values())
@@ -70,20 +70,20 @@ class Reading(BaseModel):
 
 def merged(*filters: Mapping[str, Any]) -> Filter:
     """All that the filters ask for; of two values for one thing the later."""
-    found: Filter = {}
+    filter: Filter = {}
     for each in filters:
         for column, wanted in each.items():
-            old = found.get(column)
-            found[column] = old | wanted if isinstance(old, dict) and isinstance(wanted, dict) else wanted
-    return found
+            old = filter.get(column)
+            filter[column] = old | wanted if isinstance(old, dict) and isinstance(wanted, dict) else wanted
+    return filter
 
 
-def cells(readings: Iterable[Reading], reading: Reading, own: Filter) -> list[Filter]:
+def cells(readings: Iterable[Reading], reading: Reading, words: Filter) -> list[Filter]:
     """The rows of a figure, whose words mean `own`, under one of the readings: a filter for each option."""
     base, *others = readings
-    absent = [_without(option) for each in (base, *others) for option in each.options(own)]
-    given = merged(*absent, base.options(own)[0], own)
-    return [merged(given, option) for option in (reading.options(own) if reading in others else [{}])]
+    absent = [_without(option) for each in (base, *others) for option in each.options(words)]
+    given = merged(*absent, base.options(words)[0], words)
+    return [merged(given, option) for option in (reading.options(words) if reading in others else [{}])]
 
 
 def _without(option: Filter) -> Filter:
@@ -200,9 +200,9 @@ class Paper(_Frozen):
         """The base, then the others."""
         return [*self.readings, *table.readings]
 
-    def cells(self, table: Table, reading: Reading, own: Filter) -> list[Filter]:
+    def cells(self, table: Table, reading: Reading, words: Filter) -> list[Filter]:
         """The cells of the table's suite whose words mean `own`, under a reading: a filter for each of its options."""
-        return cells(self.readings_of(table), reading, own)
+        return cells(self.readings_of(table), reading, words)
 
     def _meaning(self, table: Table, axis: str, value: str) -> Filter:
         for words in (table.map.get(axis, {}), self.map.get(axis, {})):

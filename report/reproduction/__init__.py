@@ -36,26 +36,26 @@ def texts(
 ) -> tuple[dict[Path, str], dict[str, list[View]]]:
     """Every reproduction file by path, and the views of each table by suite, from the boards that are tables of papers;
     both empty without such boards."""
-    found: dict[Path, str] = {}
+    pages: dict[Path, str] = {}
     made: dict[str, list[View]] = {}
     for board in boards:
         if board.suite not in tables():
             continue
         rows = SuiteRows(board.rows, board.history)
-        made[board.suite] = own = views(board.suite, rows)
+        made[board.suite] = of_suite = views(board.suite, rows)
         folder = results / board.suite
         facts = provenance.facts(board, dict(environments))
-        found[folder / INDEX] = page(board.suite, own, _extra_table(board.suite, rows), facts)
-        found[folder / "tables" / "reproduction.csv"] = csv(own)
-    return (found | {results / INDEX: _index(made, boards)} if made else {}), made
+        pages[folder / INDEX] = page(board.suite, of_suite, _extra_table(board.suite, rows), facts)
+        pages[folder / "tables" / "reproduction.csv"] = csv(of_suite)
+    return (pages | {results / INDEX: _index(made, boards)} if made else {}), made
 
 
 def files(results: Path) -> list[Path]:
     """What the report may have left in the folders of the papers' suites."""
     folders = [results / suite for suite in tables()]
-    own = [path for folder in folders for path in (folder / INDEX, folder / "figures" / "manifest.json")]
-    found = [path for folder in folders for kind in ("tables", "figures") for path in (folder / kind).glob("*.*")]
-    return sorted({path for path in [results / INDEX, *own, *found] if path.is_file()})
+    fixed = [path for folder in folders for path in (folder / INDEX, folder / "figures" / "manifest.json")]
+    drawn = [path for folder in folders for kind in ("tables", "figures") for path in (folder / kind).glob("*.*")]
+    return sorted({path for path in [results / INDEX, *fixed, *drawn] if path.is_file()})
 
 
 def views(suite: str, rows: SuiteRows) -> list[View]:
@@ -82,8 +82,8 @@ def _extra_table(suite: str, rows: SuiteRows) -> str:
         options, known = (paper.cells(spec, each, extra.where) for each in (reading, base))
         if reading == base or options != known or reading.round != base.round:
             name = (extra.name, reading.id) if others else (extra.name,)
-            if found := _extra(rows, options, reading):
-                lines.setdefault(name, {}).update(found)
+            if scores := _extra(rows, options, reading):
+                lines.setdefault(name, {}).update(scores)
     if not lines:
         return ""
     places = sorted(set().union(*lines.values()))
@@ -95,21 +95,21 @@ def _extra_table(suite: str, rows: SuiteRows) -> str:
 
 def _extra(rows: SuiteRows, options: list[Filter], reading: Reading) -> dict[tuple[str, int], str]:
     """The scores of the rows that a reading's filters admit, by dataset and number of clients."""
-    found = {}
+    scores = {}
     admitted = pd.concat([rows.select(where, ["dataset", "clients"]) for where in options]).drop_duplicates()
     for dataset, clients in admitted.itertuples(index=False):
         place = str(dataset), int(clients)
         here = [where | {"dataset": place[0], "clients": place[1]} for where in options]
         ours = chosen(rows, here, reading, "score")
         if ours.n:
-            found[place] = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
-    return found
+            scores[place] = f"{mean_std(ours.mean, ours.std)} (n={ours.n})"
+    return scores
 
 
 def _index(made: Mapping[str, Sequence[View]], boards: Sequence[Board]) -> str:
     cost = cost_table(boards)
-    every = (one for own in made.values() for view in own for one in view.own_claims)
-    seeds = [one.n for one in every if one.verdict != "not claimed"]
+    every = (claim for views in made.values() for view in views for claim in view.affected_claims)
+    seeds = [claim.n for claim in every if claim.verdict != "not claimed"]
     judged = sum(n >= MIN_SEEDS for n in seeds)
     return document(
         "reproductions.md",
@@ -135,7 +135,7 @@ def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
 def _line(suite: str, spec: Table, view: View) -> list[str]:
     named = f"; {md(view.reading.id)}" if view.reading.id else ""
     ran = [ours for ours in view.cells if ours.n]
-    verdicts: list[str] = [one.verdict for one in view.own_claims]
+    verdicts: list[str] = [one.verdict for one in view.affected_claims]
     return [
         f"{md(spec.table)}: {md(spec.shows)}{named}",
         f"[{suite}]({suite}/{INDEX})",
@@ -143,7 +143,7 @@ def _line(suite: str, spec: Table, view: View) -> list[str]:
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
         signed(view.gap, 2) if finite(view.gap) else ABSENT,
         *(str(verdicts.count(word)) for word in VERDICTS),
-        str(sum(one.size in ("agrees", "more") for one in view.own_claims)),
+        str(sum(one.size in ("agrees", "more") for one in view.affected_claims)),
     ]
 
 
@@ -160,6 +160,6 @@ def cost_table(boards: Sequence[Board]) -> str:
 
 
 def _cost_line(board: Board) -> tuple[str, int, float]:
-    own = board.rows[~board.rows["notes"].astype(str).str.contains(rf"(?:^|; ){TAKEN_OVER}")]
-    cpu, training = (pd.to_numeric(own[clock], errors="coerce") for clock in ("cpu_seconds", "train_seconds"))
-    return board.suite, len(own), float(cpu.fillna(training).sum()) / HOUR
+    rows = board.rows[~board.rows["notes"].astype(str).str.contains(rf"(?:^|; ){TAKEN_OVER}")]
+    cpu, training = (pd.to_numeric(rows[clock], errors="coerce") for clock in ("cpu_seconds", "train_seconds"))
+    return board.suite, len(rows), float(cpu.fillna(training).sum()) / HOUR

@@ -93,7 +93,7 @@ class SuiteRows:
         if asked not in self._having:
             if isinstance(wanted, dict):
                 ((key, value),) = wanted.items()
-                self._having[asked] = np.array([own.get(key) == value for own in self.parsed[column]], dtype=bool)
+                self._having[asked] = np.array([params.get(key) == value for params in self.parsed[column]], dtype=bool)
             else:
                 self._having[asked] = (self.rows[column] == wanted).to_numpy(dtype=bool)
         return self._having[asked]
@@ -111,8 +111,8 @@ class SuiteRows:
             figures = self._figures(column)[last]
         else:
             figures = np.array([self._at(str(self._keys[place]), column, round) for place in last], dtype=float)
-        found = zip(last, map(float, figures), strict=True)
-        seeds = {int(self._seeds[place]): figure for place, figure in found if self._ok[place] and figure == figure}
+        pairs = zip(last, map(float, figures), strict=True)
+        seeds = {int(self._seeds[place]): figure for place, figure in pairs if self._ok[place] and figure == figure}
         return Ours(seeds, [self._told[place] for place in last], settings)
 
     def _figures(self, column: str) -> np.ndarray:
@@ -133,21 +133,21 @@ def chosen(rows: SuiteRows, options: list[Filter], reading: Reading, column: str
 
     Options are compared on the seeds that all of them have.
     """
-    found = [rows.ours(where, column, reading.round) for where in options]
-    if len(found) == 1:
-        return found[0]
-    common = set.intersection(*(set(ours.seeds) for ours in found))
-    found = [ours.only(common) for ours in found]
-    best = max(range(len(found)), key=lambda i: found[i].val)
+    candidates = [rows.ours(where, column, reading.round) for where in options]
+    if len(candidates) == 1:
+        return candidates[0]
+    common = set.intersection(*(set(ours.seeds) for ours in candidates))
+    candidates = [ours.only(common) for ours in candidates]
+    best = max(range(len(candidates)), key=lambda i: candidates[i].val)
     params = options[best]["method_params"]
     told = ", ".join(f"{name} {params[name]}" for name in reading.choose) if isinstance(params, dict) else ""
-    return replace(found[best], chosen=told if common else "")
+    return replace(candidates[best], chosen=told if common else "")
 
 
 def compare(paper: Paper, table: Table, reading: Reading, figure: Printed, rows: SuiteRows) -> Ours:
     """What we have for a printed figure under one reading of the protocol."""
     means = paper.meanings(table, figure)
-    parts = [chosen(rows, paper.cells(table, reading, own), reading, figure.column) for own in means]
+    parts = [chosen(rows, paper.cells(table, reading, words), reading, figure.column) for words in means]
     if len(parts) == 1:
         return parts[0]
     common = set.intersection(*(set(part.seeds) for part in parts))  # a mean over cells, seed by seed
@@ -175,7 +175,7 @@ def keys_of_readings(suite: str, names: Sequence[str], rows: Iterable[Row]) -> s
     for name in names:
         if name not in known:
             raise did_you_mean(name, known, f"reading of {suite}")
-    words = [own for figure in paper.rows(table, printed()) for own in paper.meanings(table, figure)]
-    filters = [where for name in names for own in words for where in paper.cells(table, known[name], own)]
-    found = SuiteRows(pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields)))
-    return {str(key) for where in filters for key in found.select(where, ["key"])["key"]}
+    words = [words_of for figure in paper.rows(table, printed()) for words_of in paper.meanings(table, figure)]
+    filters = [where for name in names for words_of in words for where in paper.cells(table, known[name], words_of)]
+    suite_rows = SuiteRows(pd.DataFrame([row.model_dump() for row in rows], columns=list(Row.model_fields)))
+    return {str(key) for where in filters for key in suite_rows.select(where, ["key"])["key"]}

@@ -82,16 +82,16 @@ def definitions(views: Sequence[View]) -> list[str]:
 
 
 def _definition(view: View) -> str:
-    own = view.reading
-    told = f"**{md(own.id)}**: {md(own.meaning, LONG)} Source: {md(own.source, LONG)}"
-    if not view.own:
+    reading = view.reading
+    told = f"**{md(reading.id)}**: {md(reading.meaning, LONG)} Source: {md(reading.source, LONG)}"
+    if not view.affected:
         return f"{told} *It changes no figure of this table.*"
     return told if view.ran else f"{told} *Not run.*"
 
 
 def figures_by_reading(base: View, others: Sequence[View]) -> str:
     """The figures that some reading changes: the paper's, then ours under each. others: readings that were run."""
-    ran = {figure for view in others for figure in view.own if view.ours[figure].n > 0}
+    ran = {figure for view in others for figure in view.affected if view.ours[figure].n > 0}
     changed = [figure for figure in base.figures if figure in ran]
     if not changed:
         return ""
@@ -104,11 +104,11 @@ def figures_by_reading(base: View, others: Sequence[View]) -> str:
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
     """The claims about these figures, judged under each reading, and the readings that support them."""
-    under = [{one.figures: one for one in view.own_claims} for view in (base, *others)]
+    under = [{one.figures: one for one in view.affected_claims} for view in (base, *others)]
     names = [view.reading.id for view in (base, *others)]
     lines = []
     for figures, first in under[0].items():
-        judged = [own.get(figures) for own in under]
+        judged = [claims.get(figures) for claims in under]
         if first.verdict == "not claimed" or all(one is None or one.difference is None for one in judged[1:]):
             continue
         holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "supported"]
@@ -128,7 +128,7 @@ def _place(view: View, figure: Printed) -> str:
 
 
 def _ours(view: View, figure: Printed) -> str:
-    return our_text(view, figure) if figure in view.own else ABSENT
+    return our_text(view, figure) if figure in view.affected else ABSENT
 
 
 FEW = 3  # figures that share a note on the page
@@ -164,17 +164,20 @@ def _claims(view: View) -> list[str]:
     for one in view.claims:
         better, worse = map(view.table.line, one.figures)
         by_pair.setdefault((better, worse), {})[view.table.column(one.figures[0])] = one
-    found = []
+    texts = []
     for block in view.blocks:
-        shown = [place for place in block if any(place in own for own in by_pair.values())]
+        shown = [place for place in block if any(place in claims for claims in by_pair.values())]
         rows = [
-            [f"{view.row_label(better)} > {view.row_label(worse)}", *(verdict_text(own.get(place)) for place in shown)]
-            for (better, worse), own in by_pair.items()
-            if own.keys() & set(shown)
+            [
+                f"{view.row_label(better)} > {view.row_label(worse)}",
+                *(verdict_text(claims.get(place)) for place in shown),
+            ]
+            for (better, worse), claims in by_pair.items()
+            if claims.keys() & set(shown)
         ]
         if rows:
-            found.append(markdown_table(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
-    return found
+            texts.append(markdown_table(rows, ["Claim", *map(view.heading, shown)], "l" * (len(shown) + 1)))
+    return texts
 
 
 def tally(claims: Sequence[JudgedClaim]) -> str:
@@ -190,7 +193,7 @@ def _notes(view: View) -> list[str]:
         if figure.notes:
             where = ", ".join([view.table.line(figure), *view.table.column(figure)])
             places.setdefault(figure.notes, []).append(where)
-    return [f"{'; '.join(found)}: {note}" for note, found in places.items() if len(found) <= FEW]
+    return [f"{'; '.join(having)}: {note}" for note, having in places.items() if len(having) <= FEW]
 
 
 def _missing(views: Sequence[View]) -> list[str]:
@@ -199,7 +202,7 @@ def _missing(views: Sequence[View]) -> list[str]:
     for view in views:
         reading = f" ({md(view.reading.id)})" if view.reading.id else ""
         for figure in view.figures:
-            if figure not in view.own or view.paper.is_mean(view.table, figure):
+            if figure not in view.affected or view.paper.is_mean(view.table, figure):
                 continue
             ours = view.ours[figure]
             where = f"{view.row_label(view.table.line(figure))}, {view.heading(view.table.column(figure))}{reading}"
@@ -254,18 +257,18 @@ def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
 def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, int, int]:
     """The counts of a paper's claims over its tables under the reading that follows what it states."""
     stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
-    return counts([one for view in stated for one in view.own_claims])
+    return counts([one for view in stated for one in view.affected_claims])
 
 
 def counts(claims: Iterable[JudgedClaim]) -> tuple[int, int, int]:
     """How many are supported, contradicted and inconclusive."""
-    found: list[str] = [one.verdict for one in claims]
-    supported, contradicted, inconclusive = map(found.count, VERDICTS)
+    verdicts: list[str] = [one.verdict for one in claims]
+    supported, contradicted, inconclusive = map(verdicts.count, VERDICTS)
     return supported, contradicted, inconclusive
 
 
 def _support(view: View) -> tuple[int, int]:
-    supported, contradicted, _ = counts(view.own_claims)
+    supported, contradicted, _ = counts(view.affected_claims)
     return supported, -contradicted
 
 
@@ -273,24 +276,24 @@ def _table(stated: View, other: View | None) -> str:
     under = [_grouped(stated), _grouped(other) if other else {}]
     lines = []
     for key in dict.fromkeys([*under[0], *under[1]]):
-        own, best = (each.get(key, []) for each in under)
+        claims, best = (each.get(key, []) for each in under)
         first, second, metric = key
         claim = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
-        published = points(fmean(one.gain for one in own or best))
-        lines.append([claim, published, *_judged(stated, own), *_judged(other, best)])
+        published = points(fmean(one.gain for one in claims or best))
+        lines.append([claim, published, *_judged(stated, claims), *_judged(other, best)])
     return markdown_table(lines, HEADERS, "lrlrlr")
 
 
 def _grouped(view: View) -> Claims:
     """The claims with enough seeds by what is above what; also by metric where a table has several."""
     several = len({figure.metric for figure in view.figures}) > 1
-    found: Claims = {}
-    for one in view.own_claims:
+    grouped: Claims = {}
+    for one in view.affected_claims:
         if one.verdict != "not claimed" and one.n >= MIN_SEEDS:
             first, second = one.figures
             metric = f", {'macro-F1' if first.column == 'macro_f1' else 'accuracy'}" if several else ""
-            found.setdefault((view.table.line(first), view.table.line(second), metric), []).append(one)
-    return found
+            grouped.setdefault((view.table.line(first), view.table.line(second), metric), []).append(one)
+    return grouped
 
 
 def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:

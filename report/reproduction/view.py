@@ -59,14 +59,14 @@ def judged(paper: Paper, table: Table, ours: Mapping[Printed, Ours]) -> list[Jud
     """Every claim of a table in every column that has both sides; means over other columns are no columns here."""
     single = [figure for figure in ours if not paper.is_mean(table, figure)]
     place = {(table.line(figure), table.column(figure)): figure for figure in single}
-    found = []
+    claims = []
     for claim in table.claims:
         for figure in single:
             inside = all(figure.place[axis] in values for axis, values in claim.where.items())
             if table.line(figure) == claim.better and inside:
                 others = (place.get((worse, table.column(figure))) for worse in claim.worse)
-                found += [_judged(figure, other, ours) for other in others if other is not None]
-    return found
+                claims += [_judged(figure, other, ours) for other in others if other is not None]
+    return claims
 
 
 def _judged(a: Printed, b: Printed, ours: Mapping[Printed, Ours]) -> JudgedClaim:
@@ -85,7 +85,7 @@ class View:
     figures: Sequence[Printed]
     ours: dict[Printed, Ours]
     claims: list[JudgedClaim] = field(repr=False)
-    own: frozenset[Printed] = frozenset()  # figures that the reading changes; of the others it has the base's
+    affected: frozenset[Printed] = frozenset()  # figures that the reading changes; of the others it has the base's
 
     @classmethod
     def base(cls, paper: Paper, table: Table, figures: Sequence[Printed], rows: SuiteRows) -> View:
@@ -96,32 +96,30 @@ class View:
 
     def under(self, reading: Reading, rows: SuiteRows) -> View:
         """The same table under another reading than this, the base."""
-        own = frozenset(figure for figure in self.figures if self._changes(reading, figure))
-        changed = {figure: compare(self.paper, self.table, reading, figure, rows) for figure in own}
+        affected = frozenset(figure for figure in self.figures if self._changes(reading, figure))
+        changed = {figure: compare(self.paper, self.table, reading, figure, rows) for figure in affected}
         ours = self.ours | changed
         claims = judged(self.paper, self.table, ours)
-        return View(self.paper, self.table, reading, self.figures, ours, claims, own)
+        return View(self.paper, self.table, reading, self.figures, ours, claims, affected)
 
     def _changes(self, reading: Reading, figure: Printed) -> bool:
-        return any(reading.changes(self.reading, own) for own in self.paper.meanings(self.table, figure))
+        return any(reading.changes(self.reading, words) for words in self.paper.meanings(self.table, figure))
 
     @property
     def ran(self) -> bool:
         """Whether there is a row of a figure that the reading is about."""
-        about = (
-            figure for figure in self.own if any(map(self.reading.concerns, self.paper.meanings(self.table, figure)))
-        )
-        return any(self.ours[figure].n for figure in about)
+        words = {figure: self.paper.meanings(self.table, figure) for figure in self.affected}
+        return any(self.ours[figure].n and any(map(self.reading.concerns, words[figure])) for figure in words)
 
     @property
     def cells(self) -> list[Ours]:
         """What we have for each figure that is the reading's own and no mean over others."""
-        return [self.ours[figure] for figure in self.figures if figure in self.own and not self._mean(figure)]
+        return [self.ours[figure] for figure in self.figures if figure in self.affected and not self._mean(figure)]
 
     @property
-    def own_claims(self) -> list[JudgedClaim]:
+    def affected_claims(self) -> list[JudgedClaim]:
         """The claims about a figure that is the reading's own."""
-        return [one for one in self.claims if self.own & {*one.figures}]
+        return [one for one in self.claims if self.affected & {*one.figures}]
 
     def _mean(self, figure: Printed) -> bool:
         return self.paper.is_mean(self.table, figure)
@@ -129,16 +127,16 @@ class View:
     @property
     def gap(self) -> float:
         """The median difference of ours and the paper's, in points of percent; NaN without any."""
-        own = ((figure, ours) for figure, ours in self.ours.items() if figure in self.own)
-        gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in own]
+        pairs = ((figure, ours) for figure, ours in self.ours.items() if figure in self.affected)
+        gaps = [100 / figure.scale * difference(figure, ours) for figure, ours in pairs]
         return float(pd.Series(gaps, dtype=float).median())
 
     @property
     def columns(self) -> list[Place]:
         """Columns in the order of the table, without those that hold for all."""
-        found = dict.fromkeys(self.table.column(figure) for figure in self.figures if not self._everywhere(figure))
-        first = list(dict.fromkeys(place[0] for place in found))
-        return sorted(found, key=lambda place: first.index(place[0]))
+        places = dict.fromkeys(self.table.column(figure) for figure in self.figures if not self._everywhere(figure))
+        first = list(dict.fromkeys(place[0] for place in places))
+        return sorted(places, key=lambda place: first.index(place[0]))
 
     @property
     def blocks(self) -> list[list[Place]]:
@@ -151,8 +149,8 @@ class View:
 
     def figure(self, line: str, column: Place) -> Printed | None:
         """What the paper prints in a line and column, if anything."""
-        own = (figure for figure in self.figures if self.table.line(figure) == line)
-        return next((figure for figure in own if self._stands_in(figure, column)), None)
+        in_line = (figure for figure in self.figures if self.table.line(figure) == line)
+        return next((figure for figure in in_line if self._stands_in(figure, column)), None)
 
     def _everywhere(self, figure: Printed) -> bool:
         return bool(self.table.everywhere) and all(figure.place[a] == v for a, v in self.table.everywhere.items())
@@ -160,7 +158,7 @@ class View:
     def _stands_in(self, figure: Printed, column: Place) -> bool:
         free = self.table.everywhere if self._everywhere(figure) else {}
         pairs = zip(self.table.columns, self.table.column(figure), column, strict=True)
-        return all(own == wanted or axis in free for axis, own, wanted in pairs)
+        return all(value == wanted or axis in free for axis, value, wanted in pairs)
 
     def heading(self, column: Place) -> str:
         named = [self.paper.label(self.table, a, v) for a, v in zip(self.table.columns, column, strict=True)]
@@ -186,6 +184,6 @@ def csv(views: Sequence[View]) -> str:
         }
         for view in views
         for figure, ours in view.ours.items()
-        if figure in view.own and (view is views[0] or ours.n)
+        if figure in view.affected and (view is views[0] or ours.n)
     ])  # fmt: skip
     return frame.to_csv(index=False, lineterminator="\n", float_format="%.6g")

@@ -56,7 +56,7 @@ def test_the_best_other_reading_supports_most_claims_and_the_stated_is_the_paper
     paper, _ = tables()["fedgl-table5"]
     base = made_view(0.0)
     others = [
-        View(paper, base.table, reading, base.figures, own.ours, own.claims, own.own)
+        View(paper, base.table, reading, base.figures, own.ours, own.claims, own.affected)
         for reading, own in zip(
             [base.reading.model_copy(update={"id": name}) for name in ("worse", "better")],
             [made_view(-0.1), made_view(0.1)],

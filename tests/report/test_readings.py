@@ -108,11 +108,11 @@ def test_a_part_that_is_off_has_no_setting_and_its_figure_is_the_base_of_the_cla
     found = {view.reading.id: view for view in views("fedgkc-table5", table(rows))}
     said = {}
     for name in ("together", "still-views"):
-        one = next(one for one in found[name].own_claims if one.verdict not in ("not run", "not claimed"))
+        one = next(one for one in found[name].affected_claims if one.verdict not in ("not run", "not claimed"))
         assert [figure.variant for figure in one.figures] == ["SMKD=1;KAMA=1", "SMKD=0;KAMA=0"]
         said[name] = one.verdict
     assert said == {"together": "contradicted", "still-views": "supported"}
-    assert not found["all-nodes"].own  # it is about FML and FedKD
+    assert not found["all-nodes"].affected  # it is about FML and FedKD
 
 
 def test_the_later_of_two_filters_decides() -> None:
@@ -206,7 +206,7 @@ def test_a_claim_holds_under_one_reading_and_not_under_another(made: SimpleNames
     for name in ("released-split", "last-round", "stated-split"):
         (claim,) = (
             one
-            for one in found[name].own_claims
+            for one in found[name].affected_claims
             if [f.method for f in one.figures] == ["FGSSL", "FedAvg"]
             and (one.figures[0].dataset, one.figures[0].clients) == ("Cora", "5")
         )

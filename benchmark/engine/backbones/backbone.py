@@ -121,7 +121,7 @@ class Backbone(Spec):
         """Layer i with what `residual` adds. seen: the batch, or a block of it."""
         z = self.layer(params, i, h, seen)
         if self.residual and isinstance(h, torch.Tensor) and h.shape[1] == z.shape[1]:
-            z = z + seen.own(h)
+            z = z + seen.computed(h)
         return z
 
     def forward(self, params: Params, batch: Batch, streams: Streams | None = None) -> Forward:

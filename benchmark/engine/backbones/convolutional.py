@@ -75,7 +75,7 @@ class MLP(Backbone):
         return {"weight": weight, "bias": bias}
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
-        return affine(params, str(i), batch.own(h), batch.above)
+        return affine(params, str(i), batch.computed(h), batch.above)
 
 
 @BACKBONES.register("gat")
@@ -111,7 +111,7 @@ class GAT(Backbone):
         left, right = params[f"{i}.left"], params[f"{i}.right"]
         z = product(h, params[f"{i}.weight"], batch).view(-1, *left.shape[1:])
         score_l = segment_dot(z, left, batch.sizes).unsqueeze(-1)
-        score_r = segment_dot(batch.own(z), right, batch.above.sizes).unsqueeze(-1)
+        score_r = segment_dot(batch.computed(z), right, batch.above.sizes).unsqueeze(-1)
         graph = batch.looped
         with section("message passing"):
             score = F.leaky_relu(active_kernels().u_add_v(graph, score_l, score_r), self.slope)
@@ -132,8 +132,9 @@ class GraphSAGE(Backbone):
 
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         # One product for both halves: columns [W_self, W_neigh].
-        own, neighbour = product(h, params[f"{i}.weight"], batch).chunk(2, dim=1)
-        return segment_add(batch.own(own) + batch.mean @ neighbour.contiguous(), params[f"{i}.bias"], batch.above.sizes)
+        centre, neighbour = product(h, params[f"{i}.weight"], batch).chunk(2, dim=1)
+        summed = batch.computed(centre) + batch.mean @ neighbour.contiguous()
+        return segment_add(summed, params[f"{i}.bias"], batch.above.sizes)
 
 
 @BACKBONES.register("gin")
@@ -165,8 +166,8 @@ class GIN(Backbone):
     def layer(self, params: Params, i: int, h: torch.Tensor | Features, batch: Batch) -> torch.Tensor:
         # The inner linear map goes first: it commutes with the sum, and the sparse features stay sparse.
         z = product(h, params[f"{i}.inner.weight"], batch)
-        own = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
-        z = segment_add(batch.own(own) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
+        scaled = z * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else z * (1 + self.eps)
+        z = segment_add(batch.computed(scaled) + batch.sum @ z, params[f"{i}.inner.bias"], batch.above.sizes)
         return self.outer(params, i, z, batch)
 
     def outer(self, params: Params, i: int, z: torch.Tensor, batch: Batch) -> torch.Tensor:
@@ -185,8 +186,8 @@ def _normalised(params: Params, name: str, rows: torch.Tensor, batch: Batch) -> 
         return rows
     scales, shifts = params[f"{name}.scale"], params[f"{name}.shift"]
     return torch.cat([
-        F.batch_norm(own, None, None, scale, shift, training=True) if len(own) > 1 else own * 0 + shift
-        for own, scale, shift in zip(torch.split(rows, list(batch.sizes)), scales, shifts, strict=True)
+        F.batch_norm(values, None, None, scale, shift, training=True) if len(values) > 1 else values * 0 + shift
+        for values, scale, shift in zip(torch.split(rows, list(batch.sizes)), scales, shifts, strict=True)
     ])  # fmt: skip
 
 
@@ -212,8 +213,8 @@ class GINE(GIN):
         with section("message passing"):
             messages = torch.relu(rows.index_select(0, edges.source) + said)
             summed = segment_sum(messages, edges.target, len(rows))
-        own = rows * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else rows * (1 + self.eps)
-        return self.outer(params, i, affine(params, f"{i}.inner", own + summed, batch), batch)
+        scaled = rows * (1 + params[f"{i}.eps"])[batch.owner] if self.train_eps else rows * (1 + self.eps)
+        return self.outer(params, i, affine(params, f"{i}.inner", scaled + summed, batch), batch)
 
 
 RIDGE = 1e-5  # added to the Gram matrix, as released with Ortho-GConv
@@ -294,4 +295,4 @@ class OrthoGCN(GCN):
             stack = torch.stack([params[name][:1] if shared else params[name] for name in names])
             eye = torch.eye(self.hidden, dtype=stack.dtype)
             done = orthogonalise(self.mixing * stack + (1 - self.mixing) * eye, self.iterations)
-            return {name: own.expand(clients, -1, -1) for name, own in zip(names, done, strict=True)}
+            return {name: weight.expand(clients, -1, -1) for name, weight in zip(names, done, strict=True)}

@@ -30,7 +30,7 @@ class LabelledClientBatch(MinibatchClientBatch):
     def _collate(self) -> None:
         self.stacked = LabelledStack(self.members)
         trained = self.stacked.masks["train"].numpy()
-        self._trained = [own[trained[own]] for own in self.stacked.held]
+        self._trained = [graphs[trained[graphs]] for graphs in self.stacked.held]
         self._full: Shown | None = None  # the minibatch of an epoch of one step
         self._show(self._batches(self.stacked.held))
 
@@ -50,8 +50,8 @@ class LabelledClientBatch(MinibatchClientBatch):
         return part
 
     def sq_distance(self, other: Params, params: Params | None = None) -> torch.Tensor:
-        own = self.params if params is None else params
-        return super().sq_distance(other, crossing(own) if any(self.stacked.classes) else own)
+        model = self.params if params is None else params
+        return super().sq_distance(other, crossing(model) if any(self.stacked.classes) else model)
 
     def _minibatch(self, picks: Sequence[np.ndarray]) -> Shown:
         if sum(map(len, picks)) < sum(map(len, self._trained)):
@@ -62,7 +62,7 @@ class LabelledClientBatch(MinibatchClientBatch):
 
 def sets_of(clients: list[GraphClient]) -> Target:
     """Every client scored on its own graphs, one client after the other."""
-    return Target.of([own.label for own in clients], [own.masks for own in clients], [len(c.graphs) for c in clients])
+    return Target.of([c.label for c in clients], [c.masks for c in clients], [len(c.graphs) for c in clients])
 
 
 class GraphEvaluator(Evaluator):
@@ -70,11 +70,11 @@ class GraphEvaluator(Evaluator):
 
     @cached_property
     def _local(self) -> Target:
-        return sets_of([own for own in self.original.clients if isinstance(own, GraphClient)])
+        return sets_of([client for client in self.original.clients if isinstance(client, GraphClient)])
 
     @cached_property
     def _sizes(self) -> list[int]:
-        return [len(own.graphs) for own in self.original.clients if isinstance(own, GraphClient)]
+        return [len(client.graphs) for client in self.original.clients if isinstance(client, GraphClient)]
 
     def score(self, models: Models, model: str, data: str, *, with_loss: bool = False) -> Scored | None:
         """As for nodes; None too on several sets at once, of which each has classes of its own."""
@@ -89,8 +89,8 @@ class GraphEvaluator(Evaluator):
 
     def _whole(self, models: Models, place: int) -> Params:
         """The server's encoder between the first and last layers of each client of a client batch."""
-        own = at_home((models.personal or [])[place])
-        return own | models.expanded(len(self.client_batches[place]))
+        outer = at_home((models.personal or [])[place])
+        return outer | models.expanded(len(self.client_batches[place]))
 
     def beyond(self, data: str) -> tuple[LabelledRows, Target]:  # type: ignore[override]
         """The whole set ("global"), or all graphs that some client holds ("union")."""
@@ -103,7 +103,7 @@ class GraphEvaluator(Evaluator):
 
     def _set(self, data: str) -> GraphClient:
         federation = self.original
-        whole, clients = federation.whole, [own for own in federation.clients if isinstance(own, GraphClient)]
+        whole, clients = federation.whole, [client for client in federation.clients if isinstance(client, GraphClient)]
         assert isinstance(whole, GraphSetData)
         held = (
             range(len(whole.graphs)) if data == "global" else sorted(i for c in clients for i in c.global_id.tolist())
@@ -161,8 +161,8 @@ class GraphModel(Backbone):
     @section("pooling")
     def pooled(self, h: torch.Tensor, batch: GraphRows) -> torch.Tensor:
         """(N, h) node values -> (B, h)."""
-        found = segment_sum(h, batch.of.membership, len(batch.label))
-        return found if self.readout == "sum" else found / batch.lengths.unsqueeze(1)
+        summed = segment_sum(h, batch.of.membership, len(batch.label))
+        return summed if self.readout == "sum" else summed / batch.lengths.unsqueeze(1)
 
 
 def graph_models(backbones: Sequence[Backbone]) -> list[Backbone]:

@@ -50,9 +50,9 @@ E = TypeVar("E", bound=Encoder)
 
 def encoder_of(network: Network, kind: type[E]) -> E:
     """The architecture of a network whose method says that it is of this kind."""
-    found = network.backbones[0]
-    assert isinstance(found, kind)
-    return found
+    backbone = network.backbones[0]
+    assert isinstance(backbone, kind)
+    return backbone
 
 
 class GraphMethod(Method):
@@ -131,13 +131,14 @@ class GraphClientBatch(ClientBatch):
         All clients' minibatches of a step are one batched computation. A client with fewer ones skips the last steps.
         """
         chunks = [
-            cut(generator.permutation(own), self.config.batch_size)
-            for generator, own in zip(self.streams("minibatches"), self.held, strict=True)
+            cut(generator.permutation(graphs), self.config.batch_size)
+            for generator, graphs in zip(self.streams("minibatches"), self.held, strict=True)
         ]
         nobody = np.empty(0, np.int64)
         for step in range(max(map(len, chunks))):
-            active = [k for k, own in enumerate(chunks) if step < len(own)]
-            self.minibatch = self.stack.batch([own[step] if step < len(own) else nobody for own in chunks])
+            picks = [minibatches[step] if step < len(minibatches) else nobody for minibatches in chunks]
+            active = [k for k, minibatches in enumerate(chunks) if step < len(minibatches)]
+            self.minibatch = self.stack.batch(picks)
             yield None if len(active) == len(self) else active
 
 
@@ -169,8 +170,8 @@ class ClusteringEvaluator(Evaluator):
     def _score(self, models: Models, model: str, data: str, with_loss: bool) -> Scored | None:
         if data != "global":
             return None  # a client's own graphs are not clustered apart
-        found = [self._clustered(params, network) for params, network in self._one_by_one(models, model)]
-        return found[0] if model == "global" else beside(found)
+        scores = [self._clustered(params, network) for params, network in self._one_by_one(models, model)]
+        return scores[0] if model == "global" else beside(scores)
 
     def _clustered(self, params: Params, network: Network) -> Scored:
         embedding = self.embeddings(params, network).double().numpy()
@@ -189,8 +190,9 @@ class ClusteringEvaluator(Evaluator):
         assert isinstance(self.method, GraphMethod)
         count = len(self._data.graphs)
         chunks = np.array_split(np.arange(count), max(1, -(-count // CHUNK)))
-        found = [self.method.embed(params, network, self._stack.batch([own])) for own in chunks]
-        codes = torch.cat([demanded(self.method, own, len(chunk)) for own, chunk in zip(found, chunks, strict=True)])
+        outputs = [self.method.embed(params, network, self._stack.batch([chunk])) for chunk in chunks]
+        pairs = zip(outputs, chunks, strict=True)
+        codes = torch.cat([demanded(self.method, rows, len(chunk)) for rows, chunk in pairs])
         return F.normalize(codes) if self.method.scored_codes == "unit" else codes
 
 

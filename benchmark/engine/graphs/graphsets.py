@@ -86,9 +86,9 @@ class GraphStack:
 
     def part(self, graphs: Sequence[dgl.DGLGraph], picks: np.ndarray) -> GraphStack:
         """A stack of some of the graphs alone. picks: their numbers here; its operators are cut, not computed anew."""
-        found = GraphStack(graphs)
-        found.adopt(self, picks)
-        return found
+        stack = GraphStack(graphs)
+        stack.adopt(self, picks)
+        return stack
 
     def adopt(self, whole: GraphStack, picks: np.ndarray) -> None:
         """Take over the operators and codes that a stack has which these graphs are part of. picks: see `part`."""
@@ -99,7 +99,7 @@ class GraphStack:
 
     def batch(self, picks: Sequence[np.ndarray]) -> GraphBatch:
         """Some of the graphs. picks: for each client the numbers of its graphs in the stack, in order; may be empty."""
-        return GraphBatch(self, np.concatenate(picks).astype(np.int64), tuple(len(own) for own in picks))
+        return GraphBatch(self, np.concatenate(picks).astype(np.int64), tuple(len(graphs) for graphs in picks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class GraphBatch:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Nodes of each client."""
-        return tuple(int(own.sum()) for own in self.lengths_per_client)
+        return tuple(int(lengths.sum()) for lengths in self.lengths_per_client)
 
     @cached_property
     def lengths_per_client(self) -> list[torch.Tensor]:
@@ -176,11 +176,11 @@ class GraphBatch:
             return None
         whole = self.stack.adjacency
         numbered = sp.csr_matrix((np.arange(whole.nnz), whole.indices, whole.indptr), shape=whole.shape)
-        own = self.cut(numbered)
-        into = np.diff(own.indptr)
+        entering = self.cut(numbered)
+        into = np.diff(entering.indptr)
         ends = np.cumsum((0, *self.sizes))
-        sizes = tuple(int(n) for n in np.diff(own.indptr[ends]))
-        ends_of = own.indices, np.repeat(np.arange(len(into)), into), own.data
+        sizes = tuple(int(n) for n in np.diff(entering.indptr[ends]))
+        ends_of = entering.indices, np.repeat(np.arange(len(into)), into), entering.data
         source, target, picks = (placed(torch.from_numpy(each.astype(np.int64))) for each in ends_of)
         return EdgeRows(source, target, features[picks].float(), sizes)
 
@@ -280,7 +280,7 @@ class GraphRows(LabelledRows):
         """(B, C) logits, out of the question for classes that a client's own label space has not."""
         if not any(self.classes):
             return logits
-        many = torch.tensor([own or logits.shape[1] for own in self.classes])
+        many = torch.tensor([classes or logits.shape[1] for classes in self.classes])
         foreign = torch.arange(logits.shape[1]) >= many.unsqueeze(1)
         return logits.masked_fill(foreign[self.owner], FOREIGN)
 
