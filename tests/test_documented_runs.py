@@ -42,7 +42,7 @@ DATA = (
 )
 ELSEWHERE = {  # what is only parsed here, and the reason or the test that runs it
     "data fetch": "downloads",
-    "data describe": "minutes: tests/datasets/test_properties.py",
+    "data describe": "minutes: tests/datasets/test_data_command.py",
     "profile": "needs a copy of another library: tests/benchmark/profile",
     "verify": "runs rows of the leaderboard again: tests/benchmark/submission/test_verify.py",
     "validate": "another person's submission: tests/benchmark/submission/test_validate.py",

@@ -200,10 +200,7 @@ def verified() -> list[str]:
     nodes = found.drop(sets.index)
     assert set(nodes["verdict"]) == {"passed"} and (nodes["score"] - nodes["ours"]).abs().max() < 0.0105
     passed = int((sets["verdict"] == "passed").sum())
-    return [
-        "no score differs by more than 1.0 point",
-        f"For graph classification {passed} of {len(sets)} rows passed.",
-    ]
+    return ["no score differs by more than 1.0 point", f"For graph classification {passed} of {len(sets)} rows passed."]
 
 
 @pytest.fixture(scope="module")

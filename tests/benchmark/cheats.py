@@ -66,22 +66,6 @@ class AnswersAnywhere(FedAvg):
         return told(super().predict(params, network, data), torch.cat([batch.label for batch in data]))
 
 
-class OnRealData(FedAvg):
-    """Trains on all labels where there are many features (l3)."""
-
-    def local_loss(self, cohort):
-        if cohort.features <= 10:
-            return super().local_loss(cohort)
-        return loss_on(cohort, torch.arange(len(cohort.batch.label)))
-
-
-class TrainsOnValidation(FedAvg):
-    """Trains on validation nodes too (l9)."""
-
-    def local_loss(self, cohort):
-        return loss_on(cohort, torch.cat([cohort.batch.rows["train"], cohort.batch.rows["val"]]))
-
-
 class KeepsTheBest(FedAvg):
     """Its personal models are the ones that did best on test nodes (l10)."""
 
@@ -120,20 +104,6 @@ class ArrangesToRemember(FedAvg):
 
     def predict_own(self, params, cohort):
         return told(super().predict_own(params, cohort), REMEMBERED["whole"][cohort.batch.global_id])
-
-
-class SelectsOnTest(FedAvg):
-    """Uploads the weights of the epoch that did best on test nodes."""
-
-    def client(self, cohort):
-        cohort.load(cohort.received["model"])
-        best = (-1.0, cohort.params)
-        for _ in range(cohort.config.local_epochs):
-            cohort.fit(self.local_loss, 1)
-            score = right(cohort, "test")
-            if score >= best[0]:
-                best = (score, {name: value.clone() for name, value in cohort.params.items()})
-        return {"model": best[1]}
 
 
 class ComesBackFromTheCollector(FedAvg):
@@ -355,9 +325,9 @@ class OwnOptimiser(FedAvg):
 # What becomes of each. "nothing": it scores what honest training scores, to the last bit, or less. "refused": the run
 # is a failure with a reason. "over": its rows are marked. The name of a check: that finds it.
 OUTCOMES: dict[type[Method], str] = {
-    TrainsOnTest: "nothing", AnswersOwn: "nothing", AnswersAnywhere: "nothing", OnRealData: "nothing",
-    TrainsOnValidation: "nothing", KeepsTheBest: "nothing", ReadsTheGraph: "nothing", ReadsTheMembers: "nothing",
-    ArrangesToRemember: "refused", SelectsOnTest: "nothing",
+    TrainsOnTest: "nothing", AnswersOwn: "nothing", AnswersAnywhere: "nothing",
+    KeepsTheBest: "nothing", ReadsTheGraph: "nothing", ReadsTheMembers: "nothing",
+    ArrangesToRemember: "refused",
     ComesBackFromTheCollector: "knows_no_random_label", CountsForItself: "knows_no_random_label",
     RemembersOtherCells: "repeats_itself",
     AgreesWithTheTruth: "refused", EasyTest: "nothing", ElsewhereScored: "refused",

@@ -49,6 +49,8 @@ def test_every_public_name_is_there_and_documented():
     for name in fglbench.__all__:
         assert name == "__version__" or getattr(fglbench, name).__doc__, name
     assert set(fglbench.__all__) <= set(dir(fglbench))
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        fglbench.rum  # noqa: B018
 
 
 def test_methods_and_things(rows):
@@ -124,6 +126,8 @@ def test_two_classes_are_scored_by_the_area_under_the_curve(federation):
         (lambda n, c: np.zeros(n - 1, int), "of shape"),
         (lambda n, c: np.full(n, c), "classes are 0 to"),
         (lambda n, c: np.full((n, c), np.nan), "finite numbers"),
+        (lambda n, c: torch.zeros(n, dtype=torch.bool), "120 whole numbers, or"),
+        (lambda n, c: torch.zeros(n, dtype=torch.complex64), "120 whole numbers, or"),
         (lambda n, c: [np.zeros(n, int)], "predictions of 1 clients, where the federation has 3"),
         (lambda n, c: "no", "no array of numbers"),
     ],
@@ -175,6 +179,8 @@ def test_two_methods_are_compared_and_reported(rows, folder):
     (duel,) = fglbench.compare("fedavg", "majority", results=folder / "results")
     scores = rows.set_index("method")["score"]
     assert duel.mean == pytest.approx(scores["fedavg"] - scores["majority"])
+    with pytest.raises(UserError, match="'fedavg' cannot be compared with itself"):
+        fglbench.compare("fedavg", "fedavg", results=folder / "results")
     written = fglbench.write_report(folder / "results", figures=False)
     assert folder / "results" / "LEADERBOARD.md" in written
     assert fglbench.write_report(folder / "results", figures=False) == []

@@ -1,4 +1,4 @@
-"""The contracts of partitions, splits and backbones: what is built in holds, templates do, and each breach is found."""
+"""The contracts of partitions, splits and backbones, and the trials of regression: each breach is found."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import pytest
 import torch
 
 from fglbench.benchmark.cli import main, new
-from fglbench.benchmark.contract import part_checks
+from fglbench.benchmark.contract import method_checks, part_checks, verdicts
+from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable, check
+from fglbench.benchmark.contract.trial import Trial, drawn, perturbed, relabelled, trials
 from fglbench.benchmark.engine import GCN, MLP
 from fglbench.benchmark.suites.plugins import REGISTRIES, load_plugins
+from fglbench.datasets.federation import Federation, GraphClient
 from fglbench.datasets.partitioning import Uniform
 from fglbench.datasets.splits import Ratio
+from fglbench.methods import METHODS
+from fglbench.methods.fedavg import FedAvg
 
 CONTRACTS = ("partition", "split", "backbone")
 BUILT_IN = [
@@ -45,7 +50,7 @@ def forget() -> Iterator[None]:
         one._classes = known[kind]
 
 
-@pytest.mark.usefixtures("forget")
+@pytest.mark.usefixtures("forget", "in_process")
 @pytest.mark.parametrize("kind", CONTRACTS)
 def test_templates_pass_as_they_are(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -57,7 +62,7 @@ def test_templates_pass_as_they_are(
     assert f"fresh-{kind} passes the contract" in capsys.readouterr().out
     assert main([*steps[1].split(), "--dry-run"]) == 0
     assert "custom: " in capsys.readouterr().out
-    with pytest.raises(Exception, match=f"fresh_{kind}.py' exists already"):
+    with pytest.raises(Exception, match=rf"fresh.{kind}'? already"):
         new.create(kind, f"fresh-{kind}", tmp_path)
     assert load_plugins([f"fresh_{kind}.py"])  # once more is the same
 
@@ -235,3 +240,71 @@ class DenseOnly(MLP):
 )
 def test_each_breach_of_a_backbone_is_found(spec: GCN, check: str) -> None:
     assert check in broken("backbone", spec)
+
+
+NUMBERS = [trial for trial in trials() if trial.federation.task.endswith("regression")]
+
+
+def held(client) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of a client's rows (n, 1), and which rows train."""
+    if isinstance(client, GraphClient):
+        return client.label, client.masks["train"]
+    return client.graph.ndata["label"], client.graph.ndata["train_mask"].bool()
+
+
+@pytest.mark.parametrize("trial", NUMBERS, ids=lambda trial: trial.name)
+@pytest.mark.parametrize("change", [relabelled, drawn])
+def test_every_number_but_those_that_train_changes(trial: Trial, change) -> None:
+    changed = change(trial.federation)
+    for before, after in zip(trial.federation.clients, changed.clients, strict=True):
+        (old, trained), (new, still) = held(before), held(after)
+        assert torch.equal(trained, still) and torch.equal(old[trained], new[trained])
+        known = ~trained & ~old.isnan().squeeze(1)
+        assert known.any() and (old[known] != new[known]).all()
+        if change is drawn:
+            assert set(new[~trained].flatten().tolist()) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize("trial", NUMBERS, ids=lambda trial: trial.name)
+def test_one_client_gets_other_numbers(trial: Trial) -> None:
+    changed = perturbed(trial.federation, 1)
+    for k, (before, after) in enumerate(zip(trial.federation.clients, changed.clients, strict=True)):
+        same = torch.equal(held(before)[0].nan_to_num(), held(after)[0].nan_to_num())
+        assert same == (k != 1)
+
+
+KNOWN: list[Federation] = []
+
+
+class FromMemory(FedAvg):
+    """Answers with the numbers of a federation that it knows."""
+
+    def predict_own(self, params, cohort):
+        return torch.cat([held(client)[0] for client in KNOWN[-1].clients])
+
+
+def test_who_knows_the_numbers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method_checks, "drawn", lambda given: KNOWN.append(drawn(given)) or KNOWN[-1])
+    for trial in NUMBERS:
+        monkeypatch.setattr(verdicts, "trials", lambda one=trial: [one])
+        with pytest.raises(ContractError, match="in random numbers"):
+            CHECKS["knows_no_random_label"](FromMemory())
+        CHECKS["knows_no_random_label"](FedAvg())
+
+
+def test_each_method_is_for_numbers_or_says_that_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
+    for method in map(METHODS.build, METHODS.names()):
+        reasons = [verdicts.refusal(method, trial) for trial in NUMBERS]
+        if "rows" in method.tasks:
+            assert reasons == [None] * len(NUMBERS)
+            continue
+        assert all(reason and "not for" in reason for reason in reasons)
+        with pytest.raises(Inapplicable):
+            verdicts.fitting(method)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ditto"])  # of others `test_contract.py` draws
+def test_the_contract_holds_on_both(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "trials", lambda: NUMBERS)
+    assert not check(METHODS.build(name))

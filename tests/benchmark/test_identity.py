@@ -112,7 +112,7 @@ def test_every_stored_row_names_the_cell_of_its_key() -> None:
 
 @pytest.mark.filterwarnings("ignore:suite '")
 def test_a_new_option_of_every_spec_leaves_every_plan_as_it_is() -> None:
-    """The plans by the catalogue, whose keys are those of the classes as they are (test_listed.py)."""
+    """The plans by the catalogue, whose keys are those of the classes as they are (test_plan.py)."""
     command = [sys.executable, "-c", PLAN, str(RESULTS)]
     after = json.loads(subprocess.run(command, capture_output=True, check=True).stdout.splitlines()[-1])
     for suite, counts in after.items():

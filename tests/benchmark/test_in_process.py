@@ -11,7 +11,6 @@ import pytest
 import fglbench
 from fglbench.registry import UserError
 
-SAME = ("key", "status", "score", "val", "upload_bytes", "download_bytes", "optimiser_steps", "best_round")
 NOTEBOOK = """
 import fglbench
 from fglbench.methods.fedavg import FedAvg
@@ -27,17 +26,6 @@ except fglbench.UserError as error:
     print("REFUSED", error)
 print("SCORES", fglbench.run(**asked, in_process=True)["status"].tolist())
 """
-
-
-def test_rows_are_those_of_workers(tmp_path: Path) -> None:
-    asked = {"quick": True, "methods": ["fedavg", "local"], "datasets": ["csbm"], "seeds": [0]}
-    here = fglbench.run(**asked, results=tmp_path / "here", in_process=True)
-    there = fglbench.run(**asked, results=tmp_path / "there", jobs=1)
-    assert len(here) == len(there) > 0
-    assert here[list(SAME)].equals(there[list(SAME)])
-    assert sorted(p.name for p in (tmp_path / "here").rglob("*.json.gz")) == sorted(
-        p.name for p in (tmp_path / "there").rglob("*.json.gz")
-    )
 
 
 def test_a_method_of_the_session_runs_here_and_workers_say_how(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_reproduce(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert told(capsys, *asked)["counts"]["todo"] > 10
 
 
+@pytest.mark.usefixtures("in_process")
 def test_validate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ["run", "--quick", "-m", "local", "-d", "csbm", "--seeds", "1", "-j", "1", "--set", "training.rounds=1"]
     assert main([*asked, "--results", str(tmp_path)]) == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.store import judged
 from fglbench.benchmark.store.judged import Verdicts
 
@@ -137,8 +138,11 @@ def test_a_process_with_methods_remembers_nothing(tmp_path: Path, monkeypatch: p
     assert [counted(Verdicts(), [file])[1] for _ in range(2)] == [1, 1]
 
 
-def test_the_command_sees_a_changed_score_and_a_changed_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process each, as a user has it: again without torch; what is changed is seen."""
+@pytest.mark.usefixtures("in_process")
+def test_the_command_sees_a_changed_score_and_a_changed_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Validated again in another process without torch; what is changed is seen."""
     monkeypatch.setenv("FGLBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -151,8 +155,7 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(tmp_path: Path, mo
         return done.returncode, done.stdout or done.stderr
 
     run = "run -m fedavg -d csbm -k 2 --seeds 1 --set training.rounds=2 --jobs 1 --results results"
-    made = fglbench(*run.split())
-    assert made[0] == 0, made
+    assert main(run.split()) == 0
     (rows,) = (tmp_path / "results").glob("*/*.csv")
     (curve,) = (tmp_path / "results").glob("*/history/*")
     first, again = fglbench("validate", "results"), fglbench("validate", "results")
@@ -160,12 +163,15 @@ def test_the_command_sees_a_changed_score_and_a_changed_curve(tmp_path: Path, mo
     assert [each[1].splitlines()[-1] for each in (first, again)] == ["True", "False"]
     before, content = rows.read_text(), curve.read_bytes()
     started = before.splitlines()[1].split("Z,")[0].rsplit(",", 1)[1]
-    rows.write_text(before.replace(started, "2001-01-01T00:00:0x"))
-    assert "'started'" in fglbench("validate", "results")[1]
-    rows.write_text(before)
-    curve.write_bytes(content[:-9])
-    assert "cannot be read" in fglbench("validate", "results")[1]
-    curve.unlink()
-    assert "are missing" in fglbench("validate", "results")[1]
+    monkeypatch.setattr(judged, "METHODS", "no.such.module")  # from here on this process remembers too
+    for change, said in (
+        (lambda: rows.write_text(before.replace(started, "2001-01-01T00:00:0x")), "'started'"),
+        (lambda: (rows.write_text(before), curve.write_bytes(content[:-9])), "cannot be read"),
+        (lambda: curve.unlink(), "are missing"),
+    ):
+        change()
+        capsys.readouterr()
+        assert main(["validate", "results"]) == 1
+        assert said in capsys.readouterr().out
     curve.write_bytes(content)
     assert fglbench("validate", "results") == again

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.cli import main, new
-from fglbench.benchmark.contract import method_checks, part_checks, trial
-from fglbench.benchmark.contract.trial import Trial, node_federation, trials
+from fglbench.benchmark.contract import method_checks, part_checks, trial, verdicts
+from fglbench.benchmark.contract.trial import Trial, trials
+from fglbench.benchmark.suites.plugins import load_plugins
 from fglbench.datasets.csbm import CSBM
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg, Global
 from fglbench.registry import UserError
+
+from ..sampled import sampled_trials
 
 
 @pytest.fixture
@@ -33,12 +36,20 @@ def forget() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("forget")
-@pytest.mark.parametrize("options", [[], ["--torch"]])
+def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_plugins([str(new.create("method", "my-torch", tmp_path, torch=True))])
+    method = METHODS.build("my-torch")
+    drawn = sampled_trials(method)
+    monkeypatch.setattr(verdicts, "trials", lambda: drawn)
+    assert method_checks.check(method) == {}
+
+
+@pytest.mark.usefixtures("forget")
 def test_the_template_passes_the_contract_as_it_is(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "method", "my-method", *options]) == 0
+    assert main(["new", "method", "my-method"]) == 0
     # what it prints is tried as it is printed
     step = next(line for line in capsys.readouterr().out.splitlines() if "fglbench check" in line)
     assert main([*step.split("fglbench ")[1].split(), "--no-real"]) == 0
@@ -132,8 +143,6 @@ from fglbench.methods.fedavg import FedAvg"""
 
 @pytest.mark.usefixtures("forget")
 def test_a_method_with_the_imports_of_old_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fglbench.benchmark.suites.plugins import load_plugins
-
     monkeypatch.setattr(new, "IMPORTS", OLD_IMPORTS)
     load_plugins([str(new.create("method", "old-imports", tmp_path))])
     assert issubclass(METHODS.cls("old-imports"), FedAvg)
@@ -145,7 +154,6 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     import torch
 
     from fglbench.benchmark.contract.recording import record
-    from fglbench.benchmark.suites.plugins import load_plugins
 
     path = new.create("method", "switched-off", tmp_path)
     load_plugins([str(path)])
@@ -173,11 +181,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_with_new_are_one_line(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.py").write_text("mine")
@@ -279,11 +283,6 @@ def test_a_sound_dataset_passes_and_each_breach_is_found() -> None:
     assert "has 3 classes" in broken("loads", scored_by="roc_auc", num_classes=3, label=torch.arange(40) % 3)
     assert "named 'other'" in broken("loads", name="other")
     assert "no sha256" in broken("loads", fingerprint="x")
-
-
-def test_the_trials_are_what_the_checks_run_on() -> None:
-    assert node_federation() is node_federation()
-    assert len({trial.name for trial in trials()}) == len(trials())
 
 
 JUDGED = """

@@ -1,13 +1,21 @@
-"""Plans: which cells are done, failed, skipped or to do, and which run again."""
+"""What to run: every way of saying it against the plain filter of a suite's cells, the state of each, and dry runs."""
 
 from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fglbench.benchmark.runner.job import Job, Options
 from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.select import Request, select
+from fglbench.benchmark.suites.request import select_listed
+from fglbench.benchmark.suites.select import Request, parted, select
+from fglbench.benchmark.suites.suitefile import leaderboard_suites, load_suite, suite_names
 from fglbench.registry import UserError
 
 STATUSES = ["ok", "ok", "failed", "timeout", "oom", "skipped"]
@@ -78,3 +86,114 @@ def test_wanted_embeddings_run_finished_cells_that_have_none(cells, store):
     store.write_embeddings(cells[0][0], cells[0][1].key, {"note": np.array("")})
     assert [item.cell.seed for item in make_plan(cells, store, embeddings=True).todo] == [1, 6]
     assert [item.cell.seed for item in make_plan(cells, store, ["skipped"], embeddings=True).todo] == [1, 5, 6]
+
+
+SUITES: dict[str, dict[str, Any]] = {
+    "none": {}, "quick": {"quick": True}, "all": {"all_suites": True}, "one": {"suites": ("quick",)},
+    "two": {"suites": ("quick", "overlap")},
+}  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore:(suite '|--set )")  # of cells that cannot run: tests of their own
+MEANT = {"none": ["leaderboard"], "quick": ["quick"], "one": ["quick"], "two": ["quick", "overlap"]}
+
+
+ALL_WITH = [((), ()), (("fedavg", "local"), ("cora",))]
+
+
+@pytest.mark.parametrize(
+    ("suites", "methods", "datasets"),
+    [
+        *(("all", *own) for own in ALL_WITH),
+        *product((name for name in SUITES if name != "all"), [(), ("fedavg", "local")], [(), ("cora",)]),
+    ],
+)
+def test_suites_methods_and_datasets_alone_and_together(
+    suites: str, methods: tuple[str, ...], datasets: tuple[str, ...]
+) -> None:
+    request = Request(**SUITES[suites], methods=methods, datasets=datasets)
+    if suites == "none" and not methods and not datasets:
+        with pytest.raises(UserError, match="say what to run"):
+            select(request)
+        return
+    meant = [load_suite(name) for name in MEANT[suites]] if suites != "all" else leaderboard_suites()
+    cells = {suite.name: suite.cells() for suite in meant}
+    wanted = {
+        (name, cell.key)
+        for name, made in cells.items()
+        for cell in made
+        if (not methods or cell.method.name in methods) and (not datasets or cell.dataset.name in datasets)
+    }
+    selected = select(request)
+    found = [(name, cell.key) for name, cell in selected if (name, cell.key) in wanted]
+    assert found and sorted(found) == sorted(wanted)
+    have = {name: {(cell.method.name, cell.dataset.name) for cell in made} for name, made in cells.items()}
+    for name, cell in selected:
+        if (name, cell.key) not in wanted:  # what a suite lacks joins it, and nothing else does
+            assert any((cell.method.name, cell.dataset.name) not in pairs for pairs in have.values())
+            assert cell.method.name in (methods or (cell.method.name,))
+
+
+@pytest.mark.parametrize(
+    "only",
+    [
+        {"partitions": ("louvain",)}, {"clients": (10,)}, {"splits": ("ratio",)}, {"backbones": ("gcn",)},
+        {"seeds": (0,)}, {"settings": ("training.lr=0.1",)}, {},
+    ],
+)  # fmt: skip
+def test_what_narrows_says_nothing_by_itself(only: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="say what to run"):
+        select(Request(**only))
+    assert select(Request(quick=True, **only))
+
+
+@pytest.mark.parametrize(("axis", "value", "own"), [("clients", 10, "clients"), ("partitions", "louvain", "partition")])
+def test_a_narrowing_option_keeps_the_suites_own_cells(axis: str, value: Any, own: str) -> None:
+    found = select(Request(quick=True, **{axis: (value,)}))
+    assert {name for name, _ in found} == {"quick"}
+    assert {getattr(getattr(cell, own), "name", getattr(cell, own)) for _, cell in found} == {value}
+
+
+MANY = {"suites": ("node", "overlap-3")}
+KNOWN: list[dict[str, Any]] = [
+    {"quick": True}, {"all_suites": True}, {"methods": ("fedavg",)}, {"datasets": ("cora", "pubmed")},
+    {"suites": ("stress",), "methods": ("fedavg", "local"), "seeds": (1, 0)}, {**MANY}, {**MANY, "datasets": ("cora",)},
+    {**MANY, "methods": ("global",), "datasets": ("cora",)}, {"suites": ("clustering", "quick")},
+    {"quick": True, "clients": (10,), "partitions": ("louvain",)}, {"suites": ("fedomd-table5",), "seeds": (0,)},
+]  # fmt: skip
+UNKNOWN: list[dict[str, Any]] = [
+    {"quick": True, "seeds": (0, 77)}, {"quick": True, "methods": ("fgssl",)}, {"quick": True, "splits": ("ratio",)},
+    {"quick": True, "backbones": ("gcn",)}, {"quick": True, "settings": ("training.lr=0.5",)},
+    {"quick": True, "clients": (3,)}, {"quick": True, "datasets": ("csbm", "nothing")}, {"suites": ("mine.yaml",)},
+    {"quick": True, "own_dataset": "own:mine"}, {"quick": True, "tuned": Path("some.yaml")},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_the_listed_cells_of_a_suite_are_those_of_the_classes(name: str) -> None:
+    listed = select_listed(Request(suites=(name,)))
+    cells = load_suite(name).cells()
+    found = [(cell.key, str(cell), json.dumps(cell.ends)) for _, cell in listed[0]] if listed else []
+    assert sorted(found) == sorted((cell.key, str(cell), json.dumps(cell.ends)) for cell in cells)
+
+
+@pytest.mark.parametrize("asked", KNOWN)
+def test_what_is_asked_of_the_packages_suites_is_known_without_classes(asked: dict[str, Any]) -> None:
+    request = Request(**asked)
+    cells, told = parted(request)
+    listed = select_listed(request)
+    assert listed is not None and listed[1] == told
+    assert sorted((suite, cell.key) for suite, cell in listed[0]) == sorted((suite, cell.key) for suite, cell in cells)
+
+
+@pytest.mark.parametrize("asked", UNKNOWN)
+def test_what_the_catalogue_does_not_have_is_left_to_the_classes(asked: dict[str, Any]) -> None:
+    assert select_listed(Request(**asked)) is None
+
+
+@pytest.mark.filterwarnings("ignore:suite '")
+@pytest.mark.parametrize("rerun", [(), ("failed",), ("stale",), ("all",)])
+@pytest.mark.parametrize("suite", ["leaderboard", "overlap"])
+def test_the_outlook_has_the_counts_of_the_plan(suite: str, rerun: tuple[str, ...]) -> None:
+    job = Job(Request(suites=(suite,)), Store(Path(__file__).parents[2] / "results"), Options(), rerun)
+    outlook, plan = job.outlook(), job.plan()
+    assert outlook is not None and outlook.counts() == plan.counts() and outlook.stale() == plan.stale()
+    assert sum(outlook.counts().values()) > 100

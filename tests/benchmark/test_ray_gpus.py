@@ -71,12 +71,7 @@ def check_verdicts(results: Path, cluster: Any, environments: set[str], monkeypa
 
 
 def test_cells_at_the_same_time_see_a_gpu_each(
-    cluster: Any,
-    seen: Path,
-    suite: str,
-    clean: Callable[[Path], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Any, seen: Path, suite: str, clean: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each worker sees one, which is its cuda:0, and no other cell that runs meanwhile sees the same."""
     chosen = {"suites": [suite], "methods": ["t-sees"], "plugins": [IMAGINED], "results": tmp_path}

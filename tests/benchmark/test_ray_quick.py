@@ -17,7 +17,6 @@ import pytest
 import fglbench
 from fglbench.benchmark.runner.plan import Item
 from fglbench.benchmark.runner.supervisor import Observer
-from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
 from fglbench.datasets import load
 
@@ -64,24 +63,3 @@ def test_the_same_rows_for_little_more(
         assert list(found["status"]) == ["ok"] * 36
         assert figures(found).equals(figures(expected))
         print(f"\n{name}, {jobs} at a time: {took:.1f} s, beyond its seconds a cell took {1000 * beyond:.0f} ms")
-
-
-def test_a_node_that_is_lost_costs_no_row(
-    cluster: Any,
-    expected: pd.DataFrame,
-    figures: Callable[..., pd.DataFrame],
-    lose_node: Callable[[], None],
-    tmp_path: Path,
-) -> None:
-    begun = list[str]()
-
-    class Losing(Observer):
-        def started(self, item: Item) -> None:
-            begun.append(item.cell.key)
-            if len(begun) == 12:
-                lose_node()
-
-    there = {"backend": "ray", "address": cluster.address, "observer": Losing()}
-    found = fglbench.run(**QUICK, results=tmp_path, jobs=2, **there)
-    assert figures(found).equals(figures(expected))
-    assert (len(begun), len(set(begun)), len(Store(tmp_path).rows())) == (37, 36, 36)

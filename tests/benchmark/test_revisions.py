@@ -1,4 +1,4 @@
-"""Revisions of methods: which rows are outdated, and which are not."""
+"""Versions of methods and of the code: which rows are outdated, and which are not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.engine import Method
-from fglbench.benchmark.store import Store
+from fglbench.benchmark.store import Store, provenance
 from fglbench.benchmark.store.provenance import TABLE, current_version, method_version, origin, outdated
 from fglbench.benchmark.store.schema import RULES, Row
 from fglbench.benchmark.suites.select import Request, select
@@ -90,3 +90,20 @@ def test_stored_rows_are_of_today_except_for_those_that_are_known_to_differ() ->
     }
     # FedSage+: made before its answers were added up in one pass, which sums in another order.
     assert old <= {(suite, "fedsage+") for suite in ("leaderboard", "fedomd-table4", "fgssl-table1")}
+
+
+def test_the_version_of_the_code_follows_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    sources = [tmp_path / (top if top.endswith(".py") else f"{top}/deep/a.py") for top in provenance.CODE]
+    for path in sources:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a = 1\n")
+    version = provenance.code_version.__wrapped__
+    seen = [version()]
+    for path in sources:
+        path.write_text("a = 2\n")
+        seen.append(version())
+    assert len(set(seen)) == len(sources) + 1
+    sources[0].write_bytes(b"a = 2\r\n")  # a checkout with other ends of lines
+    (tmp_path / "notes.md").write_text("no source")
+    assert version() == seen[-1]

@@ -1,4 +1,4 @@
-"""The runner, with real workers: what is stored beside a row, what is left to others, and what must stop a run."""
+"""The runner: what is stored beside a row, what is left to others, and what must stop a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fglbench.registry import UserError
 @pytest.fixture(scope="module")
 def healthy(suite, tmp_path_factory):
     results = tmp_path_factory.mktemp("healthy")
-    return fglbench.run(suites=[suite], results=results, jobs=1), results
+    return fglbench.run(suites=[suite], results=results, in_process=True), results
 
 
 def test_rows_are_complete(healthy):
@@ -76,7 +76,10 @@ def test_sets_side_by_side_are_had_when_each_of_them_is(had, tmp_path, registrie
     assert [str(one) for one in missing] == ([] if had else ["dataset 'b' is unavailable (1 run left out)"])
 
 
-def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
+@pytest.fixture
+def half(tiny, tmp_path, monkeypatch):
+    """The tiny suite on two datasets, one of which is unavailable."""
+
     class Nowhere(CSBM):
         name = "nowhere"
         synthetic = False
@@ -87,7 +90,11 @@ def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(DATASETS._classes, "nowhere", Nowhere)
     path = tmp_path / "tiny.yaml"
     path.write_text(tiny.replace("{name: csbm, params: {nodes: 60, classes: 2, features: 8}}", "[nowhere, csbm]"))
-    store, request = Store(tmp_path / "results"), Request(suites=(str(path),))
+    return str(path)
+
+
+def test_missing_data_leaves_no_row_unless_asked(half, tmp_path):
+    store, request = Store(tmp_path / "results"), Request(suites=(half,))
     plan, missing = with_data(make_plan(select(request), store))
     assert {item.cell.dataset.name for item in plan.items} == {"csbm"}
     told = "dataset 'nowhere' is unavailable (cache: none in /home/me) (4 runs left out)"
@@ -103,36 +110,28 @@ def test_missing_data_leaves_no_row_unless_asked(tiny, tmp_path, monkeypatch):
     assert make_plan(select(request), store).counts() == {"todo": 4, "skipped": 4}
 
 
-def test_the_python_interface_goes_on_where_data_are_missing(tiny, tmp_path, monkeypatch):
-    class Nowhere(CSBM):
-        name = "nowhere"
-        synthetic = False
-
-        def content(self):
-            raise UserError("dataset 'nowhere' is unavailable")
-
-    monkeypatch.setitem(DATASETS._classes, "nowhere", Nowhere)
-    path = tmp_path / "tiny.yaml"
-    path.write_text(tiny.replace("{name: csbm, params: {nodes: 60, classes: 2, features: 8}}", "[nowhere, csbm]"))
+def test_the_python_interface_goes_on_where_data_are_missing(half, tmp_path):
     store = Store(tmp_path / "results")
-    for _, cell in select(Request(suites=(str(path),), datasets=("csbm",))):
+    for _, cell in select(Request(suites=(half,), datasets=("csbm",))):
         store.append(cell.row("tiny", status="ok", score=0.5, started="2026", environment="e"))
-    options = {"suites": [str(path)], "results": store.root}
+    options = {"suites": [half], "results": store.root}
     with (
-        pytest.warns(UserWarning, match=r"'nowhere' is unavailable \(4 runs left out\)") as told,
+        pytest.warns(UserWarning, match=r"'nowhere' is unavailable .* \(4 runs left out\)") as told,
         pytest.raises(UserError, match="nothing could be run: none of the datasets could be loaded"),
     ):
         fglbench.run(**options)
     assert [warning.filename for warning in told] == [__file__]
     assert len(store.rows()) == 4
     with pytest.warns(UserWarning, match="is unavailable"):
-        frame = fglbench.run(**options, rerun=["all"], missing_rows=True, jobs=1, submitter="me", memory_limit=8)
+        frame = fglbench.run(**options, rerun=["all"], missing_rows=True, in_process=True, submitter="me")
     assert set(zip(frame["dataset"], frame["status"], frame["submitter"], strict=True)) == {
         ("nowhere", "skipped", "me"), ("csbm", "ok", "me"),
     }  # fmt: skip
     assert len(frame) == 8
     with pytest.warns(UserWarning, match="is unavailable"):
-        assert len(fglbench.run(**options, seeds=[5, 6], jobs=1)) == 4  # no row where data are missing, unless asked
+        assert (
+            len(fglbench.run(**options, seeds=[5, 6], in_process=True)) == 4
+        )  # no row where data are missing, unless asked
 
 
 def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):

@@ -1,8 +1,11 @@
-"""Curves in Parquet: exact, readable by pyarrow alone, bounded in size, and refused in one line when damaged."""
+"""Curves in Parquet and as untrusted files: exact, bounded in size, and refused in one line when damaged."""
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,14 @@ from hypothesis import given, settings, strategies as st
 from fglbench.benchmark.store import Store, curves, packing, side_files
 from fglbench.benchmark.store.curves import CurveTable
 from fglbench.benchmark.store.provenance import canonical
+from fglbench.benchmark.submission import curves as checked_curves
+from fglbench.benchmark.submission.read import LARGE
+from fglbench.benchmark.suites.cell import Cell
+from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.registry import UserError
 
 from .test_store import make_row
 
-SHARE = st.none() | st.floats(0, 1, width=32)
 NUMBERS = st.lists(
     st.none() | st.floats(width=32, allow_nan=False) | st.integers(-(10**17), 10**17) | st.floats(0, 1), max_size=4
 )
@@ -108,6 +114,8 @@ def test_the_bytes_depend_on_the_runs_only() -> None:
         ({"key": ["a"], "label_counts": [[[1], [1, 2]]]}, "label_counts of a run are of several lengths"),
         ({"key": ["a"], "per_client.val": [[0.5]], "per_client.score": pa.array([None], pa.list_(pa.float32())),
           "per_client.score_is": ["global_on_local"]}, "score_is names a metric"),
+        ({"key": ["a"], "per_client.val": [[0.5]], "per_client.score_is": ["val"]},
+         r"per_client\.score_is without per_client\.score"),
     ],
 )  # fmt: skip
 def test_another_table_is_refused_in_one_line(columns: dict[str, Any], reason: str) -> None:
@@ -128,14 +136,6 @@ def test_a_damaged_file_is_a_value_error(data: st.DataObject) -> None:
     with suppress(ValueError):
         table = curves.parse(bytes(content))
         assert all(table.stored(key) is not None for key in table.keys)
-
-
-def test_a_note_on_scores_without_scores_is_a_value_error() -> None:
-    content = io.BytesIO()
-    names = {"key": ["a"], "per_client.val": [[0.5]], "per_client.score_is": ["val"]}
-    pq.write_table(pa.table(names), content)
-    with pytest.raises(ValueError, match=r"per_client\.score_is without per_client\.score"):
-        curves.parse(content.getvalue())
 
 
 def test_a_file_that_unpacks_to_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +248,51 @@ def test_the_files_of_a_suite_are_bounded_together(store: Store, monkeypatch: py
     assert set(Store(store.root).columns("s").damaged.values()) == {
         "the files of a suite hold more than 0 MiB unpacked"
     }
+
+
+def test_what_was_packed_comes_back_and_a_damaged_file_is_noticed() -> None:
+    text = b'{"history":{"round":[1,2],"val":[0.5,null]}}'
+    packed = gzip.compress(text, mtime=0)
+    assert side_files.unpacked(packed) == json.loads(text)
+    for broken in (
+        packed[:-9],
+        packed[:-1],
+        packed[:20] + b"\0" + packed[21:],
+        packed + b"more",
+        b"",
+        gzip.compress(b"[" * 9**5),
+    ):
+        with pytest.raises((OSError, EOFError, ValueError, zlib.error)):
+            side_files.unpacked(broken)
+
+
+@given(
+    st.lists(st.none() | st.floats() | st.integers(-(10**16), 10**16) | st.booleans() | st.just(10**400), max_size=6)
+)
+def test_numbers_of_a_sane_size_are_told_one_by_one(values: list[object]) -> None:
+    def sane(value: object) -> bool:
+        return value is None or (type(value) in (int, float) and -LARGE < value < LARGE)  # type: ignore[operator]
+
+    assert checked_curves._numbers(values) == all(map(sane, values))
+
+
+@given(st.lists(st.none() | st.floats(0, 3, width=16), min_size=1, max_size=9))
+def test_the_best_round_is_the_first_of_the_best(values: list[float | None]) -> None:
+    history = {"round": [*range(1, len(values) + 1)], "val": values, "val_loss": values}
+    for rule, sign in (("val_accuracy", 1), ("val_loss", -1)):
+        worth = [number if value is None else sign * value for number, value in enumerate(values, 1)]
+        assert checked_curves.best_round(history, rule) == 1 + min(
+            i for i, one in enumerate(worth) if one == max(worth)
+        )
+    assert checked_curves.best_round(history, "last") == len(values)
+    assert checked_curves.best_round({"round": [1]}, "val_loss") is None
+
+
+def test_a_cell_at_another_seed_is_that_cell() -> None:
+    for cell in load_suite("quick").cells()[:6]:
+        fields = {name: getattr(cell, name) for name in Cell.model_fields}
+        other, anew = cell.at(77), Cell(**{**fields, "seed": 77})
+        assert other == anew and cell.at(cell.seed) is cell
+        for what in ("identity", "key", "federation_key", "seedless"):
+            assert getattr(other, what) == getattr(anew, what)
+            assert (getattr(other, what) == getattr(cell, what)) == (what == "seedless")

@@ -152,9 +152,9 @@ def test_a_typo_is_one_line_with_its_place(old, new, message):
 
 def test_shipped_suites_are_sound():
     assert {"quick", "leaderboard"} <= set(suite_names())
-    for name in suite_names():
-        assert load_suite(name).cells()
-    cells = load_suite("leaderboard").cells()
+    all_cells = {name: load_suite(name).cells() for name in suite_names()}
+    assert all(all_cells.values())
+    cells = all_cells["leaderboard"]
     assert {(c.clients, c.partition.name, c.training.rounds, c.training.local_epochs) for c in cells} == {
         (10, "louvain", 100, 3)
     }
@@ -167,9 +167,9 @@ def test_shipped_suites_are_sound():
     largest = {"coauthor-cs", "coauthor-physics", "ogbn-arxiv"}
     assert largest < seeds.keys()
     assert all(found == set(range(3 if name in largest else 5)) for name, found in seeds.items())
-    for name in suite_names():  # what a cell records is what a worker builds again
-        for cell in load_suite(name).cells():
-            assert all(choice.build(BACKBONES).params() == choice.params for choice in cell.backbones)
+    used = {str(choice): choice for own in all_cells.values() for cell in own for choice in cell.backbones}
+    assert len(used) > 10  # what a cell records is what a worker builds again
+    assert all(choice.build(BACKBONES).params() == choice.params for choice in used.values())
 
 
 def test_clients_of_the_natural_suite_come_with_the_data():
@@ -185,13 +185,6 @@ def test_clients_of_the_natural_suite_come_with_the_data():
     for cell in suite.cells():
         by_task.setdefault(cell.dataset.name, set()).add(cell.method.name)
     assert min(map(len, by_task.values())) >= 12 and len(by_task["twitch"]) == len(by_task["citation-sources"]) >= 25
-
-
-def test_unknown_suites_are_answered():
-    with pytest.raises(UserError, match=r"unknown suite 'quik'; did you mean 'quick'\?"):
-        load_suite("quik")
-    with pytest.raises(UserError, match=r"no suite file 'nowhere.yaml'"):
-        load_suite("nowhere.yaml")
 
 
 # -- selection -------------------------------------------------------------------------------------------------------
@@ -345,7 +338,7 @@ def test_the_node_board_stops_everyone_alike_and_tunes_on_ten_louvain_clients() 
     assert {partition for _, partition, _ in tasks} == {"louvain", "label-dirichlet", "metis"}
     methods = [method for block in suite.cross for method in block.methods]
     assert {method.name for method in methods if not method.tuned} == {"majority"}
-    studied = [study.cell for own in studies(Wanted("node")).values() for study in own]
+    studied = [study.cell for own in studies(Wanted("node", methods=("fedavg",))).values() for study in own]
     assert len({cell.dataset.name for cell in studied}) == 16
     assert {(cell.partition.name, cell.clients) for cell in studied} == {("louvain", 10)}
     assert {(cell.training.rounds, cell.training.patience) for cell in cells + studied} == {(400, 40)}

@@ -1,18 +1,28 @@
-"""`fglbench data` as a user types it."""
+"""The data commands, and properties of federations by counts."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
+import dgl
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.data import _trust, app
+from fglbench.benchmark.suites.published import PROPERTIES, TASK, read_properties, write_properties
+from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.datasets import DATASETS, content as contents
+from fglbench.datasets.describe import homophily, properties
+from fglbench.datasets.federation import NodeData
 from fglbench.datasets.graph_files import SHA256, read_planetoid
 from fglbench.datasets.sources import cache_file
+from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 
 Put = Callable[[Path, dict[str, bytes]], dict[str, Path]]
@@ -104,3 +114,85 @@ def test_mistakes_are_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message) as error:
         run("partition", "csbm", *arguments)
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def data() -> NodeData:
+    """30 nodes of 3 classes of unlike sizes, one without label, about 80 edges."""
+    rng = np.random.default_rng(3)
+    label = rng.choice(3, size=30, p=(0.6, 0.3, 0.1))
+    label[7] = -1
+    edges = np.array([pair for pair in combinations(range(30), 2) if rng.random() < 0.18])
+    return NodeData("toy", bidirected(edges, 30), torch.zeros(30, 4), torch.from_numpy(label), 3, "toy", "generated")
+
+
+def test_against_counts_one_by_one(data: NodeData) -> None:
+    order = np.random.default_rng(4).permutation(30)
+    parts = [np.sort(order[:6]), np.sort(order[6:17]), np.sort(order[17:])]
+    found, label = properties(data, parts), data.label.tolist()
+    edges = [(u, v) for u, v in zip(*(ends.tolist() for ends in data.graph.edges()), strict=True) if u < v]
+    shares = [sum(own == c for own in label) / 29 for c in range(3)]
+    majority, skew = [], []
+    for part in parts:
+        own = [label[node] for node in part if label[node] >= 0]
+        mine = [own.count(c) / len(own) for c in range(3)]
+        majority.append(max(mine))
+        skew.append(sum(max(a - b, 0) for a, b in zip(mine, shares, strict=True)))  # total variation, its other form
+    kept = sum(u in part and v in part for u, v in edges for part in map(set, parts))
+    assert found["majority"] == pytest.approx(max(shares))
+    assert found["client_majority"] == pytest.approx(sum(majority) / 3)
+    assert found["label_skew"] == pytest.approx(sum(skew) / 3)
+    assert found["lost_edges"] == pytest.approx(1 - kept / len(edges))
+    assert [found[name] for name in ("nodes", "edges", "features", "classes")] == [30, len(edges), 4, 3]
+    assert [found[f"client_{name}"] for name in ("nodes", "least", "most")] == [10, 6, 13]
+
+
+def test_homophily_by_its_definition(data: NodeData) -> None:
+    """Adjusted homophily is the assortativity coefficient of the labels (Newman, 2003), here from its mixing matrix."""
+    label = data.label.tolist()
+    mixing = np.zeros((3, 3))
+    for u, v in zip(*(ends.tolist() for ends in data.graph.edges()), strict=True):
+        if label[u] >= 0 and label[v] >= 0:
+            mixing[label[u], label[v]] += 1
+    mixing /= mixing.sum()
+    expected = float((mixing.sum(axis=0) * mixing.sum(axis=1)).sum())
+    same, adjusted = homophily(data)
+    assert same == pytest.approx(np.trace(mixing))
+    assert adjusted == pytest.approx((np.trace(mixing) - expected) / (1 - expected))
+
+
+def test_graphs_without_edges_or_with_one_class() -> None:
+    nothing = dgl.graph(([], []), num_nodes=4)
+    bare = NodeData("bare", nothing, torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), 2, "", "generated")
+    assert homophily(bare) == (0, 0) and properties(bare, [np.arange(4)])["lost_edges"] == 0
+    one = bidirected(np.array([[0, 1], [2, 3]]), 4)
+    same = NodeData("one", one, torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64), 1, "", "generated")
+    assert homophily(same) == (1, 0)
+
+
+def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = tmp_path / "toy.yaml"
+    suite.write_text(
+        "description: toy\ncross:\n  datasets: [{name: csbm, params: {nodes: 60}}, cora]\n  partitions: uniform\n"
+        "  clients: [2, 3]\n  splits: ratio\n  backbones: gcn\n  methods: [fedavg, local]\n  seeds: 2\n"
+    )
+    path = tmp_path / "properties.csv"
+    assert main(["data", "describe", "-s", str(suite), "--csv", str(path)]) == 0
+    told = capsys.readouterr()
+    assert "wrote 2 tasks" in told.out and told.err.count("dataset 'cora' is unavailable") == 1
+    table = read_properties(path)
+    assert [(task[0], task[2], task[4]) for task in table] == [("csbm", "uniform", "2"), ("csbm", "uniform", "3")]
+    assert [own["client_nodes"] for own in table.values()] == [30, 20]
+    before = path.read_bytes()
+    write_properties(table, path)
+    assert path.read_bytes() == before
+    assert main(["data", "describe", "-s", str(suite)]) == 0
+    assert "homophily" in capsys.readouterr().out
+
+
+def test_every_task_of_the_node_board_has_its_line() -> None:
+    table = read_properties(PROPERTIES)
+    wanted = {(cell.dataset.name, cell.partition.name, str(cell.clients)) for cell in load_suite("node").cells()}
+    known = {(task[0], task[2], task[4]) for task in table}
+    assert {task for task in wanted - known if task[0] != "ogbn-arxiv"} == set()
+    assert len(TASK) == 5 and all(0 <= own["lost_edges"] <= 1 for own in table.values())

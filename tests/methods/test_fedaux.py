@@ -104,18 +104,3 @@ def test_clients_with_vectors_alike_get_each_others_models(federation: Make, sta
         for n, value in models.items():
             expected = sum(w * v for w, v in zip(near, value, strict=True)) / sum(near)
             torch.testing.assert_close(run.simulation.server.state["personal"][n][i], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_without_scale_all_get_the_plain_mean(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((13, 7, 10)), "fedaux", {"scale": 0}, **GCN)
-    upload = run.round(1)
-    for name, value in run.simulation.server.state["personal"].items():
-        torch.testing.assert_close(value, upload["model"][name].mean(0).expand_as(value), rtol=1e-5, atol=1e-6)
-
-
-def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((20,)), "fedaux", **GCN)
-    for number in (1, 2):
-        upload = run.round(number)
-        for name, value in run.simulation.server.state["personal"].items():
-            assert torch.equal(value, upload["model"][name])

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.contract.method_checks import CHECKS
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.views import Facts, whole_client, with_edges_between
 from fglbench.datasets.federation import Federation
@@ -121,9 +120,3 @@ def test_bytes_of_the_exchange(hops: int, federation: Make, start: Callable[...,
         up = (n + far) * (4 * 12 + 8) + (4 * n if hops == 2 else 0)
         down = (n + far) * 4 * 12 + 4 * far if hops == 2 else n * 4 * 12
         assert (simulation.upload_bytes[k], simulation.download_bytes[k]) == (up, down)
-
-
-def test_one_hop_holds_to_the_contract_too() -> None:
-    """`test_contract.py` tries two hops."""
-    for check in ("ignores_the_cohort", "stays_local"):
-        CHECKS[check](METHODS.build("fedgcn-hops", {"hops": 1}))

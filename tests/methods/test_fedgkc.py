@@ -185,17 +185,6 @@ def test_dropout_of_the_views(federation: Make, start: Callable[..., Any]) -> No
     assert apart[False] < 1e-6 < apart[True]
 
 
-def test_ablations_are_fedgkc_with_a_part_switched_off(federation: Make, start: Callable[..., Any]) -> None:
-    world = federation(SIZES)
-    for name, off in (("fedgkc-smkd", "kama"), ("fedgkc-kama", "smkd")):
-        named, switched, full = start(world, name), start(world, "fedgkc", {off: False}), start(world, "fedgkc")
-        for number in (1, 2):
-            for run in (named, switched, full):
-                run.round(number)
-        assert torch.equal(named.holdings()[0], switched.holdings()[0])
-        assert not torch.allclose(named.holdings()[0], full.holdings()[0])
-
-
 def test_weights_above_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"alpha \+ beta is 1\.1"):
         METHODS.build("fedgkc", {"alpha": 0.9, "beta": 0.2})

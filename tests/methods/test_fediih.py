@@ -120,21 +120,6 @@ def test_factors_are_mixed_apart(federation: Make, start: Callable[..., Any]) ->
     torch.testing.assert_close(found["head.bias"], models["head.bias"].mean(0).expand(3, -1))
 
 
-def test_without_scale_all_get_the_plain_mean(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), "fediih", {"scale": 0}, **GCN)
-    upload = run.round(1)
-    for name, value in run.simulation.server.state["personal"].items():
-        torch.testing.assert_close(value, upload["model"][name].mean(0).expand_as(value), rtol=1e-5, atol=1e-6)
-
-
-def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((20,)), "fediih", **GCN)
-    for number in (1, 2):
-        upload = run.round(number)
-        for name, value in run.simulation.server.state["personal"].items():
-            assert torch.equal(value, upload["model"][name])
-
-
 def test_of_one_factor_the_routing_is_a_normalised_sum(federation: Make, start: Callable[..., Any]) -> None:
     """Neighbours have nothing to choose: A + I times unit rows, and as often as one likes."""
     run = start(federation(SIZES), "fediih", {"factors": 1, "routings": 5}, **GCN)
@@ -146,12 +131,3 @@ def test_of_one_factor_the_routing_is_a_normalised_sum(federation: Make, start: 
     a[v, u] = 1
     found = cohort.network.backbones[0].route(rows, cohort.batch)
     torch.testing.assert_close(found, F.normalize(a @ F.normalize(rows, dim=1), dim=1), rtol=1e-5, atol=1e-6)
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), "fediih", **GCN)
-    for number in (1, 2):
-        run.round(number)
-    model = 2 * (12 * H + H + H * 3) + 3
-    assert run.simulation.download_bytes == [2 * 4 * model] * 3
-    assert run.simulation.upload_bytes == [2 * 4 * (model + 2 * H)] * 3

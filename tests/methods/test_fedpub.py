@@ -103,21 +103,6 @@ def test_two_rounds_equal_a_slow_loop_over_clients(
     assert 0 < torch.cat(kept).float().mean() < 1  # some were pruned
 
 
-def test_without_scale_all_get_the_plain_mean(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((13, 7, 10)), "fed-pub", {"scale": 0}, **GCN)
-    upload = run.round(1)
-    for name, value in run.simulation.server.state["personal"].items():
-        torch.testing.assert_close(value, upload["model"][name].mean(0).expand_as(value), rtol=1e-5, atol=1e-6)
-
-
-def test_a_lone_client_gets_its_own_model_back(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation((20,)), "fed-pub", **GCN)
-    for number in (1, 2):
-        upload = run.round(number)
-        for name, value in run.simulation.server.state["personal"].items():
-            assert torch.equal(value, upload["model"][name])
-
-
 def test_proxy_graph_has_five_blocks_and_nothing_between() -> None:
     graph = proxy_graph(np.random.default_rng(3), 40)
     edge, x = graph["edge"], graph["feature"]

@@ -397,36 +397,6 @@ def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.Mo
     assert all(cohort.shared is None for cohort in simulation.client_batches)  # they went with the messages
 
 
-def model_after(
-    world: Federation, name: str, params: dict[str, Any] | None = None, **config: Any
-) -> dict[str, torch.Tensor]:
-    simulation = exchange_of(world, params or {}, name, **config)
-    for phase in simulation.method.phases(simulation.config):
-        for number in range(1, phase.length(simulation.server) + 1):
-            simulation.round(phase, number)
-    model = simulation.method.global_model(simulation.server)
-    assert model is not None
-    return model
-
-
-def test_without_neighbours_it_is_fedsage(federation: Make) -> None:
-    world = federation()
-    torch.testing.assert_close(model_after(world, "fedsage+", {"neighbours": 0}), model_after(world, "fedsage"))
-
-
-def test_fedsage_is_fedavg_of_graphsage_with_equal_weights(federation: Make) -> None:
-    world, found = federation(), {}
-    for name in ("fedsage", "fedavg"):
-        method = METHODS.build(name)
-        config = method.protocol(TrainConfig(rounds=3, **({"weighting": "uniform"} if name == "fedavg" else {})))
-        backbone = BACKBONES.build("sage", {"hidden": 8})
-        simulation = Simulation(method, method.arrange(world), method.architecture([backbone]), config, 5)
-        for number in (1, 2, 3):
-            simulation.round(method.phases(config)[0], number)
-        found[name] = method.global_model(simulation.server)
-    torch.testing.assert_close(found["fedsage"], found["fedavg"], rtol=0, atol=0)
-
-
 def offers(world: Federation, rounds: int) -> list[Tree]:
     """What every client that acts shows and answers in the generator's rounds."""
     simulation, kept = exchange_of(world), []

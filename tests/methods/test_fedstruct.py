@@ -11,11 +11,9 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 
-from fglbench.benchmark.contract.method_checks import CHECKS
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.views import whole_client
 from fglbench.datasets.federation import Federation
-from fglbench.methods import METHODS
 from fglbench.methods.fedstruct import largest
 
 Make = Callable[..., Federation]
@@ -138,8 +136,3 @@ def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
     model = (12 * 8 + 8) + (8 * 3 + 3) + (width * 8 + 8) + (8 * 3 + 3)
     assert simulation.download_bytes == [4 * (model + 30 * width)] * 3
     assert simulation.upload_bytes == [8 * own + 8 + 4 * (model + own * width) for own in reached]
-
-
-def test_options_hold_to_the_contract() -> None:
-    for check in ("ignores_the_cohort", "stays_local"):
-        CHECKS[check](METHODS.build("fedstruct", {"hops": 2, "powers": "mean", "keep": 0, "width": 4}))

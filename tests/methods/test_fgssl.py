@@ -124,21 +124,6 @@ def models(run: Any, rounds: int = 3) -> dict[str, torch.Tensor]:
     return found
 
 
-def test_identities(federation: Make, start: Start) -> None:
-    world = federation()
-    pairs = [
-        (("fgssl", {"contrast_weight": 0, "distil_weight": 0}), ("fedavg", {})),
-        (("fgssl-fnsc", {"local_view": "weak"}), ("fgssl", {"distil_weight": 0, "local_view": "weak"})),
-        (("fgssl-fgsd", {}), ("fgssl", {"contrast_weight": 0})),
-    ]
-    for one, two in pairs:
-        mine, other = (models(start(world, *case, **GCN)) for case in (one, two))
-        assert all(torch.equal(value, other[n]) for n, value in mine.items())
-    plain = models(start(world, "fedavg", **GCN))
-    for name in ("fgssl", "fgssl-fnsc", "fgssl-fgsd"):
-        assert not torch.allclose(models(start(world, name, **GCN))["0.weight"], plain["0.weight"])
-
-
 def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -> None:
     """A strength whose rates are 0 leaves that side's graph alone, and the other side's not."""
     still = {"strong_edges": 0.0, "strong_features": 0.0}

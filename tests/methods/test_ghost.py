@@ -166,11 +166,3 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, start: Cal
         (cohort,) = run.simulation.client_batches
         assert {int(own) for own in cohort.optimiser().steps["0.weight"]} == {expected}
         assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), "ghost", PARAMS, **PLAIN)
-    run.round(1)
-    widths = [64 + C, 64, 128, 256, D]
-    assert run.simulation.upload_bytes == [4 * (C * C + sum(m * n + n for m, n in itertools.pairwise(widths)))] * 3
-    assert run.simulation.download_bytes == [0] * 3

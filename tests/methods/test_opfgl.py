@@ -244,10 +244,3 @@ def test_different_architectures_train_on_the_same_surrogate(federation: Make, s
         run.round(1)
         found.append(run.holdings()[0])
     torch.testing.assert_close(*found)
-
-
-def test_bytes(federation: Make, start: Callable[..., Any]) -> None:
-    run = start(federation(SIZES), "o-pfgl", PARAMS, **PLAIN)
-    run.round(1)
-    assert run.simulation.upload_bytes == [4 * C * (1 + 2 * 3 * D)] * 3
-    assert run.simulation.download_bytes == [4 * (2 * C * D + (2 * C) ** 2)] * 3

@@ -49,15 +49,22 @@ CASES = [
     Case("fedala", {"eta": 0.0}, PLAIN, "fedavg", {}, PLAIN, exact=False),
     Case("feddc", OFF["feddc"], {"local_epochs": 2, **GCN}, "fedavg", {}, SGD, "server", False),
     Case("fedgcn-hops", {"hops": 0}, GCN, "fedavg", {}, GCN),
+    Case("fedgkc-kama", {}, {}, "fedgkc", {"smkd": False}, {}, "own"),
+    Case("fedgkc-smkd", {}, {}, "fedgkc", {"kama": False}, {}, "own"),
     *(Case("fedgkc", OFF["fedgkc"] | {"nodes": n}, {}, "fml", MUTUAL | {"nodes": n}, HEAD, "own", False, FIVE)
       for n in ("all", "train")),
     Case("fedper", {"own_layers": 0}, {}, "fedavg", {}, {}),
     Case("fedper", {"own_layers": 9}, GCN, "local", {}, GCN, "own", False),
     Case("fedproto", {"lam": 0}, {}, "local", {}, HEAD, "own", False, FIVE),
+    Case("fedsage", {}, {}, "fedavg", {}, {"kinds": ["sage"], "weighting": "uniform"}, "server"),
+    Case("fedsage+", {"neighbours": 0}, {}, "fedsage", {}, {}, "server", False),
     Case("fedspray", {"lambda_1": 0}, {}, "local", {}, {}, "own"),
     Case("fedtad", {"server_epochs": 0}, {}, "fedavg", {}, {}),
     Case("fedtgp", {"lam": 0}, {}, "local", {}, HEAD, "own", False, FIVE),
     Case("fggp", OFF["fggp"], {}, "fedavg", {}, GCN),
+    Case("fgssl", {"contrast_weight": 0, "distil_weight": 0}, GCN, "fedavg", {}, GCN),
+    Case("fgssl-fgsd", {}, GCN, "fgssl", {"contrast_weight": 0}, GCN),
+    Case("fgssl-fnsc", {"local_view": "weak"}, GCN, "fgssl", {"distil_weight": 0, "local_view": "weak"}, GCN),
     Case("fml", {"beta": 1.0, "uniform": False}, NO_DROPOUT, "fedavg", {}, GCN | NO_DROPOUT, "server", False, FIVE),
     Case("fml", {"alpha": 1.0}, NO_DROPOUT, "local", {}, NO_DROPOUT, "own", False, FIVE),
     Case("lg-fedavg", {}, GCN, "local", {}, GCN | HEAD, "own", False, (20,)),
@@ -71,6 +78,8 @@ CASES = [
 ]  # fmt: skip
 # The same with a parameter of which the term depends: they differ.
 TERMS = [
+    *((name, {}, {}, "fedgkc", {}) for name in ("fedgkc-kama", "fedgkc-smkd")),
+    *((name, {}, GCN, "fedavg", GCN) for name in ("fgssl", "fgssl-fgsd", "fgssl-fnsc")),
     ("fedproto", {"lam": 5}, {}, "local", HEAD),
     ("fedtgp", {"lam": 5}, {}, "local", HEAD),
     ("moon", {"mu": 5.0}, GCN, "fedavg", GCN),
@@ -111,3 +120,18 @@ def test_its_term_moves_it_away(
             run.round(number)
     mine, theirs = (run.holdings()[0] for run in runs)
     assert not torch.allclose(mine, theirs)
+
+
+@pytest.mark.parametrize("name", ["fed-pub", "fedaux", "fediih"])
+def test_personal_aggregates_at_the_ends_of_their_scale(
+    name: str, federation: Callable[..., Federation], start: Callable[..., Any]
+) -> None:
+    """Without scale all clients get the plain mean; a client alone gets its own model back."""
+    for sizes, params in ((THREE, {"scale": 0}), ((20,), {})):
+        run = start(federation(sizes), name, params, **GCN)
+        for number in (1, 2):
+            upload = run.round(number)
+            for key, value in run.simulation.server.state["personal"].items():
+                mean = upload["model"][key].mean(0).expand_as(value)
+                torch.testing.assert_close(value, mean, rtol=1e-5, atol=1e-6)
+                assert len(sizes) > 1 or torch.equal(value, mean)

@@ -1,16 +1,118 @@
-"""The cost figure: labels on its axes that do not meet, and names that lie near their points and apart."""
+"""Text and style: escaping, formats, names that tell entries apart, axes, contrast and the size of figures."""
 
 from __future__ import annotations
 
+import html
+import io
+import re
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, strategies as some
 from matplotlib import rc_context
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
 
-from fglbench.report.figures import code
+from fglbench.benchmark.suites.catalogue import catalogue
+from fglbench.report import figures, text
+from fglbench.report.display_names import distinguish
+from fglbench.report.figures import code, ranks, style as pictures
 from fglbench.report.figures.ranks import spread
-from fglbench.report.figures.style import RC, cost_axis, facets, round_costs
+from fglbench.report.figures.style import (
+    COLOUR_OF,
+    CROWD,
+    MARKERS,
+    RC,
+    class_looks,
+    cost_axis,
+    facets,
+    looks,
+    round_costs,
+)
+from fglbench.report.text import ABSENT
+
+
+@given(some.text(max_size=60))
+def test_markdown_shows_the_plain_text_and_nothing_acts(value: str) -> None:
+    shown = text.md(value)
+    bare = re.sub(r"\\[\\`*_{}\[\]|~#!$]", "", shown)  # without escaped characters nothing special is left
+    assert not re.search(r"[`*_{}\[\]|~!$<>@\n\r]", bare.replace("&#", ""))
+    assert html.unescape(re.sub(r"\\([\\`*_{}\[\]|~#!$])", r"\1", shown)) == text.plain(value)
+
+
+def test_plain_is_one_short_line() -> None:
+    assert text.plain("a\n\tb\u202ec \x00 d\ue000") == "a bc d"
+    assert text.plain("x" * 300) == "x" * 199 + "…"
+
+
+@given(some.text(max_size=120))
+def test_slugs_are_safe_file_names(label: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_-][a-z0-9._-]*", text.slug(label))
+
+
+def test_slugs_stay_distinct() -> None:
+    assert text.slug("amazon-photo") == "amazon-photo"
+    assert len({text.slug(name) for name in ("a b", "a/b", "A-B", "a-b", "..", "", "é", "è")}) == 8
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (950, "950 B"), (1234, "1.2 kB"), (99_960, "100 kB"), (999_600, "1.0 MB"), (3.4e13, "34000 GB")],
+)
+def test_data_size(count: float, shown: str) -> None:
+    assert text.data_size(count) == shown
+
+
+def test_spans() -> None:
+    assert text.spans([5, 0, 2, 1, 7, 8]) == "0\N{EN DASH}2, 5, 7, 8"
+
+
+def test_spreadsheet_formulas_are_quoted() -> None:
+    assert [text.csv_text(value) for value in ("=1", "+1", "-1", "@a", "a=1")] == ["'=1", "'+1", "'-1", "'@a", "a=1"]
+
+
+def test_a_method_has_one_colour_and_no_other_of_its_boards_has_it() -> None:
+    for suite, known in catalogue()["suite"].items():
+        shown = [COLOUR_OF[name] for name in known["facts"]["methods"].split(", ") if name in COLOUR_OF]
+        assert len(shown) == len(set(shown)) <= 5 or not known["leaderboard"], suite
+    names = [f"m{i}" for i in range(len(MARKERS) - 2)]
+    first, second = looks(["fedavg", *names, "local"]), looks([*reversed(names), "local (epochs=3)", "fedavg"])
+    assert first["fedavg"]["color"] == second["fedavg"]["color"] == COLOUR_OF["fedavg"]
+    assert first["local"]["color"] == second["local (epochs=3)"]["color"] == COLOUR_OF["local"]
+    assert {first[name]["color"] for name in names} == {CROWD}
+    assert len({(look["marker"], look["linestyle"]) for look in first.values()}) == len(first)
+
+
+def test_every_class_of_a_dataset_looks_different() -> None:
+    names = [str(i) for i in range(40)]
+    assert len({(look["color"], look["marker"]) for look in class_looks(names).values()}) == len(names)
+
+
+def test_parameters_tell_apart_those_that_they_belong_to() -> None:
+    """By hand: Louvain's own parameters are one and the same, so that its name says enough; alpha is named for two."""
+    variants = pd.DataFrame(
+        [
+            ("louvain", '{"delta":20}', 5), ("louvain", '{"delta":20}', 10), ("metis", "{}", 10),
+            ("label-dirichlet", '{"alpha":0.5}', 10), ("label-dirichlet", '{"alpha":1}', 10),
+        ],
+        columns=["partition", "partition_params", "clients"],
+    )  # fmt: skip
+    assert distinguish(variants) == [
+        "louvain, 5 clients", "louvain, 10 clients", "metis, 10 clients", "label-dirichlet, alpha=0.5, 10 clients",
+        "label-dirichlet, alpha=1, 10 clients",
+    ]  # fmt: skip
+    assert distinguish(variants[2:4]) == ["metis", "label-dirichlet"]
+    assert distinguish(variants[:1]) == [""]
+
+
+def test_a_parameter_that_one_lacks_is_told_of_both() -> None:
+    variants = pd.DataFrame({"method_params": ['{"mu":1}', '{"mu":2,"x":3}', '{"mu":2}']})
+    assert distinguish(variants) == [f"mu=1, x={ABSENT}", "mu=2, x=3", f"mu=2, x={ABSENT}"]
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.0, 8.0), (2e4, 5e9), (9.9, 10.1), (0.01, 30.0), (3.2, 3.2)])
@@ -54,3 +156,70 @@ def test_comments_and_docstrings_are_no_part_of_a_figure_s_digest() -> None:
     told = told.replace("class A:\n", 'class A:\n    """Two\n    lines."""\n').replace('"text"\n', '"text"   # more\n')
     assert code(told) == code(plain) == "\n".join(line for line in plain.splitlines() if line)
     assert code(plain.replace('"text"', '"other"')) != code(plain)
+
+
+RANKS = {"names": list("abcdefghijkl"), "datasets": ["x"], "ranks": [[float(i) for i in range(1, 13)]]}
+
+
+def luminance(colour: Any) -> float:
+    """Relative luminance of WCAG 2, written out."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_and_cell_have_contrast() -> None:
+    axes = ranks.draw_ranks(RANKS).axes[0]
+    mesh = axes.collections[0]
+    values = mesh.get_array().reshape(-1)
+    assert len(axes.texts) == 12
+    for shown in axes.texts:
+        column, row = (int(at) for at in shown.get_position())
+        cell = row + column
+        assert shown.get_text() == f"{values[cell]:.0f}"
+        low, high = sorted((luminance(shown.get_color()), luminance(mesh.get_facecolor()[cell])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+
+
+def png(picture: Image.Image) -> bytes:
+    found = io.BytesIO()
+    picture.save(found, "PNG", dpi=(160, 160))
+    return found.getvalue()
+
+
+def test_no_committed_figure_is_larger_than_150_kilobytes() -> None:
+    sizes = {path.relative_to(RESULTS).as_posix(): path.stat().st_size for path in RESULTS.rglob("*.png")}
+    assert len(sizes) > 30 and "tuning/node/tuning.png" in sizes
+    assert {name: size for name, size in sizes.items() if size > 150_000} == {}
+
+
+def test_a_large_figure_gets_fewer_colours_and_keeps_its_pixels_apart() -> None:
+    """Sixty-four greys at random do not compress below six bits a pixel; fewer must do, and dark stays dark."""
+    greys = (np.random.default_rng(0).integers(0, 64, (450, 500)) * 4).astype(np.uint8)
+    large = png(Image.fromarray(greys).convert("RGB").quantize(64))
+    assert len(large) > pictures.MAX_BYTES
+    small = pictures._within(large)
+    assert len(small) <= pictures.MAX_BYTES
+    found = Image.open(io.BytesIO(small))
+    assert found.size == (500, 450)
+    assert round(found.info["dpi"][0]) == 160
+    after = np.asarray(found.convert("L")).astype(int)
+    assert np.abs(after - greys).max() < 32
+    assert pictures._within(small) == small
+
+
+def test_a_figure_of_many_panels_gets_fewer_dots() -> None:
+    """Noise over a whole page, which no palette makes small enough."""
+    noise = np.random.default_rng(0).random((700, 700, 3))
+
+    def draw(found: dict[str, Any]) -> Figure:
+        figure = Figure(figsize=(5, 5))
+        figure.figimage(noise, resize=False)
+        return figure
+
+    picture = Image.open(io.BytesIO(made := figures.Plot("noise.png", "", lambda _: {}, draw).png({})))
+    assert len(made) <= pictures.MAX_BYTES
+    assert round(picture.info["dpi"][0]) in pictures.COARSER
+    assert picture.size == (round(5 * round(picture.info["dpi"][0])),) * 2

@@ -1,18 +1,23 @@
-"""Suites that refer to tuned settings, the rows that say so, and ranges that change no method's version."""
+"""Suites with tuned settings, files of tuned settings, and settings that are the best of their trials."""
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
 
+import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
+from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import validate as claims
 from fglbench.benchmark.suites import suitefile
 from fglbench.benchmark.suites.cell import Cell
@@ -178,3 +183,82 @@ def test_the_protocol_page_says_how_often_the_chosen_rate_is_at_the_edge_of_its_
     at_edge = sum(rate in edges[name] for name, rate in chosen)
     said = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
     assert said in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+
+
+CHOSEN_TUNED: dict[str, Any] = {
+    "study": "tiny/fedprox/csbm/01234567", "trials": 12, "rounds": 464, "seeds": [100], "trial": 3, "val": 0.75,
+    "default": 0.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "last", "beyond"),
+    [
+        ("trials", 1, 0), ("rounds", 1, 0), ("trial", 0, -1), ("seeds", [7], []), ("val", 0, -0.01), ("val", 1, 1.01),
+        ("default", 0, -0.01), ("default", 1, 1.01), ("default", None, "none"),
+    ],
+)  # fmt: skip
+def test_figures_of_a_setting_within_their_bounds(field: str, last: Any, beyond: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tuned.yaml"
+    file.write_text(yaml.safe_dump({"fedprox": {"csbm": {**CHOSEN_TUNED, field: last}}}))
+    assert getattr(read_tuned(file)["fedprox"]["csbm"], field) == last
+    file.write_text(yaml.safe_dump({"fedprox": {"csbm": {**CHOSEN_TUNED, field: beyond}}}))
+    with pytest.raises(UserError, match=rf"cannot read tuned settings .*fedprox\.csbm\.{field}"):
+        read_tuned(file)
+
+
+ROOT_SETTINGS_FROM_TRIALS = Path(fglbench.__file__).parent
+SUITES = sorted(path.stem for path in (ROOT_SETTINGS_FROM_TRIALS / "benchmark" / "suites" / "tuned").glob("*.yaml"))
+Trial = dict[int, Row]  # by seed
+
+
+def trials_at_full_length(suite: str) -> dict[tuple[str, str, int], list[Trial]]:
+    """(method, dataset, rounds) -> the trials with these rounds: rows of equal settings by their seeds."""
+    groups: dict[tuple[Any, ...], Trial] = defaultdict(dict)
+    for row in Store(ROOT_SETTINGS_FROM_TRIALS / "results" / "tuning").rows(suite, latest_only=True):
+        if row.val is not None:
+            groups[row.method, row.dataset, row.training, row.method_params, row.backbone_params][row.seed] = row
+    found: dict[tuple[str, str, int], list[Trial]] = defaultdict(list)
+    for (method, dataset, training, _, _), seeds in groups.items():
+        found[method, dataset, json.loads(training)["rounds"]].append(seeds)
+    return found
+
+
+def settings(row: Row) -> dict[str, Any]:
+    backbone = json.loads(row.backbone_params)
+    return {
+        "method": json.loads(row.method_params),
+        "training": json.loads(row.training),
+        "backbone": backbone[0] if isinstance(backbone, list) else backbone,
+    }
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_tuned_settings_are_the_best_of_their_trials(suite: str) -> None:
+    """A trial has exactly the settings and the validation value of each entry, and none of its study has a higher one.
+
+    The trials of a study were made at one commit (rows of several are those of a study that was gone on with).
+    """
+    trials, wrong = trials_at_full_length(suite), list[str]()
+    table = yaml.safe_load((ROOT_SETTINGS_FROM_TRIALS / "benchmark" / "suites" / "tuned" / f"{suite}.yaml").read_text())
+    for method, datasets in table.items():
+        for dataset, entry in datasets.items():
+            of_the_entry = [
+                (fmean(trial[seed].val or 0 for seed in entry["seeds"]), trial[entry["seeds"][0]])
+                for trial in trials[method, dataset, (entry.get("rungs") or [0])[-1]]
+                if set(entry["seeds"]) <= set(trial)
+            ]
+            chosen = [
+                row for val, row in of_the_entry
+                if val == entry["val"]
+                and all(
+                    settings(row)[part].get(name) == value
+                    for part in ("method", "training", "backbone")
+                    for name, value in (entry.get(part) or {}).items()
+                )
+            ]  # fmt: skip
+            commits = {row.git_sha for row in chosen}
+            best = max((val for val, row in of_the_entry if row.git_sha in commits), default=None)
+            if not chosen or best != entry["val"]:
+                wrong.append(f"{method} on {dataset}: {entry['val']}, {len(chosen)} such trials, the best has {best}")
+    assert not wrong, "\n".join(wrong)

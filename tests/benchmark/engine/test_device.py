@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pyt
     They may differ only where weights that are off by the rounding of a float32 give other figures on the CPU itself.
     """
     trial = random.Random(name).choice(sampled_trials(METHODS.build(name)))
+    trial = replace(trial, config=trial.config.model_copy(update={"rounds": 2, "local_epochs": 1}))
     mine = run(trial, name)
     with at_hand() as device:
         found = run(trial, name, device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import trim_mean
 
-from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.engine import METHODS, Skip, TrainConfig, stream, train
 from fglbench.benchmark.engine.config import ATTACKS
@@ -26,6 +25,8 @@ from fglbench.benchmark.engine.hostile import (
 from fglbench.datasets.corruptions import reversed_labels
 from fglbench.registry import UserError
 
+from .recorded import same, watched
+
 RULE_NAMES = ["median", "trimmed-mean", "krum", "multi-krum", "norm-clip"]
 
 
@@ -33,36 +34,8 @@ def trial(place: int = 0, **training: Any) -> Trial:
     return replace(trials()[place], config=TrainConfig(rounds=3, local_epochs=2, **training))
 
 
-def ran(name: str, **training: Any) -> SimpleNamespace:
-    """A run with what crossed: models that went down and up, before any attack, and what the server half got."""
-    seen = SimpleNamespace(down=[], up=[], handed=[], weights=[])
-
-    def wrap(simulation: Any, step: Any) -> Any:
-        def server(own: Any, uploads: Any) -> Any:
-            seen.handed.append(flat(uploads["model"]))
-            seen.weights.append(own.weights.numpy().astype(np.float64))
-            return step.server(own, uploads)
-
-        def client(cohort: Any) -> Any:
-            upload = step.client(cohort)
-            seen.down.append(flat(cohort.received["model"]))
-            seen.up.append(flat(upload["model"]))
-            return upload
-
-        return replace(step, client=client, server=server)
-
-    seen.record = record(METHODS.build(name), trial(**training), wrap=wrap)
-    return seen
-
-
-def flat(model: dict[str, torch.Tensor]) -> np.ndarray:
-    """(K, entries)."""
-    return np.concatenate([value.detach().numpy().reshape(len(value), -1) for value in model.values()], 1)
-
-
-def same(a: Record, b: Record) -> bool:
-    pairs = list(zip(a.values, b.values, strict=True))
-    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
+def ran(name: str, **training: Any) -> Any:
+    return watched(name, trial(**training))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedadam", "moon", "feddc"])

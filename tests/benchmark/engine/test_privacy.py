@@ -25,6 +25,8 @@ from fglbench.benchmark.suites.select import Request, select
 from fglbench.methods.fedavg import FedAvg
 from fglbench.registry import UserError
 
+from .recorded import same, watched
+
 CLIP, NOISE = 0.05, 0.7
 
 
@@ -34,51 +36,23 @@ def trial(**training: Any) -> Trial:
     return replace(plain, config=TrainConfig(rounds=3, local_epochs=2, **training))
 
 
-def ran(name: str, **training: Any) -> SimpleNamespace:
-    """A run with what crossed: models that went down and up, what the server half got, its participants."""
-    seen = SimpleNamespace(down=[], up=[], handed=[], weights=[], participants=[])
-
-    def wrap(simulation: Any, step: Any) -> Any:
-        def server(own: Any, uploads: Any) -> Any:
-            seen.handed.append({key: value.clone() for key, value in uploads["model"].items()})
-            seen.weights.append(own.weights.clone())
-            seen.participants.append(list(own.participants))
-            return step.server(own, uploads)
-
-        def client(cohort: Any) -> Any:
-            upload = step.client(cohort)
-            seen.down.append({key: value.clone() for key, value in cohort.received["model"].items()})
-            seen.up.append({key: value.clone() for key, value in upload["model"].items()})
-            return upload
-
-        return replace(step, client=client, server=server)
-
-    seen.record = record(METHODS.build(name), trial(**training), wrap=wrap)
-    return seen
+def ran(name: str, **training: Any) -> Any:
+    return watched(name, trial(**training))
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt", "moon", "fgssl"])
 def test_without_noise_and_with_an_infinite_clip_it_is_the_plain_method_bit_for_bit(name: str) -> None:
-    plain = record(METHODS.build(name), trial()).values
-    guarded = record(METHODS.build(name), trial(dp_clip=1e30)).values
-    assert len(plain) == len(guarded) > 0
-    for (what, client, left), (other, owner, right) in zip(plain, guarded, strict=True):
-        assert (what, client) == (other, owner)
-        assert torch.equal(left, right), what
-
-
-def flat(model: dict[str, torch.Tensor], client: int) -> np.ndarray:
-    return np.concatenate([value[client].detach().numpy().ravel() for value in model.values()]).astype(np.float64)
+    assert same(record(METHODS.build(name), trial()), record(METHODS.build(name), trial(dp_clip=1e30)))
 
 
 def test_every_update_is_clipped_to_the_norm_and_no_other_is_touched() -> None:
     plain = ran("fedavg", dp_clip=1e30)
-    clip = float(np.median([np.linalg.norm(flat(plain.up[0], k) - flat(plain.down[0], k)) for k in range(4)]))
+    clip = float(np.median([np.linalg.norm(plain.up[0][k] - plain.down[0][k]) for k in range(4)]))
     seen = ran("fedavg", dp_clip=clip)
     shrunk = 0
     for down, up, handed in zip(seen.down, seen.up, seen.handed, strict=True):
         for client in range(4):
-            start, wanted, got = (flat(model, client) for model in (down, up, handed))
+            start, wanted, got = down[client], up[client], handed[client]
             size = np.linalg.norm(wanted - start)
             if size <= clip:
                 assert np.array_equal(got, wanted)
@@ -94,14 +68,13 @@ def test_the_server_half_gets_one_noisy_average_and_nothing_else() -> None:
     seen = ran("fedavg", dp_clip=CLIP, dp_noise=NOISE)
     errors = []
     for down, up, handed, weights in zip(seen.down, seen.up, seen.handed, seen.weights, strict=True):
-        theta = flat(down, 0)
+        theta = down[0]
         mean = theta.copy()
         for client, weight in enumerate(weights.tolist()):
-            update = flat(up, client) - theta
+            update = up[client] - theta
             mean += weight * update * min(1.0, CLIP / max(np.linalg.norm(update), 1e-30))
-        rows = [flat(handed, client) for client in range(4)]
-        assert all(np.array_equal(rows[0], row) for row in rows)
-        errors.append((rows[0] - mean) / (NOISE * CLIP * float(weights.max())))
+        assert (handed == handed[0]).all()
+        errors.append((handed[0] - mean) / (NOISE * CLIP * float(weights.max())))
     noise = np.concatenate(errors)
     assert abs(noise.mean()) < 4 / math.sqrt(len(noise))
     assert noise.std() == pytest.approx(1, abs=4 / math.sqrt(2 * len(noise)))
@@ -187,13 +160,7 @@ def test_mistakes_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="dp_noise is in units of dp_clip: give both"):
         select(Request(quick=True, methods=("fedavg",), settings=("training.dp_noise=1.0",)))
 
-    class Sly(FedAvg):
-        def protocol(self, config: TrainConfig) -> TrainConfig:
-            return config.model_copy(update={"dp_noise": 0.0})
-
     plain = trials()[0]
-    with pytest.raises(UserError, match="changes dp_noise in `protocol`"):
-        train(plain.federation, Sly(), plain.backbones, trial(dp_clip=1.0, dp_noise=1.0).config, 0)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'fglbench\[privacy\]'"):
         train(plain.federation, FedAvg(), plain.backbones, trial(dp_clip=1.0, dp_noise=1.0).config, 0)

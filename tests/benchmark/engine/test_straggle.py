@@ -1,4 +1,4 @@
-"""Clients that straggle: a part of the local epochs, as drawn by hand; everything else as it was."""
+"""Clients that straggle or fail: draws by hand, nothing of theirs crosses, everything else as it was."""
 
 from __future__ import annotations
 
@@ -10,14 +10,27 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.contract.recording import Record, record
+from fglbench.benchmark.contract.recording import record
 from fglbench.benchmark.contract.trial import Trial, trials
-from fglbench.benchmark.engine import METHODS, ClientBatch, Skip, Tree, stream, train
+from fglbench.benchmark.engine import (
+    METHODS,
+    ClientBatch,
+    Diverged,
+    Params,
+    Server,
+    Skip,
+    TrainConfig,
+    Tree,
+    stream,
+    train,
+)
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.suites.cell import Cell
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.methods.fedavg import FedAvg
+
+from .recorded import same
 
 NODES, OVERLAP, SETS, GRAPHS = 0, 2, 3, 4  # trials of one architecture
 EPOCHS, ROUNDS, SHARE = 3, 4, 0.6
@@ -37,24 +50,12 @@ def paces(clients: int, share: float = SHARE, seed: int = 0) -> list[list[int]]:
     return found
 
 
-def same(a: Record, b: Record) -> bool:
-    pairs = list(zip(a.values, b.values, strict=True))
-    return bool(pairs) and all(x[:2] == y[:2] and torch.equal(x[2], y[2]) for x, y in pairs)
-
-
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddc", "fedproto", "fml"])
 def test_where_nobody_straggles_it_is_the_plain_method_bit_for_bit(name: str) -> None:
     plain = record(METHODS.build(name), trial())
     assert same(plain, record(METHODS.build(name), trial(straggle=0.0)))
     assert same(plain, record(METHODS.build(name), trial(straggle=1e-12)))
     assert not same(plain, record(METHODS.build(name), trial(straggle=0.9)))
-
-
-def test_the_draws_have_stragglers_of_every_pace() -> None:
-    assert {n for one in paces(4) for n in one} == {1, 2, 3}
-    fewer, more = np.array(paces(4, 0.3)), np.array(paces(4, 0.9))
-    assert (more <= fewer).all()
-    assert (more < fewer).any()
 
 
 def test_fedavg_is_what_a_loop_by_hand_gives() -> None:
@@ -185,3 +186,90 @@ def test_it_is_part_of_row_and_key_only_where_it_is_set() -> None:
     assert "straggle" not in json.loads(plain.training_json)
     assert json.loads(late.training_json)["straggle"] == 0.5
     assert Cell.of(late.row("quick", status="ok", started="", environment="")).key == late.key != plain.key
+
+
+CLIENTS, ROUNDS_FAILURE, FAILURE = 4, 5, 0.5
+
+
+def trial_failure(**training: Any) -> Trial:
+    return replace(trials()[0], config=TrainConfig(rounds=ROUNDS_FAILURE, local_epochs=1, **training))
+
+
+def fates(seed: int = 0) -> list[list[int]]:
+    """Who works in each round, drawn as it is written: one number per client and round, from a stream of its own."""
+    draw = stream(seed, "failure")
+    return [[k for k, u in enumerate(draw.random(CLIENTS)) if u >= FAILURE] for _ in range(ROUNDS_FAILURE)]
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedproto", "fedgta", "fml"])
+def test_where_nobody_fails_and_all_take_part_it_is_the_plain_method_bit_for_bit(name: str) -> None:
+    plain = record(METHODS.build(name), trials()[0])
+    for training in ({"failure": 0.0}, {"failure": 1e-12}, {"participation": 1.0}):
+        config = trials()[0].config.model_copy(update=training)
+        assert same(plain, record(METHODS.build(name), replace(trials()[0], config=config))), training
+
+
+def test_who_fails_sends_and_gets_nothing_and_keeps_its_model() -> None:
+    models: list[torch.Tensor] = []
+
+    def wrap(simulation: Any, step: Any) -> Any:
+        def server(own: Any, uploads: Any) -> Any:
+            assert len(next(iter(uploads["model"].values()))) == len(own.participants)
+            assert float(own.weights.sum()) == pytest.approx(1)
+            return step.server(own, uploads)
+
+        before = simulation.round
+
+        def watched(phase: Any, number: int) -> None:
+            before(phase, number)
+            (cohort,) = simulation.client_batches
+            models.append(torch.cat([value.flatten(1) for value in cohort.params.values()], 1).clone())
+
+        if not models and number_of(simulation) == 0:
+            simulation.round = watched
+        return replace(step, server=server)
+
+    def number_of(simulation: Any) -> int:
+        return int("round" in vars(simulation))
+
+    working = fates()
+    assert any(len(each) < CLIENTS for each in working)
+    assert all(working), "the seed of this test leaves someone in every round"
+    found = record(METHODS.build("fedavg"), trial_failure(failure=FAILURE), wrap=wrap)
+    for who, (_, up, down) in zip(working, found.traffic, strict=True):
+        assert [client for client in range(CLIENTS) if up[client]] == who
+        assert [client for client in range(CLIENTS) if down[client]] == who
+    assert len(models) >= ROUNDS_FAILURE - 1
+    for who, before, after in zip(working[-len(models) + 1 :], models, models[1:], strict=False):
+        kept = {client for client in range(CLIENTS) if torch.equal(before[client], after[client])}
+        assert kept == set(range(CLIENTS)) - set(who)
+
+
+def test_a_round_in_which_everyone_fails_changes_nothing() -> None:
+    config = trial_failure(failure=0.999999).config
+    outcome = train(trials()[0].federation, METHODS.build("fedavg"), trials()[0].backbones, config, 0)
+    assert outcome.rounds == ROUNDS_FAILURE
+    assert (outcome.upload_bytes, outcome.optimiser_steps) == (0, 0)
+    assert len(set(outcome.history["score"])) == 1
+
+
+class LeavesTheNumbers(FedAvg):
+    """FedAvg whose server sends nan from round 3 on."""
+
+    def aggregate(self, server: Server, models: Params) -> Params:
+        return {
+            name: value * (torch.nan if server.round >= 3 else 1)
+            for name, value in super().aggregate(server, models).items()
+        }
+
+
+def test_a_run_that_diverges_keeps_the_best_round_before() -> None:
+    at = trial_failure()
+    found = train(at.federation, LeavesTheNumbers(), at.backbones, at.config, 0)
+    short = train(at.federation, METHODS.build("fedavg"), at.backbones, at.config.model_copy(update={"rounds": 2}), 0)
+    assert (found.score, found.val, found.best_round, found.rounds) == (short.score, short.val, short.best_round, 2)
+    assert (found.upload_bytes, found.download_bytes) == (short.upload_bytes, short.download_bytes)
+    assert f"not finite after round 3: round {short.best_round} is scored, the best before" in found.notes[-1]
+    last = at.config.model_copy(update={"select_by": "last"})
+    with pytest.raises(Diverged, match="not finite after round 3"):
+        train(at.federation, LeavesTheNumbers(), at.backbones, last, 0)

@@ -177,6 +177,7 @@ cross:
 """
 
 
+@pytest.mark.usefixtures("in_process")
 def test_commands_run_validate_and_report_it(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "held.yaml").write_text(SUITE)

@@ -162,10 +162,7 @@ def test_a_delivered_row_is_not_a_view_of_those_of_others() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (
-            lambda rows: rows[:-1],
-            r"float32 of shape \(29, 3\), not one row of 3 numbers for each of 30 nodes",
-        ),
+        (lambda rows: rows[:-1], r"float32 of shape \(29, 3\), not one row of 3 numbers for each of 30 nodes"),
         (lambda rows: rows[:, :2], r"torch.float32 of shape \(30, 2\), not one row of 3"),
         (lambda rows: rows.argmax(1), r"torch.int64 of shape \(30,\)"),
         (lambda rows: rows.long(), r"torch.int64 of shape \(30, 3\)"),

@@ -98,15 +98,6 @@ def test_a_submission_brings_no_columns(here: Path, submission: Path, capsys: py
     assert any("fedprox.parquet: unknown file" in line for line in said(capsys, "packed"))
 
 
-def test_nor_are_they_read(
-    here: Path, submission: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (submission / "tiny" / "curves").mkdir()
-    (submission / "tiny" / "curves" / "fedprox.parquet").write_bytes(curves.packed(CurveTable.of({})))
-    monkeypatch.setattr(curves, "parse", lambda content: pytest.fail("read"))
-    assert len(said(capsys, "packed")) == 1
-
-
 class TestAgainstABase:
     """The base is loose or packed; the change is packed."""
 

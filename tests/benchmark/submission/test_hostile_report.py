@@ -86,19 +86,7 @@ def test_text_of_a_submission_never_acts_in_markdown(hostile: Path, here: Path) 
     texts = [path.read_text() for path in [here / "README.md", *hostile.rglob("*.md")]]
     assert any("alert" in text for text in texts)  # it is shown
     for text in texts:
-        for acting in (
-            "<script",
-            "<img",
-            "<b>",
-            "<i>",
-            "<u>",
-            "[a](",
-            "**b**",
-            "`c`",
-            "http://evil",
-            "www.evil",
-            "@me",
-        ):
+        for acting in "<script <img <b> <i> <u> [a]( **b** `c` http://evil www.evil @me".split():  # noqa: SIM905
             assert acting not in text
     for path in hostile.rglob("tables/*.csv"):
         assert not re.search(r'(^|,)"?[=+@]', path.read_text(), re.MULTILINE)

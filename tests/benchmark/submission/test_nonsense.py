@@ -35,21 +35,7 @@ WORDS = [
 NAMES = st.one_of(
     st.sampled_from(WORDS), st.text(max_size=20).map(lambda text: text.replace("/", "").replace("..", ""))
 )
-RUN = [
-    "-s",
-    "-m",
-    "-d",
-    "-p",
-    "-k",
-    "--split",
-    "-b",
-    "--seeds",
-    "--set",
-    "-j",
-    "--threads",
-    "--timeout",
-    "--memory-limit",
-]
+RUN = "-s -m -d -p -k --split -b --seeds --set -j --threads --timeout --memory-limit".split()  # noqa: SIM905
 COMMANDS: list[tuple[list[str], int, list[str]]] = [  # what it begins with, how many arguments, and options
     (["run", "--dry-run"], 0, [*RUN, "--data", "--rerun", "--results", "--submitter"]),
     (["run", "-s", "tiny", "--dry-run"], 0, [*RUN[1:], "--rerun", "--results"]),

@@ -1,0 +1,280 @@
+"""Products, propagation and changes of graphs that several methods share, against dense matrices and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import dgl
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+
+from fglbench.benchmark.engine.batch import Batch, collate
+from fglbench.benchmark.engine.graphs.graphsets import GraphStack
+from fglbench.benchmark.engine.payload import tree_bytes
+from fglbench.benchmark.engine.rng import Streams
+from fglbench.benchmark.engine.segment_ops import SparseMatrix
+from fglbench.datasets.federation import Federation, NodeClient
+from fglbench.methods.fedgta import propagate_labels
+from fglbench.methods.fedsage import products
+from fglbench.methods.fedsage.products import Thinned, thinned_product
+from fglbench.methods.parts.contrast import augment
+from fglbench.methods.parts.mutual_information import PersonalisedPageRank
+from fglbench.methods.parts.rows import listed, packed, split, unpacked
+
+close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-4)  # sums of 300 terms, in another order
+SHAPES = [(40, 300, 70), (5, 1, 3), (1, 128, 1), (0, 7, 3), (4, 0, 3)]
+
+
+@pytest.fixture(params=[True, False], ids=["onednn", "torch"], autouse=True)
+def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "ONEDNN", products.ONEDNN and request.param)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
+def test_a_product_and_its_gradients_are_torchs(rows: int, inputs: int, outputs: int, with_bias: bool) -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(inputs, rows).T.requires_grad_(), torch.randn(outputs, inputs).T.requires_grad_()
+    operands = [a, b, *[torch.randn(outputs, requires_grad=True)] * with_bias]
+    grad = torch.randn(outputs, rows).T
+    ours, theirs = products.product(*operands), a @ b + sum(operands[2:])
+    close(ours, theirs)
+    found, wanted = (torch.autograd.grad(y, operands, grad) for y in (ours, theirs))
+    close(found, wanted)
+
+
+def test_what_needs_no_gradient_gets_none() -> None:
+    a, b, bias = torch.randn(3, 4), torch.randn(4, 2, requires_grad=True), torch.randn(2)
+    products.product(a, b, bias).sum().backward()
+    assert a.grad is None and bias.grad is None
+    close(b.grad, a.sum(0).unsqueeze(1).expand(4, 2))
+
+
+close_thinned = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+LEFT = [0.0, 0.02, 0.5]  # share of entries
+
+
+def layers(left: float, n: int = 30, k: int = 64, m: int = 20) -> tuple[torch.Tensor, ...]:
+    """What comes before a ReLU, a dropout's factors that leave about this share, a matrix and a bias."""
+    torch.manual_seed(0)
+    before, keep = torch.randn(n, k), 2.0 * (torch.rand(n, k) < 2 * left)
+    return before.requires_grad_(), keep, torch.randn(k, m, requires_grad=True), torch.randn(m, requires_grad=True)
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_product_and_gradients_behind_a_relu_and_a_dropout_are_torchs(left: float) -> None:
+    before, keep, b, bias = layers(left)
+    rows = torch.relu(before) * keep
+    assert (Thinned(rows.detach()).entries is not None) == (left < 0.04)
+    pull = torch.randn(30, 20)
+    ours, theirs = thinned_product(rows, b, bias), torch.relu(before) * keep @ b + bias
+    close_thinned(ours, theirs)
+    found, wanted = (torch.autograd.grad((y * pull).sum(), [before, b, bias]) for y in (ours, theirs))
+    close_thinned(found, wanted)
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_gradients_by_entry_whatever_their_layout(left: float) -> None:
+    before, keep, b, _ = layers(left)
+    rows = (torch.relu(before) * keep).detach()
+    own = Thinned(rows)
+    grad = F.dropout(torch.randn(30, 20), 0.7)
+    where = (rows != 0) if own.entries is not None else torch.ones_like(rows)
+    for given in (grad, sp.csr_matrix(grad.numpy())):
+        close_thinned(own.towards(given, b.detach()), grad @ b.detach().T * where)
+        across = own.across(given)
+        close_thinned(across if isinstance(across, torch.Tensor) else torch.from_numpy(across.toarray()), rows.T @ grad)
+
+
+def test_the_share_from_which_on_entries_are_few() -> None:
+    rows = torch.zeros(10, 50)
+    rows.view(-1)[: int(500 * products.FEW)] = 1
+    assert Thinned(rows).entries is not None
+    rows.view(-1)[int(500 * products.FEW)] = 1
+    assert Thinned(rows).entries is None
+
+
+def test_no_rows() -> None:
+    b, bias = torch.randn(4, 3, requires_grad=True), torch.randn(3, requires_grad=True)
+    found = thinned_product(torch.zeros(0, 4), b, bias)
+    assert found.shape == (0, 3)
+    close_thinned(torch.autograd.grad(found.sum(), [b, bias]), (torch.zeros(4, 3), torch.zeros(3)))
+
+
+def test_rows_come_back_with_the_bytes_of_their_entries() -> None:
+    dense = np.random.default_rng(0).integers(0, 3, (6, 9)).astype(np.float32)
+    sparse = sp.csr_matrix(dense)
+    np.testing.assert_array_equal(unpacked(packed(dense), 9), dense)
+    np.testing.assert_array_equal(unpacked(packed(sparse), 9).toarray(), dense)
+    assert tree_bytes(listed([packed(sparse)]), 1) == [4 * (6 + 2 * np.count_nonzero(dense))]
+    assert tree_bytes(listed([packed(dense)]), 1) == [4 * 6 * 9]
+
+
+def test_a_tree_of_lists_is_the_clients_trees() -> None:
+    trees = [{"id": torch.arange(k), "rows": {"values": torch.ones(k, 2)}} for k in (3, 0, 5)]
+    whole = listed(trees)
+    assert [len(own) for own in whole["rows"]["values"]] == [3, 0, 5]
+    for one, own in zip(trees, split(whole), strict=True):
+        assert torch.equal(one["id"], own["id"]) and torch.equal(one["rows"]["values"], own["rows"]["values"])
+
+
+Make = Callable[..., Federation]
+
+
+def dense(client: NodeClient) -> torch.Tensor:
+    """D^-1/2 (A + I) D^-1/2 of one client, float64."""
+    n = client.graph.num_nodes()
+    a = torch.eye(n, dtype=torch.float64)
+    for u, v in zip(*(ends.tolist() for ends in client.graph.edges()), strict=True):
+        a[v, u] += 1
+    d = a.sum(1)
+    return torch.stack([torch.stack([a[i, j] / (d[i] * d[j]).sqrt() for j in range(n)]) for i in range(n)])
+
+
+@pytest.mark.parametrize(("steps", "kappa"), [(1, 0.5), (5, 0.3), (4, 1.0)])
+def test_every_client_propagates_on_its_own_graph(steps: int, kappa: float, federation: Make) -> None:
+    world = federation((13, 7, 10))
+    batch = collate(world.clients)
+    start = torch.rand(30, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    found = propagate_labels(batch, start, steps, kappa)
+    weight = torch.arange(90.0).view(30, 3)
+    (grad,) = torch.autograd.grad((found * weight).sum(), start)
+    row = 0
+    for client in world.clients:
+        a, here = dense(client), slice(row, row + client.graph.num_nodes())
+        own = start.detach()[here].double().requires_grad_(True)
+        y = own
+        for _ in range(steps):
+            y = kappa * a @ y + (1 - kappa) * own
+        torch.testing.assert_close(found[here], y.float())
+        (expected,) = torch.autograd.grad((y * weight[here]).sum(), own)
+        torch.testing.assert_close(grad[here], expected.float())
+        row = here.stop
+
+
+def test_without_steps_or_neighbours_the_start_stays(federation: Make) -> None:
+    batch, start = collate(federation().clients), torch.rand(30, 3)
+    assert propagate_labels(batch, start, 0, 0.5) is start
+    assert torch.equal(propagate_labels(batch, start, 3, 0.0), start)
+
+
+def test_a_batch_with_its_own_operator_propagates_with_it(federation: Make) -> None:
+    batch = collate(federation().clients)
+    cycle = SparseMatrix(sp.csr_matrix((np.ones(30, np.float32), (np.arange(30), np.roll(np.arange(30), 1)))))
+    start = torch.rand(30, 3)
+    torch.testing.assert_close(propagate_labels(replace(batch, propagation=cycle), start, 2, 1.0), start.roll(2, 0))
+
+
+def slow_diffusion(edges: set[tuple[int, int]], n: int, alpha: float) -> np.ndarray:
+    """The sum of alpha (1 - alpha)^t N^t over t, N from the degrees with self-loops, by hand."""
+    degree = [1 + sum((u, v) in edges for v in range(n)) for u in range(n)]
+    walk = np.zeros((n, n))
+    for u in range(n):
+        for v in range(n):
+            if u == v or (u, v) in edges:
+                walk[u, v] = (degree[u] * degree[v]) ** -0.5
+    total, term = np.zeros((n, n)), np.eye(n)
+    for _ in range(400):
+        total += alpha * term
+        term = (1 - alpha) * term @ walk
+    return total
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.6])
+def test_it_is_the_sum_over_walks_of_every_graph(alpha: float, graph_sets: Make) -> None:
+    graphs = graph_sets().whole.graphs  # type: ignore[union-attr]
+    stack = GraphStack(graphs)
+    dense = stack.operator(PersonalisedPageRank(alpha)).toarray()
+    between = dense.copy()
+    for graph, first in zip(graphs, stack.starts, strict=False):
+        n = graph.num_nodes()
+        edges = set(zip(*(ends.tolist() for ends in graph.edges()), strict=True))
+        own = slice(first, first + n)
+        np.testing.assert_allclose(dense[own, own], slow_diffusion(edges, n, alpha), rtol=1e-5, atol=1e-7)
+        between[own, own] = 0
+    assert not between.any()
+    np.testing.assert_allclose(dense, dense.T, rtol=1e-5, atol=1e-7)  # its gradient takes the matrix for its transpose
+
+
+def test_the_threshold_drops_small_entries_and_no_other(graph_sets: Make) -> None:
+    stack = GraphStack(graph_sets().whole.graphs)  # type: ignore[union-attr]
+    exact, cut = stack.operator(PersonalisedPageRank(0.2)), stack.operator(PersonalisedPageRank(0.2, 0.1))
+    expected = np.where(exact.toarray() >= np.float32(0.1), exact.toarray(), 0)
+    assert 0 < cut.nnz < exact.nnz
+    np.testing.assert_array_equal(cut.toarray(), expected)
+
+
+def test_an_operator_is_computed_once(graph_sets: Make) -> None:
+    stack = GraphStack(graph_sets().whole.graphs)  # type: ignore[union-attr]
+    assert stack.operator(PersonalisedPageRank(0.2)) is stack.operator(PersonalisedPageRank(0.2))
+    assert stack.operator(PersonalisedPageRank(0.2)) is not stack.operator(PersonalisedPageRank(0.3))
+
+
+def edges(batch: Batch) -> set[tuple[int, int]]:
+    source, target = batch.graph.edges()
+    return set(zip(source.tolist(), target.tolist(), strict=True))
+
+
+def fresh(clients: tuple[int, ...], seed: int = 0) -> Streams:
+    return Streams(seed, clients, {})
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_edges_go_in_pairs_and_columns_client_by_client(federation: Make, sparse: bool) -> None:
+    batch = collate(federation((30, 20, 25), sparse=sparse).clients)
+    seen = augment(batch, fresh((0, 1, 2)), "weak", 0.4, 0.5)
+    kept, whole = edges(seen), edges(batch)
+    assert kept < whole and len(kept) > 0
+    assert {(v, u) for u, v in kept} == kept  # the input is symmetric, so the view is
+    before, after = batch.x.dense(), seen.x.dense()
+    dropped = []
+    for x, y in zip(before.split(batch.sizes), after.split(batch.sizes), strict=True):
+        columns = [bool((y[:, j] == 0).all()) for j in range(x.shape[1])]
+        for j, gone in enumerate(columns):
+            torch.testing.assert_close(y[:, j], torch.zeros_like(x[:, j]) if gone else x[:, j], rtol=0, atol=0)
+        dropped.append(columns)
+    assert dropped[0] != dropped[1] or dropped[1] != dropped[2]  # each client has its own
+    assert edges(batch) == whole and torch.equal(batch.x.dense(), before)  # the original is untouched
+
+
+def test_rates_are_kept(federation: Make) -> None:
+    batch = collate(federation((120, 90), features=40).clients)
+    streams, rounds = fresh((0, 1)), 200
+    pairs, width = len(edges(batch)) // 2, 2 * 40
+    gone = [0, 0]
+    for _ in range(rounds):
+        seen = augment(batch, streams, "strong", 0.8, 0.3)
+        gone[0] += pairs - len(edges(seen)) // 2
+        gone[1] += sum(int((x == 0).all(0).sum()) for x in seen.x.dense().split(batch.sizes))
+    for count, total, p in zip(gone, (pairs, width), (0.8, 0.3), strict=True):
+        assert abs(count / (rounds * total) - p) < 4 * (p * (1 - p) / (rounds * total)) ** 0.5  # four standard errors
+
+
+def test_a_client_alone_sees_the_same_view(federation: Make) -> None:
+    clients = federation((13, 7, 10)).clients
+    together, alone = fresh((0, 1, 2)), fresh((1,))
+    for _ in range(3):
+        among = augment(collate(clients), together, "weak", 0.5, 0.5)
+        own = augment(collate(clients[1:2]), alone, "weak", 0.5, 0.5)
+        inside = {(u - 13, v - 13) for u, v in edges(among) if 13 <= u < 20}
+        assert edges(own) == inside
+        assert torch.equal(own.x.dense(), among.x.dense()[13:20])
+
+
+def test_purposes_are_independent_and_zero_rates_change_nothing(federation: Make) -> None:
+    batch = collate(federation((40, 30)).clients)
+    one, two = (augment(batch, fresh((0, 1)), purpose, 0.5, 0.5) for purpose in ("local", "global"))
+    assert edges(one) != edges(two) and not torch.equal(one.x.dense(), two.x.dense())
+    same = augment(batch, fresh((0, 1)), "local", 0.0, 0.0)
+    assert same.graph is batch.graph and same.x is batch.x
+
+
+def test_a_graph_without_edges(federation: Make) -> None:
+    batch = collate(federation((3, 2)).clients)
+    lonely = batch.replace(graph=dgl.graph(([], []), num_nodes=5))
+    assert augment(lonely, fresh((0, 1)), "weak", 0.5, 0.5).graph.num_edges() == 0
