@@ -51,14 +51,14 @@ def spread(runs: list[np.ndarray]) -> np.ndarray:
     return np.mean([np.quantile(run, places) for run in runs], axis=0)
 
 
-def draw_clients(found: dict[str, Any]) -> Figure:
-    shown = {line["name"] for panel in found["panels"] for line in panel["lines"]}
-    longest = max(found["panels"], key=lambda panel: len(panel["lines"]))
+def draw_clients(data: dict[str, Any]) -> Figure:
+    shown = {line["name"] for panel in data["panels"] for line in panel["lines"]}
+    longest = max(data["panels"], key=lambda panel: len(panel["lines"]))
     names = [line["name"] for line in longest["lines"]]
     names += sorted(shown - set(names))
     height = max(0.165 * len(names) + 0.75, 1.7)
-    figure, grid = facets(len(found["panels"]), width=2.9, height=height)
-    for axes, panel in zip(grid, found["panels"], strict=True):
+    figure, grid = facets(len(data["panels"]), width=2.9, height=height)
+    for axes, panel in zip(grid, data["panels"], strict=True):
         axes.set_title(wrapped(panel["task"]))
         for line in panel["lines"]:
             at, scores = names.index(line["name"]), 100 * np.array(line["scores"])
@@ -108,14 +108,14 @@ def labels_data(ranking: Ranking) -> dict[str, Any] | None:
     return {"panels": panels, "lacking": lacking} if panels else None
 
 
-def draw_labels(found: dict[str, Any]) -> Figure:
-    figure, grid = facets(len(found["panels"]))
-    for axes, panel in zip(grid, found["panels"], strict=True):
+def draw_labels(data: dict[str, Any]) -> Figure:
+    figure, grid = facets(len(data["panels"]))
+    for axes, panel in zip(grid, data["panels"], strict=True):
         bubbles(axes, np.array(panel["counts"]), 2.5, 1.9)
         axes.set_title(wrapped(panel["task"]))
     name_outer(figure, "client", "class")
-    if found["lacking"]:
-        names = short(", ".join(found["lacking"]), 40 * len(grid))
+    if data["lacking"]:
+        names = short(", ".join(data["lacking"]), 40 * len(grid))
         figure.supxlabel(f"No counts are stored for: {names}", fontsize=8, color="#555555")
     return figure
 

@@ -27,9 +27,9 @@ def data(ranking: Ranking) -> dict[str, Any] | None:
     if curves.empty:
         return None
     panels = []
-    for task, own in curves.groupby("task_label", sort=True):
+    for task, of_task in curves.groupby("task_label", sort=True):
         lines = []
-        for name, runs in own.groupby("entrant", sort=True):
+        for name, runs in of_task.groupby("entrant", sort=True):
             lines.append({"name": name, **_over_seeds(*(runs[column].to_numpy() for column in SERIES))})
         panels.append({"task": task, "lines": lines})
     mean_score = board.summary["score"].groupby("entrant").mean().sort_values(ascending=False, kind="stable")
@@ -54,12 +54,12 @@ def _over_seeds(seed: np.ndarray, round: np.ndarray, value: np.ndarray) -> dict[
     return {"round": rounds.tolist(), "mean": mean.tolist(), "std": np.nan_to_num(std).tolist()}  # 0 for one seed
 
 
-def draw(found: dict[str, Any]) -> Figure:
-    names = found["highlighted"]
+def draw(shown: dict[str, Any]) -> Figure:
+    names = shown["highlighted"]
     look = looks(names)
-    figure, grid = facets(len(found["panels"]))
+    figure, grid = facets(len(shown["panels"]))
     crowd = False
-    for axes, panel in zip(grid, found["panels"], strict=True):
+    for axes, panel in zip(grid, shown["panels"], strict=True):
         axes.set_title(wrapped(panel["task"]))
         final = []
         for line in panel["lines"]:
@@ -69,9 +69,9 @@ def draw(found: dict[str, Any]) -> Figure:
                 axes.plot(rounds, mean, color=FAINT, linewidth=0.7, zorder=1)
                 crowd = True
                 continue
-            own, i = look[line["name"]], names.index(line["name"])
-            axes.plot(rounds, mean, color=own["color"], linestyle=own["linestyle"], linewidth=1.5, zorder=9 - i)
-            axes.fill_between(rounds, mean - std, mean + std, color=own["color"], alpha=0.16, linewidth=0, zorder=2)
+            style, i = look[line["name"]], names.index(line["name"])
+            axes.plot(rounds, mean, color=style["color"], linestyle=style["linestyle"], linewidth=1.5, zorder=9 - i)
+            axes.fill_between(rounds, mean - std, mean + std, color=style["color"], alpha=0.16, linewidth=0, zorder=2)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         values = np.concatenate(final)
         low, high = np.nanquantile(values, 0.02), np.nanmax(values)

@@ -37,31 +37,31 @@ ROBUSTNESS_CAPTION = (
 
 def robustness_data(ranking: Ranking) -> dict[str, Any] | None:
     """For each condition and task the strengths, and every entry's mean and deviation over seeds; and their order."""
-    found, panels = ranking.robustness, []
-    order = [str(name) for name in found.table.index]
-    for condition in found.conditions:
-        for (task, name), grid in found.curves.items():
+    robustness, panels = ranking.robustness, []
+    order = [str(name) for name in robustness.table.index]
+    for condition in robustness.conditions:
+        for (task, name), grid in robustness.curves.items():
             if name == condition:
                 mean, std = grid.groupby(level="entrant").mean(), grid.groupby(level="entrant").std(ddof=1).fillna(0)
                 lines = [
-                    {"name": own, "mean": mean.loc[own].tolist(), "std": std.loc[own].tolist()}
-                    for own in order
-                    if own in mean.index
+                    {"name": entrant, "mean": mean.loc[entrant].tolist(), "std": std.loc[entrant].tolist()}
+                    for entrant in order
+                    if entrant in mean.index
                 ]
                 panels.append({"task": task, "condition": name, "strengths": list(grid.columns), "lines": lines})
     return {"panels": panels, "order": order} if panels else None
 
 
-def draw_robustness(found: dict[str, Any]) -> Figure:
-    panels, look = found["panels"], looks(found["order"])
+def draw_robustness(data: dict[str, Any]) -> Figure:
+    panels, look = data["panels"], looks(data["order"])
     across = len({panel["task"] for panel in panels})
     figure, grid = facets(len(panels), columns=across)
     for axes, panel in zip(grid, panels, strict=True):
         axes.set_title(wrapped(panel["task"]))
         axes.set_xlabel(STRENGTHS.get(panel["condition"], panel["condition"].replace("_", " ")))
         for line in panel["lines"]:
-            mean, std, own = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
-            axes.errorbar(panel["strengths"], mean, std, markersize=4, linewidth=1.2, elinewidth=0.7, capsize=2, **own)
+            mean, std, style = 100 * np.array(line["mean"]), 100 * np.array(line["std"]), look[line["name"]]
+            axes.errorbar(panel["strengths"], mean, std, ms=4, linewidth=1.2, elinewidth=0.7, capsize=2, **style)
         if axis(panel["condition"]).ratios:
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
@@ -72,7 +72,7 @@ def draw_robustness(found: dict[str, Any]) -> Figure:
             axes.set_ylim(max(min(low for low, _ in limits), 0), min(max(high for _, high in limits), 100.5))
     for axes in grid[::across]:
         axes.set_ylabel("test score, %")
-    legend_below(figure, [Line2D([], [], label=short(name), **look[name]) for name in found["order"]])
+    legend_below(figure, [Line2D([], [], label=short(name), **look[name]) for name in data["order"]])
     return figure
 
 
@@ -89,8 +89,8 @@ def privacy_data(ranking: Ranking) -> dict[str, Any] | None:
     """For each task every method's epsilons, means and deviations, and the levels without privacy."""
     cost, panels = ranking.privacy, dict[str, dict[str, Any]]()
     several = len({clip for _, _, clip in cost.curves}) > 1
-    for (task, entrant, clip), own in cost.curves.items():
-        line = own.sort_values("epsilon")
+    for (task, entrant, clip), points in cost.curves.items():
+        line = points.sort_values("epsilon")
         mean, _ = cost.level(task, entrant)
         alone, _ = cost.level(task, LOCAL)
         panel = panels.setdefault(task, {"task": task, "lines": [], "alone": alone if finite(alone) else None})
@@ -102,20 +102,20 @@ def privacy_data(ranking: Ranking) -> dict[str, Any] | None:
     return {"panels": list(panels.values())} if panels else None
 
 
-def draw_privacy(found: dict[str, Any]) -> Figure:
-    panels = found["panels"]
+def draw_privacy(data: dict[str, Any]) -> Figure:
+    panels = data["panels"]
     names = sorted({line["name"] for panel in panels for line in panel["lines"]})
     look = looks(names)
     figure, grid = facets(len(panels))
     for axes, panel in zip(grid, panels, strict=True):
         axes.set_title(wrapped(panel["task"]))
         for line in panel["lines"]:
-            own, epsilon = look[line["name"]], line["epsilon"]
+            style, epsilon = look[line["name"]], line["epsilon"]
             mean, std = 100 * np.array(line["score"]), 100 * np.array(line["std"])
-            axes.plot(epsilon, mean, markersize=4, linewidth=1.2, **own)
-            axes.fill_between(epsilon, mean - std, mean + std, color=own["color"], alpha=0.14, linewidth=0)
+            axes.plot(epsilon, mean, markersize=4, linewidth=1.2, **style)
+            axes.fill_between(epsilon, mean - std, mean + std, color=style["color"], alpha=0.14, linewidth=0)
             if line["level"] is not None:
-                axes.axhline(100 * line["level"], color=own["color"], **PRIVACY_LEVEL)
+                axes.axhline(100 * line["level"], color=style["color"], **PRIVACY_LEVEL)
         if panel["alone"] is not None:
             axes.axhline(100 * panel["alone"], color=GREY, **PRIVACY_LEVEL)
         every = [value for line in panel["lines"] for value in line["epsilon"]]
@@ -161,15 +161,15 @@ def sensitivity_data(ranking: Ranking) -> dict[str, Any] | None:
 def _reference(ranking: Ranking, task: str) -> list[float] | None:
     """FedAvg's mean and deviation on a task, where it has one setting there."""
     board = ranking.board
-    own = [name for name in board.entrants if board.method_of[name] == FEDAVG and board.counts.loc[task, name]]
-    if len(own) != 1:
+    names = [name for name in board.entrants if board.method_of[name] == FEDAVG and board.counts.loc[task, name]]
+    if len(names) != 1:
         return None
-    line = board.measures(task, own[0])
+    line = board.measures(task, names[0])
     return [line["score"], float(np.nan_to_num(line["score_std"]))]
 
 
-def draw_sensitivity(found: dict[str, Any]) -> Figure:
-    panels = found["panels"]
+def draw_sensitivity(data: dict[str, Any]) -> Figure:
+    panels = data["panels"]
     across = 4 if len(panels) % 4 == 0 else 3
     figure, grid = facets(len(panels), width=2.6, columns=across)
     several = len({(panel["method"], panel["task"]) for panel in panels}) > 1
@@ -182,10 +182,10 @@ def draw_sensitivity(found: dict[str, Any]) -> Figure:
         if place % across == 0:
             axes.set_ylabel("test score, %")
         tasks.setdefault(panel["task"], []).append(axes)
-    for own in tasks.values():  # one scale, so that a flat line looks flat
-        low, high = min(axes.get_ylim()[0] for axes in own), max(axes.get_ylim()[1] for axes in own)
-        for axes in own:
-            axes.set_ylim(max(low, 0), min(high, 100.5))
+    for of_task in tasks.values():  # one scale, so that a flat line looks flat
+        limits = [axes.get_ylim() for axes in of_task]
+        for axes in of_task:
+            axes.set_ylim(max(min(low for low, _ in limits), 0), min(max(high for _, high in limits), 100.5))
     legend_below(figure, _handles(panels))
     return figure
 

@@ -30,9 +30,9 @@ def cka_table(embeddings: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]
     table = np.full((len(centred), len(centred)), np.nan)
     for i, x in enumerate(centred):
         for j in range(i, len(centred)):
-            own = norms[i] * norms[j]
-            if own > 0:
-                table[i, j] = table[j, i] = np.linalg.norm(centred[j].T @ x) ** 2 / own
+            norm = norms[i] * norms[j]
+            if norm > 0:
+                table[i, j] = table[j, i] = np.linalg.norm(centred[j].T @ x) ** 2 / norm
     return table
 
 
@@ -112,16 +112,16 @@ def _tsne_inputs(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
     return {"rows": rows, "label": label} if fits else None
 
 
-def draw_tsne(found: dict[str, Any]) -> Figure:
-    figure, grid = grid_of([len(task["runs"]) for task in found["tasks"]])
-    classes = 1 + max(int(run["label"].max()) for task in found["tasks"] for run in task["runs"])
+def draw_tsne(data: dict[str, Any]) -> Figure:
+    figure, grid = grid_of([len(task["runs"]) for task in data["tasks"]])
+    classes = 1 + max(int(run["label"].max()) for task in data["tasks"] for run in task["runs"])
     style = class_looks([str(label) for label in range(classes)])
-    for line, task in zip(grid, found["tasks"], strict=True):
+    for line, task in zip(grid, data["tasks"], strict=True):
         for axes, run in zip(line, task["runs"], strict=True):
             place = project(run["rows"])
             for label in np.unique(run["label"]):
-                own, look = place[run["label"] == label], style[str(label)]
-                axes.scatter(own[:, 0], own[:, 1], s=7, marker=look["marker"], color=look["color"], linewidths=0)
+                points, look = place[run["label"] == label], style[str(label)]
+                axes.scatter(points[:, 0], points[:, 1], s=7, marker=look["marker"], color=look["color"], linewidths=0)
             axes.set_title(short(f"{run['name']} ({100 * run['accuracy']:.1f}%)", 32))
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(True)
@@ -166,9 +166,9 @@ def _cka_inputs(arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
     return {"cka": cka_table(clients).tolist()}  # not the array: processors differ in its last bits
 
 
-def draw_cka(found: dict[str, Any]) -> Figure:
-    figure, grid = grid_of([len(task["runs"]) for task in found["tasks"]])
-    for line, task in zip(grid, found["tasks"], strict=True):
+def draw_cka(data: dict[str, Any]) -> Figure:
+    figure, grid = grid_of([len(task["runs"]) for task in data["tasks"]])
+    for line, task in zip(grid, data["tasks"], strict=True):
         for axes, run in zip(line, task["runs"], strict=True):
             table = np.array(run["cka"])
             picture = axes.imshow(table, vmin=0, vmax=1, cmap="cividis")

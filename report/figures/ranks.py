@@ -37,22 +37,22 @@ def tiers_data(ranking: Ranking) -> dict[str, Any] | None:
         return None
     table = ranking.table
     panels = []
-    for baseline, found in ranking.inference.against.items() if ranking.inference.unit != "none" else ():
-        lines = [found.get(name) for name in table.index]
-        points = [None if one is None else [100 * one.mean, 100 * one.low, 100 * one.high] for one in lines]
-        verdicts = ["" if one is None else one.verdict for one in lines]
+    for baseline, posteriors in ranking.inference.against.items() if ranking.inference.unit != "none" else ():
+        lines = [posteriors.get(name) for name in table.index]
+        points = [None if gap is None else [100 * gap.mean, 100 * gap.low, 100 * gap.high] for gap in lines]
+        verdicts = ["" if gap is None else gap.verdict for gap in lines]
         panels.append({"baseline": baseline, "points": points, "verdicts": verdicts})
     ranks = table[["mean_rank", "low", "high"]].to_numpy().tolist()
     return {"names": list(table.index), "groups": table["group"].tolist(), "ranks": ranks, "panels": panels}
 
 
-def draw_tiers(found: dict[str, Any]) -> Figure:
-    names, panels = found["names"], found["panels"]
-    labels = [f"{short(name)}  {group}" for name, group in zip(names, found["groups"], strict=True)]
+def draw_tiers(data: dict[str, Any]) -> Figure:
+    names, panels = data["names"], data["panels"]
+    labels = [f"{short(name)}  {group}" for name, group in zip(names, data["groups"], strict=True)]
     size = (4.6 + 2.6 * len(panels), 0.9 + 0.23 * len(names))
     figure = Figure(figsize=size, layout="constrained")
     grid = np.atleast_1d(figure.subplots(1, 1 + len(panels), sharey=True, squeeze=False)).ravel()
-    for place, (mean, low, high) in enumerate(found["ranks"]):
+    for place, (mean, low, high) in enumerate(data["ranks"]):
         grid[0].plot([low, high], [place, place], color="#666666", linewidth=1.6, solid_capstyle="butt")
         grid[0].plot(mean, place, "o", color="black", markersize=4.5)
     grid[0].set(xlabel="mean rank (lower is better)", xlim=(0.5, len(names) + 0.5), ylim=(len(names) - 0.4, -0.6))
@@ -97,11 +97,11 @@ def rank_data(ranking: Ranking) -> dict[str, Any] | None:
     return {"names": list(grid.columns), "datasets": list(grid.index), "ranks": grid.to_numpy().tolist()}
 
 
-def draw_ranks(found: dict[str, Any]) -> Figure:
-    names = [short(name) for name in found["names"]]
-    datasets = [short(name) for name in found["datasets"]]
+def draw_ranks(data: dict[str, Any]) -> Figure:
+    names = [short(name) for name in data["names"]]
+    datasets = [short(name) for name in data["datasets"]]
     figure = Figure(figsize=(0.5 * len(datasets) + 3.6, 0.29 * len(names) + 1.9), layout="constrained")
-    table = np.transpose(found["ranks"])
+    table = np.transpose(data["ranks"])
     text = [[f"{rank:g}" for rank in line] for line in table]
     _heat_map(
         figure.subplots(), table, names, datasets, 40, cmap="cividis_r", vmin=1, vmax=len(names), annot=text, fmt="",
@@ -146,8 +146,8 @@ def cost_data(ranking: Ranking) -> dict[str, Any] | None:
     return {"names": list(table.index), "ranks": ranks.tolist(), "costs": costs, "fronts": fronts, "titles": titles}
 
 
-def draw_cost(found: dict[str, Any]) -> Figure:
-    names, ranks = [short(name) for name in found["names"]], np.array(found["ranks"])
+def draw_cost(data: dict[str, Any]) -> Figure:
+    names, ranks = [short(name) for name in data["names"]], np.array(data["ranks"])
     longest = max(map(len, names))
     figure = Figure(figsize=(7.0 + 0.09 * longest, max(2.6, 0.9 + 0.2 * len(names))))
     middle = (0.09 * longest + 0.5) / figure.get_figwidth()  # of the width: names and what leads to them
@@ -156,8 +156,8 @@ def draw_cost(found: dict[str, Any]) -> Figure:
     lines = spread(ranks, (len(names) + 1) / max(len(names), 8) * 0.8)
     for side, name in enumerate(COSTS):
         axes = figure.add_axes((0.09 + side * (wide + middle), foot, wide, top - foot))
-        _panel(axes, found["costs"][name], ranks, found["fronts"][name], name)
-        axes.set_xlabel(found["titles"][name])
+        _panel(axes, data["costs"][name], ranks, data["fronts"][name], name)
+        axes.set_xlabel(data["titles"][name])
         edge = axes.get_xlim()[1 - side]
         for rank, line in zip(ranks, lines, strict=True):
             outside = {"xycoords": axes.get_yaxis_transform(), "textcoords": axes.get_yaxis_transform()}
@@ -165,7 +165,7 @@ def draw_cost(found: dict[str, Any]) -> Figure:
             axes.annotate("", (near, rank), (far, line), annotation_clip=False, zorder=0,
                           arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "linewidth": 0.6, "shrinkA": 0,
                                       "shrinkB": 0}, **outside)  # fmt: skip
-        for cost, rank in zip(found["costs"][name], ranks, strict=True):
+        for cost, rank in zip(data["costs"][name], ranks, strict=True):
             axes.plot([cost, edge], [rank, rank], color="#DDDDDD", linewidth=0.6, zorder=1)
         axes.set_ylim(max(len(names) + 0.7, lines[-1] + 0.5), min(0.3, lines[0] - 0.5))
         if side == 0:

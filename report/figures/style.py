@@ -70,10 +70,10 @@ def page_svg(figure: Figure) -> bytes:
 
 def small(png: io.BytesIO) -> bytes:
     """The same picture with a palette of 64 colours: a fifth of the bytes."""
-    picture, found = Image.open(png), io.BytesIO()
+    picture, reduced = Image.open(png), io.BytesIO()
     palette = picture.convert("RGB").quantize(64, dither=Image.Dither.NONE)
-    palette.save(found, "PNG", optimize=True, dpi=picture.info["dpi"])
-    return found.getvalue()
+    palette.save(reduced, "PNG", optimize=True, dpi=picture.info["dpi"])
+    return reduced.getvalue()
 
 
 def short(label: object, limit: int = 44) -> str:
@@ -224,8 +224,8 @@ def _within(png: bytes) -> bytes:
     for colours in FEWER:
         if len(png) <= MAX_BYTES:
             break
-        picture, found = Image.open(io.BytesIO(png)), io.BytesIO()
+        picture, reduced = Image.open(io.BytesIO(png)), io.BytesIO()
         palette = picture.convert("RGB").quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        palette.save(found, "PNG", optimize=True, dpi=picture.info["dpi"])
-        png = found.getvalue()
+        palette.save(reduced, "PNG", optimize=True, dpi=picture.info["dpi"])
+        png = reduced.getvalue()
     return png
