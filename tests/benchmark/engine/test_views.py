@@ -122,7 +122,7 @@ def test_a_selection_leads_to_no_other_client(federation: Make, size: int | None
             mine = set(map(id, reachable(part)))
             others = [own for own in range(4) if own != client]
             for other in simulation.client_batches:
-                for place, own in enumerate(other.clients):
+                for place, own in enumerate(other.ids):
                     drawn = other.streams.select([place])("dropout")
                     assert (id(drawn[0]) in mine) == (own == client)
                     assert (id(other.members[place]) in mine) == (own == client)
