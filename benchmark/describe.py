@@ -49,8 +49,8 @@ def crossings(method: Method) -> list[Crossing]:
     uploads: dict[tuple[str, str], Crossing] = {}
 
     def watched(simulation: Simulation, step: Step) -> Step:
-        def client(cohort: ClientBatch) -> Tree:
-            upload = step.client(cohort)
+        def client(clients: ClientBatch) -> Tree:
+            upload = step.client(clients)
             for name, value in upload.items():
                 shapes = tuple(tuple(leaf[0].shape) for leaf in leaves({name: value}) if len(leaf))
                 where = _phase(method, simulation, step)

@@ -226,54 +226,56 @@ class AdaFGL(FedAvg):
 
     # -- step 2 -----------------------------------------------------------------------------------------------------
 
-    def personalise(self, cohort: ClientBatch) -> Tree:
-        if cohort.round == 1:
-            self.prepare_personal(cohort)
-        cohort.fit(self.personal_loss, self.personal_epochs, params=cohort.state["heads"], name="personal")
+    def personalise(self, clients: ClientBatch) -> Tree:
+        if clients.round == 1:
+            self.prepare_personal(clients)
+        clients.fit(self.personal_loss, self.personal_epochs, params=clients.state["heads"], name="personal")
         return {}
 
     @torch.no_grad()
-    def prepare_personal(self, cohort: ClientBatch) -> None:
+    def prepare_personal(self, clients: ClientBatch) -> None:
         """Everything that step 2 takes from step 1, and fresh heads: equal for all clients, as drawn by the server."""
-        cohort.load(cohort.received["model"])
-        known = cohort.forward(training=False).logits.softmax(1)
-        cohort.cache["topology"] = Topology(cohort.batch, known, self.alpha, self.similar, self.powers)
-        cohort.state["confidence"] = self.confidence(cohort)
-        backbone = cohort.network.backbones[0]
-        source = torch.Generator().manual_seed(int(stream(cohort.streams.seed, "personal heads").integers(2**63)))
-        fresh = heads(source, cohort.features, backbone.hidden, cohort.classes, self.powers)
-        cohort.state["heads"] = {name: value.expand(len(cohort), *value.shape).clone() for name, value in fresh.items()}
+        clients.load(clients.received["model"])
+        known = clients.forward(training=False).logits.softmax(1)
+        clients.cache["topology"] = Topology(clients.batch, known, self.alpha, self.similar, self.powers)
+        clients.state["confidence"] = self.confidence(clients)
+        backbone = clients.network.backbones[0]
+        source = torch.Generator().manual_seed(int(stream(clients.streams.seed, "personal heads").integers(2**63)))
+        fresh = heads(source, clients.features, backbone.hidden, clients.classes, self.powers)
+        clients.state["heads"] = {
+            name: value.expand(len(clients), *value.shape).clone() for name, value in fresh.items()
+        }
 
-    def confidence(self, cohort: ClientBatch) -> torch.Tensor:
+    def confidence(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) w."""
-        batch = cohort.batch
+        batch = clients.batch
         seeds, held = [], []
         for rows, generator in zip(
-            batch.rows["train"].split(batch.counts["train"]), cohort.streams("seeds"), strict=True
+            batch.rows["train"].split(batch.counts["train"]), clients.streams("seeds"), strict=True
         ):
             order = torch.from_numpy(generator.permutation(len(rows)))
             seeds.append(rows[order[: len(rows) // 2]])
             held.append(rows[order[len(rows) // 2 :]])
         known, asked = torch.cat(seeds), torch.cat(held)
-        start = torch.full((len(batch.label), cohort.classes), 1 / cohort.classes)
-        start[known] = F.one_hot(batch.label[known], cohort.classes).float()
+        start = torch.full((len(batch.label), clients.classes), 1 / clients.classes)
+        start[known] = F.one_hot(batch.label[known], clients.classes).float()
         guess = propagate_labels(batch, start, self.steps, self.kappa).argmax(1)[asked]
-        right = cohort.mean_over((guess == batch.label[asked]).float(), asked)
+        right = clients.mean_over((guess == batch.label[asked]).float(), asked)
         blind = torch.tensor([not len(client_seeds) for client_seeds in seeds])
         weight = torch.where(blind, 0.5, right)
         return (weight >= self.threshold).float() if self.branches == "chosen" else weight
 
-    def personal_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def personal_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) both branches' losses; their parameters are disjoint."""
-        out = self.outputs(cohort, cohort.state["heads"], cohort.streams)
-        topology: Topology = cohort.cache["topology"]
+        out = self.outputs(clients, clients.state["heads"], clients.streams)
+        topology: Topology = clients.cache["topology"]
         gap = (out["homo"] - topology.known).square().mean(1)
-        mean_gap = cohort.mean_over(gap, torch.arange(len(gap)))
-        return sum((cohort.cross_entropy(logits) for logits in out.values()), mean_gap)
+        mean_gap = clients.mean_over(gap, torch.arange(len(gap)))
+        return sum((clients.cross_entropy(logits) for logits in out.values()), mean_gap)
 
-    def outputs(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> dict[str, torch.Tensor]:
+    def outputs(self, clients: ClientBatch, params: Params, streams: Streams | None) -> dict[str, torch.Tensor]:
         """(N, C) logits of each head; streams: of a training pass."""
-        batch, topology, backbone = cohort.batch, cohort.cache["topology"], cohort.network.backbones[0]
+        batch, topology, backbone = clients.batch, clients.cache["topology"], clients.network.backbones[0]
 
         def mlp(head: str, slope: str, z: torch.Tensor, layers: int) -> torch.Tensor:
             for i in range(1, layers):
@@ -300,15 +302,15 @@ class AdaFGL(FedAvg):
 
     # -- what it delivers -------------------------------------------------------------------------------------------
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.state.get("heads", cohort.params)
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.state.get("heads", clients.params)
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
         if "wide.bias" not in params:
-            return super().predict_own(params, cohort)  # the extractor
-        out = {name: logits.softmax(1) for name, logits in self.outputs(cohort, params, None).items()}
-        homophilous = (out["homo"] + cohort.cache["topology"].known.softmax(1)) / 2
+            return super().predict_own(params, clients)  # the extractor
+        out = {name: logits.softmax(1) for name, logits in self.outputs(clients, params, None).items()}
+        homophilous = (out["homo"] + clients.cache["topology"].known.softmax(1)) / 2
         heterophilous = (out["own"] + out["smooth"] + out["signed"]) / 3
-        weight = cohort.state["confidence"][cohort.batch.owner].unsqueeze(1)
+        weight = clients.state["confidence"][clients.batch.owner].unsqueeze(1)
         return weight * homophilous + (1 - weight) * heterophilous

@@ -52,34 +52,34 @@ class Apple(LocalTraining):
         server.state["cores"] = cores
         return {"cores": cores, "share": server.weights}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cores = cohort.received["cores"]
-        rows, places = torch.arange(len(cohort)), torch.tensor(cohort.clients)
-        cohort.load({name: value[rows, places] for name, value in cores.items()})
-        start = cohort.received["share"]
-        relation = start + cohort.state.get(RELATION, 0)
+    def client(self, clients: ClientBatch) -> Tree:
+        cores = clients.received["cores"]
+        rows, places = torch.arange(len(clients)), torch.tensor(clients.ids)
+        clients.load({name: value[rows, places] for name, value in cores.items()})
+        start = clients.received["share"]
+        relation = start + clients.state.get(RELATION, 0)
         others = torch.ones_like(relation)
         others[rows, places] = 0
-        pull = self.mu * self.fading(cohort.round - 1, cohort.config.rounds)
+        pull = self.mu * self.fading(clients.round - 1, clients.config.rounds)
 
-        def loss(cohort: ClientBatch) -> torch.Tensor:
+        def loss(clients: ClientBatch) -> torch.Tensor:
             self_weight = relation[rows, places]
             model = {
                 name: mixed(relation * others, value)
-                + self_weight.view(-1, *[1] * (value.dim() - 2)) * cohort.params[name]
+                + self_weight.view(-1, *[1] * (value.dim() - 2)) * clients.params[name]
                 for name, value in cores.items()
             }
-            told = cohort.cross_entropy(cohort.forward(model).logits)
+            told = clients.cross_entropy(clients.forward(model).logits)
             return told + pull * (relation - start).square().sum(1)
 
-        def descend(cohort: ClientBatch, grads: Tensors) -> Tensors:
+        def descend(clients: ClientBatch, grads: Tensors) -> Tensors:
             with torch.no_grad():
                 relation.sub_(grads[RELATION], alpha=self.rate)
             return {name: grad for name, grad in grads.items() if name != RELATION}
 
-        cohort.fit(loss, params=cohort.params | {RELATION: relation}, adjust=descend)
-        cohort.state[RELATION] = relation - start
-        return {"model": cohort.params}
+        clients.fit(loss, params=clients.params | {RELATION: relation}, adjust=descend)
+        clients.state[RELATION] = relation - start
+        return {"model": clients.params}
 
     def fading(self, number: int, rounds: int) -> float:
         """Lambda in round `number`, from 0."""
@@ -96,9 +96,9 @@ class Apple(LocalTraining):
         share = server.sizes / server.sizes.sum() if server.sizes.sum() > 0 else server.sizes + 1 / server.clients
         return {"cores": cores, "share": share}
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        relation = cohort.received["share"] + cohort.state.get(RELATION, 0)
-        return {name: mixed(relation, value) for name, value in cohort.received["cores"].items()}
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        relation = clients.received["share"] + clients.state.get(RELATION, 0)
+        return {name: mixed(relation, value) for name, value in clients.received["cores"].items()}
 
 
 def mixed(relation: torch.Tensor, cores: torch.Tensor) -> torch.Tensor:

@@ -36,21 +36,21 @@ class Ditto(FedAvg):
         tune=[0.01, 0.1, 1.0, 10.0],
     )
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        cohort.state["own"] = {OWN + name: value.clone() for name, value in cohort.params.items()}
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        clients.state["own"] = {OWN + name: value.clone() for name, value in clients.params.items()}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        upload = super().client(cohort)
-        cohort.fit(self.personal_loss, params=cohort.state["own"], name="own")
+    def client(self, clients: ClientBatch) -> Tree:
+        upload = super().client(clients)
+        clients.fit(self.personal_loss, params=clients.state["own"], name="own")
         return upload
 
-    def personal_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def personal_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) the loss of the clients' own models."""
-        personal = self.personal_model(cohort)
-        loss = cohort.loss(cohort.forward(personal).logits)
-        return loss + self.lam / 2 * cohort.sq_distance(cohort.received["model"], personal)
+        personal = self.personal_model(clients)
+        loss = clients.loss(clients.forward(personal).logits)
+        return loss + self.lam / 2 * clients.sq_distance(clients.received["model"], personal)
 
-    def personal_model(self, cohort: ClientBatch) -> Params:
+    def personal_model(self, clients: ClientBatch) -> Params:
         """The clients' own models under their plain names."""
-        return {name.removeprefix(OWN): value for name, value in cohort.state["own"].items()}
+        return {name.removeprefix(OWN): value for name, value in clients.state["own"].items()}

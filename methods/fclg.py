@@ -57,11 +57,11 @@ class IntraFedAvg(GraphMethod, FedAvg):
     alpha: float = option(0.2, "restart probability of the diffusion; not in the paper, MVGRL's", gt=0, lt=1)
     threshold: float = option(0.0, "drop diffusion entries below this; 0 = exact (our choice)", ge=0)
 
-    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
-        encoder, batch, params = encoder_of(cohort.network, GINEncoder), cohort.minibatch, cohort.params
+    def batch_loss(self, clients: GraphClientBatch) -> torch.Tensor:
+        encoder, batch, params = encoder_of(clients.network, GINEncoder), clients.minibatch, clients.params
         codes = encoder.encode(params, batch, neighbours, track=True)
         diffused = encoder.encode(params, batch, PersonalisedPageRank(self.alpha, self.threshold))
-        return self.intra(codes.graphs, diffused.graphs, batch) + self.distilled(cohort, codes)
+        return self.intra(codes.graphs, diffused.graphs, batch) + self.distilled(clients, codes)
 
     def intra(self, first: torch.Tensor, second: torch.Tensor, batch: GraphBatch) -> torch.Tensor:
         """(K,) l_intra of the two views' codes (B, L h)."""
@@ -70,21 +70,21 @@ class IntraFedAvg(GraphMethod, FedAvg):
         pairs = zip(first.split(batch.counts), second.split(batch.counts), strict=True)
         return torch.stack([between_views(u, v, self.tau) if len(u) else u.new_zeros(()) for u, v in pairs])
 
-    def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
+    def distilled(self, clients: GraphClientBatch, codes: Codes) -> torch.Tensor:
         """(K,) what ties the codes of the adjacency view to the received global model; nothing here."""
-        return torch.zeros(len(cohort))
+        return torch.zeros(len(clients))
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:
         return encoder_of(network, GINEncoder).encode(params, batch, neighbours, training=False).graphs
 
 
-def frozen(cohort: GraphClientBatch, model: Params) -> Codes:
+def frozen(clients: GraphClientBatch, model: Params) -> Codes:
     """Codes of the minibatch under a model that is not trained, with the minibatch's own statistics in BatchNorm.
 
     They are then equal to the current codes as long as the models are.
     """
     with torch.no_grad():
-        return encoder_of(cohort.network, GINEncoder).encode(model, cohort.minibatch, neighbours)
+        return encoder_of(clients.network, GINEncoder).encode(model, clients.minibatch, neighbours)
 
 
 @METHODS.register("intra-kl")
@@ -102,9 +102,9 @@ class IntraKL(IntraFedAvg):
 
     distillation: float = option(1.0, "weight of the distillation term (no weight in Eq. 2)", ge=0)
 
-    def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
-        shared = frozen(cohort, cohort.received["model"]).graphs
-        return self.distillation * cohort.minibatch.mean_over_graphs(self.gap(codes.graphs, shared))
+    def distilled(self, clients: GraphClientBatch, codes: Codes) -> torch.Tensor:
+        shared = frozen(clients, clients.received["model"]).graphs
+        return self.distillation * clients.minibatch.mean_over_graphs(self.gap(codes.graphs, shared))
 
     def gap(self, codes: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         """(B,) distance of graph codes (B, L h) to those of the global model."""
@@ -150,17 +150,17 @@ class FCLG(IntraFedAvg):
     tau_inter: float = option(0.5, "temperature of the inter-client contrast; not in the paper, MOON's 0.5", gt=0)
     inter: float = option(1.0, "weight of the inter-client contrast (paper: plain sum)", ge=0)
 
-    def client(self, cohort: ClientBatch) -> Tree:
+    def client(self, clients: ClientBatch) -> Tree:
         def remember() -> None:
-            cohort.state["previous"] = {name: value.detach().clone() for name, value in cohort.params.items()}
+            clients.state["previous"] = {name: value.detach().clone() for name, value in clients.params.items()}
 
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss, each_epoch=remember)
-        return {"model": cohort.params}
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss, each_epoch=remember)
+        return {"model": clients.params}
 
-    def distilled(self, cohort: GraphClientBatch, codes: Codes) -> torch.Tensor:
-        shared, previous = frozen(cohort, cohort.received["model"]), frozen(cohort, cohort.state["previous"])
-        return self.inter * self.contrast(cohort.minibatch, codes, shared, previous)
+    def distilled(self, clients: GraphClientBatch, codes: Codes) -> torch.Tensor:
+        shared, previous = frozen(clients, clients.received["model"]), frozen(clients, clients.state["previous"])
+        return self.inter * self.contrast(clients.minibatch, codes, shared, previous)
 
     def contrast(self, batch: GraphBatch, now: Codes, shared: Codes, previous: Codes) -> torch.Tensor:
         """(K,) l_inter."""

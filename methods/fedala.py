@@ -42,39 +42,39 @@ class FedALA(FedAvg):
     threshold: float = option(0.1, "deviation of ten losses that ends the first learning (code: 0.1)", ge=0)
     first_steps: int = option(50, "most steps of the first learning; our bound", ge=1)
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        names = last_layers(cohort.params, self.layers)
-        cohort.state["share"] = {name: torch.ones_like(cohort.params[name]) for name in names}
-        cohort.state["trained"] = torch.zeros(len(cohort))  # rounds in which it took part
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        names = last_layers(clients.params, self.layers)
+        clients.state["share"] = {name: torch.ones_like(clients.params[name]) for name in names}
+        clients.state["trained"] = torch.zeros(len(clients))  # rounds in which it took part
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        received, last = cohort.received["model"], cohort.params
-        names = list(cohort.state["share"])
+    def client(self, clients: ClientBatch) -> Tree:
+        received, last = clients.received["model"], clients.params
+        names = list(clients.state["share"])
         apart: Tensors = {name: (received[name] - last[name]).detach() for name in names}
         start = {name: last[name].detach().clone() for name in names}
-        cohort.load(received)
-        if names and bool(cohort.state["trained"].any()):
-            cohort.state["share"] = self._learnt(cohort, start, apart)
-            mixed = self._mixed(start, apart, cohort.state["share"])
-            was = cohort.state["trained"] > 0
-            cohort.load({n: torch.where(_over(was, v), v, received[n]) for n, v in mixed.items()})
-        cohort.state["trained"] = cohort.state["trained"] + 1
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
+        clients.load(received)
+        if names and bool(clients.state["trained"].any()):
+            clients.state["share"] = self._learnt(clients, start, apart)
+            mixed = self._mixed(start, apart, clients.state["share"])
+            was = clients.state["trained"] > 0
+            clients.load({n: torch.where(_over(was, v), v, received[n]) for n, v in mixed.items()})
+        clients.state["trained"] = clients.state["trained"] + 1
+        clients.fit(self.local_loss)
+        return {"model": clients.params}
 
     @staticmethod
     def _mixed(start: Tensors, apart: Tensors, share: Tensors) -> Tensors:
         return {name: start[name] + apart[name] * share[name] for name in start}
 
-    def _learnt(self, cohort: ClientBatch, start: Tensors, apart: Tensors) -> Tensors:
+    def _learnt(self, clients: ClientBatch, start: Tensors, apart: Tensors) -> Tensors:
         """The clients' new W. A client learns until its losses have settled if this is its first time, else once; who
         has never trained keeps its W."""
-        rows = self._sample(cohort)
-        share, losses = cohort.state["share"], list[torch.Tensor]()
-        learns = cohort.state["trained"] > 0
+        rows = self._sample(clients)
+        share, losses = clients.state["share"], list[torch.Tensor]()
+        learns = clients.state["trained"] > 0
         for step in range(self.first_steps):
-            loss, grads = self._gradient(cohort, self._mixed(start, apart, share), rows)
+            loss, grads = self._gradient(clients, self._mixed(start, apart, share), rows)
             losses.append(loss)
             share = {
                 name: torch.where(
@@ -82,36 +82,36 @@ class FedALA(FedAvg):
                 )
                 for name, value in share.items()
             }
-            learns = learns & (cohort.state["trained"] == 1)
+            learns = learns & (clients.state["trained"] == 1)
             if step >= STEADY:
                 learns = learns & ~(torch.stack(losses[-STEADY:]).std(0, unbiased=False) < self.threshold)
             if not bool(learns.any()):
                 break
         return share
 
-    def _sample(self, cohort: ClientBatch) -> torch.Tensor:
+    def _sample(self, clients: ClientBatch) -> torch.Tensor:
         """Random training rows: `share` of each client's, at least one where it has one."""
-        rows, sample = cohort.batch.rows["train"], []
-        owner = cohort.batch.owner[rows]
-        for place, source in enumerate(cohort.streams("aggregation sample")):
+        rows, sample = clients.batch.rows["train"], []
+        owner = clients.batch.owner[rows]
+        for place, source in enumerate(clients.streams("aggregation sample")):
             client_rows = rows[owner == place]
             count = max(1, round(self.share * len(client_rows))) if len(client_rows) else 0
             sample.append(client_rows[torch.from_numpy(source.permutation(len(client_rows))[:count])])
         return torch.cat(sample)
 
     @staticmethod
-    def _gradient(cohort: ClientBatch, mixed: Tensors, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
+    def _gradient(clients: ClientBatch, mixed: Tensors, rows: torch.Tensor) -> tuple[torch.Tensor, Tensors]:
         """(K,) the clients' losses on some rows, and their gradients by the mixed parameters."""
         leaf = {name: value.requires_grad_(True) for name, value in mixed.items()}
-        params: Params = cohort.params | leaf
-        logits = cohort.forward(params, training=False).logits
-        label = cohort.batch.label[rows]
-        losses = cohort.mean_over(F.cross_entropy(logits[rows], label, reduction="none"), rows)
+        params: Params = clients.params | leaf
+        logits = clients.forward(params, training=False).logits
+        label = clients.batch.label[rows]
+        losses = clients.mean_over(F.cross_entropy(logits[rows], label, reduction="none"), rows)
         grads = torch.autograd.grad(losses.sum(), list(leaf.values()))
         return losses.detach(), dict(zip(leaf, grads, strict=True))
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params
 
 
 STEADY = 10  # losses that are looked at

@@ -108,10 +108,10 @@ class FedAux(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": clients.params}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         models = uploads["model"]

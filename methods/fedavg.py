@@ -27,15 +27,15 @@ from ..registry import option
 class LocalTraining(Method):
     """Clients that minimise their own loss; what they exchange is up to the method."""
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) the task's loss over each client's training rows: mean cross-entropy where these are classified."""
-        return cohort.loss(cohort.forward().logits)
+        return clients.loss(clients.forward().logits)
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        cohort.params = cohort.network.init(cohort.streams.seed, cohort.features, cohort.classes)
+    def prepare(self, clients: ClientBatch) -> None:
+        clients.params = clients.network.init(clients.streams.seed, clients.features, clients.classes)
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params
 
 
 @METHODS.register("local")
@@ -54,8 +54,8 @@ class Local(LocalTraining):
     delivers = "personal"
     heterogeneous = True
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.fit(self.local_loss)
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.fit(self.local_loss)
         return {}
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -83,10 +83,10 @@ class FedAvg(LocalTraining):
         server.state["model"] = server.initial_model()
         return {"model": server.state["model"]}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": clients.params}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])

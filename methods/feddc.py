@@ -69,49 +69,49 @@ class FedDC(FedAvg):
         sizes = {"weighting": "train_nodes"} if self.client_size else {}  # the means are uniform; these are their sizes
         return config.model_copy(update=settings | sizes)
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        cohort.state["drift"], cohort.state["update"] = _zeros(cohort.params), _zeros(cohort.params)
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        clients.state["drift"], clients.state["update"] = _zeros(clients.params), _zeros(clients.params)
 
     def open(self, server: Server) -> Download:
         super().open(server)
         server.state["drift"], server.state["update"] = _zeros(server.state["model"]), _zeros(server.state["model"])
         return self._download(server)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        w, drift, span = cohort.received["model"], cohort.state["drift"], self.lr * cohort.config.local_epochs
+    def client(self, clients: ClientBatch) -> Tree:
+        w, drift, span = clients.received["model"], clients.state["drift"], self.lr * clients.config.local_epochs
         corrects, state = self.correction != "none", self.correction == "state"
-        size = self.relative_size(cohort)
+        size = self.relative_size(clients)
         fixed = {n: _divided((drift[n] - w[n]).mul_(self.alpha), size) for n in drift}
         if corrects:
-            mean = {n: _divided(v, size) for n, v in cohort.received["update"].items()}
-            apart = {n: v - mean[n] for n, v in cohort.state["update"].items()}
+            mean = {n: _divided(v, size) for n, v in clients.received["update"].items()}
+            apart = {n: v - mean[n] for n, v in clients.state["update"].items()}
             for n, value in fixed.items():
-                value.add_(cohort.of_a_step(apart[n]), alpha=1 / span)
+                value.add_(clients.of_a_step(apart[n]), alpha=1 / span)
 
-        def corrected(cohort: ClientBatch, grads: Tensors) -> Tensors:
-            params = cohort.params
+        def corrected(clients: ClientBatch, grads: Tensors) -> Tensors:
+            params = clients.params
             pull = {n: _divided(params[n].detach(), size) for n in grads}
             return {n: torch.add(g, pull[n], alpha=self.alpha).add_(fixed[n]) for n, g in grads.items()}
 
-        cohort.load(w)
-        cohort.fit(self.local_loss, adjust=corrected)
-        moved = {n: value - w[n] for n, value in cohort.params.items()}
-        cohort.state["drift"] = {n: drift[n] + moved[n] for n in moved}
+        clients.load(w)
+        clients.fit(self.local_loss, adjust=corrected)
+        moved = {n: value - w[n] for n, value in clients.params.items()}
+        clients.state["drift"] = {n: drift[n] + moved[n] for n in moved}
         if not corrects:
-            return {"model": cohort.params}
-        cohort.state["update"] = {n: v + apart[n] for n, v in moved.items()} if state else moved
+            return {"model": clients.params}
+        clients.state["update"] = {n: v + apart[n] for n, v in moved.items()} if state else moved
         sent = {n: v - mean[n] for n, v in moved.items()} if state else moved
         if size is not None:
             sent = {n: _divided(v, 1 / size) for n, v in sent.items()}
-        return {"model": cohort.params, "update": sent}
+        return {"model": clients.params, "update": sent}
 
-    def relative_size(self, cohort: ClientBatch) -> torch.Tensor | None:
+    def relative_size(self, clients: ClientBatch) -> torch.Tensor | None:
         """(K,) s_k, where it counts."""
         if not self.client_size:
             return None
-        size = torch.tensor(cohort.batch.counts["train"], dtype=torch.float32)
-        return size.clamp(min=1) / cohort.received["mean size"].squeeze(1)
+        size = torch.tensor(clients.batch.counts["train"], dtype=torch.float32)
+        return size.clamp(min=1) / clients.received["mean size"].squeeze(1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         w, drift, v = (server.state[slot] for slot in ("model", "drift", "update"))

@@ -145,36 +145,36 @@ class FedDEP(Generation):
 
     # -- prototypes -------------------------------------------------------------------------------------------------
 
-    def describe(self, cohort: ClientBatch) -> Tree:
+    def describe(self, clients: ClientBatch) -> Tree:
         """The prototypes (K, e) of each client and, of each of its nodes, clusters (n, P)."""
-        cohort.load(cohort.received["model"])
-        embeddings = self.embed(cohort)
-        cohort.state["impaired"], told = [], []
+        clients.load(clients.received["model"])
+        embeddings = self.embed(clients)
+        clients.state["impaired"], told = [], []
         with on_host():
-            seeds = [int(source.integers(2**31)) for source in cohort.streams("clusters")]
-            hiding = cohort.streams("hidden nodes")
-            for member, embedding, seed, source in zip(cohort.members, embeddings, seeds, hiding, strict=True):
+            seeds = [int(source.integers(2**31)) for source in clients.streams("clusters")]
+            hiding = clients.streams("hidden nodes")
+            for member, embedding, seed, source in zip(clients.members, embeddings, seeds, hiding, strict=True):
                 hidden = hide(member, self.hidden_share, source)
                 prototypes, of_node = clustered(embedding, self.prototypes, seed)
                 told.append((prototypes, slots_of(member, hidden, of_node, self.neighbours)))
-                cohort.state["impaired"].append(impair(member, hidden, self.neighbours, prototypes[of_node]))
+                clients.state["impaired"].append(impair(member, hidden, self.neighbours, prototypes[of_node]))
         return {
             "prototypes": [placed(prototypes) for prototypes, _ in told],
             "clusters": [placed(near) for _, near in told],
         }
 
-    def embed(self, cohort: ClientBatch) -> list[torch.Tensor]:
+    def embed(self, clients: ClientBatch) -> list[torch.Tensor]:
         """(n, e) of each client's nodes, on the host."""
         encoder = GraphSAGE(hidden=self.embedding, layers=2, dropout=self.generator_dropout)
         starts = []
         with on_host():
-            for source in cohort.streams("encoder"):
-                start = encoder.init(source, cohort.features, self.embedding)
+            for source in clients.streams("encoder"):
+                start = encoder.init(source, clients.features, self.embedding)
                 head = torch.Generator().manual_seed(int(source.integers(2**63)))
-                start |= {"class.weight": glorot(self.embedding, cohort.classes, head)}
-                starts.append(start | {"class.bias": torch.zeros(cohort.classes)})
+                start |= {"class.weight": glorot(self.embedding, clients.classes, head)}
+                starts.append(start | {"class.bias": torch.zeros(clients.classes)})
         params = {name: placed(torch.stack([start[name] for start in starts])) for name in starts[0]}
-        learner = cohort.learner(self.encoder_lr, self.encoder_decay)
+        learner = clients.learner(self.encoder_lr, self.encoder_decay)
 
         def loss(batch: ClientBatch) -> torch.Tensor:
             coded = torch.tanh(encoder.forward(params, batch.batch, batch.streams).logits)
@@ -200,25 +200,25 @@ class FedDEP(Generation):
 
     # -- generators -------------------------------------------------------------------------------------------------
 
-    def generate(self, cohort: ClientBatch) -> Tree:
+    def generate(self, clients: ClientBatch) -> Tree:
         """Each client trains its generator, alone, and keeps what it makes for its nodes."""
         mended = []
-        for at in range(len(cohort)):
-            turn = DeepTurn(self, cohort.select([at]), cohort.received)
+        for at in range(len(clients)):
+            turn = DeepTurn(self, clients.select([at]), clients.received)
             for _ in range(self.exchange_epochs):
                 turn.learn_from_others()
-            counts, made = turn.mend(cohort.members[at])
+            counts, made = turn.mend(clients.members[at])
             mended.append(turn.mean(made, counts))
-        cohort.state = {"mended": mended}
+        clients.state = {"mended": mended}
         return {}
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
-    def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
+    def scores(self, clients: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
         """(N, C) class scores of the clients' nodes with their m_v."""
-        if "mended" not in cohort.state:
-            return cohort.network.forward(params, cohort.data, streams).logits
-        return fused(cohort, params, torch.cat(cohort.state["mended"]), streams)
+        if "mended" not in clients.state:
+            return clients.network.forward(params, clients.data, streams).logits
+        return fused(clients, params, torch.cat(clients.state["mended"]), streams)
 
 
 class DeepTurn(Turn):
@@ -226,17 +226,17 @@ class DeepTurn(Turn):
 
     settings: FedDEP
 
-    def __init__(self, settings: FedDEP, cohort: ClientBatch, sent: Tree) -> None:
+    def __init__(self, settings: FedDEP, clients: ClientBatch, sent: Tree) -> None:
         """sent: what all clients have sent, as it was received."""
-        (owner,) = cohort.clients
+        (owner,) = clients.ids
         self.prototypes = sent["prototypes"][0]
         tables = sent["clusters"][0].split(sent["nodes"][0].tolist())
         self.others = [table for client, table in enumerate(tables) if client != owner]
         self.targets: list[torch.Tensor] = []
-        super().__init__(settings, cohort)
+        super().__init__(settings, clients)
 
-    def without(self, cohort: ClientBatch) -> Impaired:
-        (impaired,) = cohort.state["impaired"]
+    def without(self, clients: ClientBatch) -> Impaired:
+        (impaired,) = clients.state["impaired"]
         assert isinstance(impaired, Impaired)
         return impaired
 
@@ -246,7 +246,7 @@ class DeepTurn(Turn):
         return made.new_zeros(len(counts), made.shape[1]).index_add(0, parent, made) / self.settings.neighbours
 
     def scores(self, made: torch.Tensor, counts: torch.Tensor, streams: Streams | None) -> torch.Tensor:
-        return fused(self.cohort, self.classifier, self.mean(made, counts), streams)
+        return fused(self.clients, self.classifier, self.mean(made, counts), streams)
 
     def feature_loss(self, made: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
         """L's term on the client's own prototypes and, while there are any, the others' targets."""
@@ -258,23 +258,23 @@ class DeepTurn(Turn):
     def learn_from_others(self) -> None:
         """An epoch of fGen on L + b sum_j L_kj."""
         self.noisy = self._noisy(self.encoding)
-        self.keep = self.generator.keep(self.cohort.streams, "generator dropout", len(self.encoding))
+        self.keep = self.generator.keep(self.clients.streams, "generator dropout", len(self.encoding))
         self.targets = [self.prototypes[self.drawn(table)] for table in self.others]
         self.refine({})
 
     def drawn(self, table: torch.Tensor) -> torch.Tensor:
         """(|T|, P) rows of the prototypes: slots of a random node of another client for each training node."""
-        (source,) = self.cohort.streams("targets")
+        (source,) = self.clients.streams("targets")
         shape = len(self.rows), self.settings.neighbours
         node, slot = source.integers(len(table), size=shape[0]), source.integers(shape[1], size=shape)
         return table[placed(torch.from_numpy(node)).unsqueeze(1), placed(torch.from_numpy(slot))]
 
 
-def fused(cohort: ClientBatch, params: Params, mended: torch.Tensor, streams: Streams | None) -> torch.Tensor:
+def fused(clients: ClientBatch, params: Params, mended: torch.Tensor, streams: Streams | None) -> torch.Tensor:
     """(N, C) class scores of the clients' nodes with m_v, mended (N, e)."""
-    (backbone,) = cohort.network.backbones
+    (backbone,) = clients.network.backbones
     assert isinstance(backbone, FusedSAGE)
-    return backbone.fused(params, cohort.batch, mended, streams).logits
+    return backbone.fused(params, clients.batch, mended, streams).logits
 
 
 def clustered(rows: torch.Tensor, clusters: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

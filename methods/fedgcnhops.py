@@ -114,9 +114,9 @@ class FedGCNHops(FedAvg):
         return {"model": server.state["model"]}
 
     @on_host()
-    def tell(self, cohort: ClientBatch) -> Tree:
+    def tell(self, clients: ClientBatch) -> Tree:
         told: list[Tree] = []
-        for member in cohort.members:
+        for member in clients.members:
             ids, far = member.graph.ndata["global_id"], torch.unique(member.outside[1])
             degree = degrees(member)
             source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
@@ -150,45 +150,45 @@ class FedGCNHops(FedAvg):
             )
         return Each(listed(sent))
 
-    def keep(self, cohort: ClientBatch) -> Tree:
-        cohort.state["exchanged"] = cohort.received
+    def keep(self, clients: ClientBatch) -> Tree:
+        clients.state["exchanged"] = clients.received
         return {}
 
     # -- training and prediction --------------------------------------------------------------------------------------
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         if not self.hops:
-            return super().local_loss(cohort)
-        batch = self.summed(cohort)
-        return cohort.cross_entropy(
-            cohort.network.forward(cohort.params, (batch,), cohort.streams).logits[batch.own_nodes]
+            return super().local_loss(clients)
+        batch = self.summed(clients)
+        return clients.cross_entropy(
+            clients.network.forward(clients.params, (batch,), clients.streams).logits[batch.own_nodes]
         )
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
         if not self.hops:
-            return super().predict_own(params, cohort)
-        batch = self.summed(cohort)
-        return cohort.network.forward(params, (batch,)).logits[batch.own_nodes]
+            return super().predict_own(params, clients)
+        batch = self.summed(clients)
+        return clients.network.forward(params, (batch,)).logits[batch.own_nodes]
 
-    def summed(self, cohort: ClientBatch) -> SummedBatch:
+    def summed(self, clients: ClientBatch) -> SummedBatch:
         """The clients' nodes with the sums that they got."""
-        if "summed" not in cohort.cache:
-            sums, sizes, towards, inside, own_nodes = self._summed(cohort)
-            batch, value = cohort.batch, sums if sp.issparse(sums) else placed(torch.from_numpy(sums))
-            cohort.cache["summed"] = SummedBatch(
+        if "summed" not in clients.cache:
+            sums, sizes, towards, inside, own_nodes = self._summed(clients)
+            batch, value = clients.batch, sums if sp.issparse(sums) else placed(torch.from_numpy(sums))
+            clients.cache["summed"] = SummedBatch(
                 batch.graph, Features(value, sizes), tuple(sizes), batch.label, batch.masks, batch.global_id,
                 SparseMatrix(towards), inside=SparseMatrix(inside), own_nodes=placed(own_nodes),
             )  # fmt: skip
-        summed: SummedBatch = cohort.cache["summed"]
+        summed: SummedBatch = clients.cache["summed"]
         return summed
 
     @on_host()
-    def _summed(self, cohort: ClientBatch) -> tuple[Any, list[int], sp.csr_matrix, sp.csr_matrix, torch.Tensor]:
+    def _summed(self, clients: ClientBatch) -> tuple[Any, list[int], sp.csr_matrix, sp.csr_matrix, torch.Tensor]:
         """Return what the clients' rows are made of: features, rows per client, and the rest of `SummedBatch`."""
         sizes: list[int] = []
         towards, inner, features, own_nodes = [], [], [], []
-        for member, got in zip(cohort.members, split(cohort.state["exchanged"]), strict=True):
+        for member, got in zip(clients.members, split(clients.state["exchanged"]), strict=True):
             n, degree = member.graph.num_nodes(), degrees(member)
             source, target = (ends.numpy() for ends in member.graph.edges(order="eid"))
             to, by = np.concatenate([target, np.arange(n)]), np.concatenate([source, np.arange(n)])
@@ -202,7 +202,7 @@ class FedGCNHops(FedAvg):
             weights = sp.csr_matrix((root[to] * root[by], (to, by)), shape=(n + far, n + far))
             towards.append(weights)
             inner.append(weights @ sp.diags((np.arange(n + far) < n).astype(np.float32)))
-            features.append(sp.diags(root) @ unpacked(got["sums"], cohort.features))
+            features.append(sp.diags(root) @ unpacked(got["sums"], clients.features))
             own_nodes.append(sum(sizes) + torch.arange(n))
             sizes.append(n + far)
         sums = sp.vstack(features, format="csr") if sp.issparse(features[0]) else np.concatenate(features)

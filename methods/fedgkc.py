@@ -85,44 +85,46 @@ class FedGKC(Views, CommonWidth, DualModel):
             raise ValueError(f"alpha + beta is {self.alpha + self.beta:g}, must be at most 1: the rest weighs KL")
         return self
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        out = self.pair(cohort)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out = self.pair(clients)
         log_l, log_c = out.private.logits.log_softmax(1), out.shared.logits.log_softmax(1)
-        task = cohort.cross_entropy(out.private.logits) + cohort.cross_entropy(out.shared.logits)
+        task = clients.cross_entropy(out.private.logits) + clients.cross_entropy(out.shared.logits)
         predictions = kl(log_c, log_l) + kl(log_l, log_c)
         if not self.smkd:
-            return self.alpha * task + (1 - self.alpha) * mean_of(cohort, predictions, self.nodes)
+            return self.alpha * task + (1 - self.alpha) * mean_of(clients, predictions, self.nodes)
         z_l, z_c = out.private.embedding.log_softmax(1), out.shared.embedding.log_softmax(1)
-        batch, mean = cohort.batch, self.neighbour_mean
+        batch, mean = clients.batch, self.neighbour_mean
         neighbours = neighbour_kl(z_c, z_l, batch, mean=mean) + neighbour_kl(z_l, z_c, batch, mean=mean)
-        distilled = self.beta * neighbours + (1 - self.alpha - self.beta) * predictions + self._own_views(cohort)
-        return self.alpha * task + mean_of(cohort, distilled, self.nodes)
+        distilled = self.beta * neighbours + (1 - self.alpha - self.beta) * predictions + self._own_views(clients)
+        return self.alpha * task + mean_of(clients, distilled, self.nodes)
 
-    def _own_views(self, cohort: ClientBatch) -> torch.Tensor:
+    def _own_views(self, clients: ClientBatch) -> torch.Tensor:
         """(N,) what the private model's weak view teaches its strong one."""
-        weak, strong = (self._through(cohort, self.view(cohort, strength, strength)) for strength in ("weak", "strong"))
+        weak, strong = (
+            self._through(clients, self.view(clients, strength, strength)) for strength in ("weak", "strong")
+        )
         near = (weak.embedding - strong.embedding).square().mean(1)
         return near + kl(weak.logits.log_softmax(1), strong.logits.log_softmax(1))
 
-    def _through(self, cohort: ClientBatch, data: tuple[Batch, ...]) -> Forward:
-        return cohort.network.forward(cohort.params, data, cohort.streams if self.view_dropout else None)
+    def _through(self, clients: ClientBatch, data: tuple[Batch, ...]) -> Forward:
+        return clients.network.forward(clients.params, data, clients.streams if self.view_dropout else None)
 
-    def teach(self, cohort: ClientBatch) -> None:
+    def teach(self, clients: ClientBatch) -> None:
         if self.order == "together":
-            return super().teach(cohort)
-        copilot = {name: value for name, value in cohort.params.items() if name.startswith(SHARED)}
-        private = {name: value for name, value in cohort.params.items() if name not in copilot}
+            return super().teach(clients)
+        copilot = {name: value for name, value in clients.params.items() if name.startswith(SHARED)}
+        private = {name: value for name, value in clients.params.items() if name not in copilot}
         for name, group in (("copilot", copilot), ("private", private)):
-            cohort.fit(self.local_loss, params=group, name=name)
+            clients.fit(self.local_loss, params=group, name=name)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        upload = super().client(cohort)
+    def client(self, clients: ClientBatch) -> Tree:
+        upload = super().client(clients)
         if not self.kama:
             return upload
         with torch.no_grad():
-            p = self.shared_forward(cohort, training=False).logits.softmax(1)
-        strength = mean_of(cohort, node_strength(p, cohort.batch, self.strength_lambda), "all")
-        return upload | {"nodes": torch.tensor(cohort.batch.sizes, dtype=torch.float32), "strength": strength}
+            p = self.shared_forward(clients, training=False).logits.softmax(1)
+        strength = mean_of(clients, node_strength(p, clients.batch, self.strength_lambda), "all")
+        return upload | {"nodes": torch.tensor(clients.batch.sizes, dtype=torch.float32), "strength": strength}
 
     def weights(self, server: Server, uploads: Tree) -> torch.Tensor:
         if not self.kama:

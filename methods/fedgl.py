@@ -188,7 +188,7 @@ class FedGL(FedAvg):
         rounds = super().phases(config)
         if not (self.alpha or self.beta):
             return rounds
-        step = Step(lambda cohort: {"id": cohort.batch.per_client(cohort.batch.global_id)}, self.align)
+        step = Step(lambda clients: {"id": clients.batch.per_client(clients.batch.global_id)}, self.align)
         return [Phase((step,), 1, scored=False, name="alignment", everyone=True), *rounds]
 
     def open(self, server: Server) -> Download:
@@ -202,31 +202,33 @@ class FedGL(FedAvg):
         server.state["place"], server.state["nodes"] = place.split([len(client_ids) for client_ids in ids]), len(held)
         return {"model": server.state["model"]}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        batch = cohort.batch
-        if "index" in cohort.received:
-            batch = replace(batch, propagation=self.propagation(cohort))
-        pseudo = torch.cat(cohort.received["label"]) if "label" in cohort.received else torch.full_like(batch.label, -1)
+    def client(self, clients: ClientBatch) -> Tree:
+        batch = clients.batch
+        if "index" in clients.received:
+            batch = replace(batch, propagation=self.propagation(clients))
+        pseudo = (
+            torch.cat(clients.received["label"]) if "label" in clients.received else torch.full_like(batch.label, -1)
+        )
         rows = ((pseudo >= 0) & ~batch.masks["train"]).nonzero().squeeze(1)
 
-        def loss(cohort: ClientBatch) -> torch.Tensor:
-            logits = cohort.network.forward(cohort.params, (batch,), cohort.streams).logits
-            guessed = cohort.mean_over(F.cross_entropy(logits[rows], pseudo[rows], reduction="none"), rows)
-            return cohort.cross_entropy(logits) * known_weight + self.alpha * guessed * guessed_weight
+        def loss(clients: ClientBatch) -> torch.Tensor:
+            logits = clients.network.forward(clients.params, (batch,), clients.streams).logits
+            guessed = clients.mean_over(F.cross_entropy(logits[rows], pseudo[rows], reduction="none"), rows)
+            return clients.cross_entropy(logits) * known_weight + self.alpha * guessed * guessed_weight
 
         known_weight, guessed_weight = self.loss_weights(batch, batch.rows["train"]), self.loss_weights(batch, rows)
-        cohort.load(cohort.received["model"])
-        seen = batch if self.report_on == "augmented" else cohort.batch
-        early = self.report(cohort, seen) if self.report_when == "before" else {}
-        cohort.fit(loss)
-        return {"model": cohort.params} | (early or self.report(cohort, seen))
+        clients.load(clients.received["model"])
+        seen = batch if self.report_on == "augmented" else clients.batch
+        early = self.report(clients, seen) if self.report_when == "before" else {}
+        clients.fit(loss)
+        return {"model": clients.params} | (early or self.report(clients, seen))
 
     @torch.no_grad()
-    def report(self, cohort: ClientBatch, batch: Batch) -> Tree:
+    def report(self, clients: ClientBatch, batch: Batch) -> Tree:
         """P_k and H_k of the models as they are, what will be used of them."""
-        if not (self.alpha or self.beta) or cohort.round < self.start - 1:
+        if not (self.alpha or self.beta) or clients.round < self.start - 1:
             return {}
-        logits = cohort.network.forward(cohort.params, (batch,)).logits
+        logits = clients.network.forward(clients.params, (batch,)).logits
         prediction = {"prediction": batch.per_client(logits.softmax(1))} if self.alpha else {}
         return prediction | ({"output": batch.per_client(logits)} if self.beta else {})
 
@@ -236,14 +238,14 @@ class FedGL(FedAvg):
         return counts if self.reduction == "sum" else torch.ones(batch.clients)
 
     @section("augmentation")
-    def propagation(self, cohort: ClientBatch) -> SparseMatrix:
+    def propagation(self, clients: ClientBatch) -> SparseMatrix:
         """A_hat + beta times the pseudo-graph of all clients, normalised as `pseudo_graph` says."""
-        batch: Batch = cohort.batch
+        batch: Batch = clients.batch
         rows, columns = [], []
-        for index, size, start in zip(cohort.received["index"], batch.sizes, batch.offsets, strict=False):
+        for index, size, start in zip(clients.received["index"], batch.sizes, batch.offsets, strict=False):
             rows.append(index.numpy() // size + start)
             columns.append(index.numpy() % size + start)
-        values = torch.cat(cohort.received["value"]).numpy()
+        values = torch.cat(clients.received["value"]).numpy()
         shape = batch.gcn.shape
         graph = sp.csr_matrix((values, (np.concatenate(rows), np.concatenate(columns))), shape=shape)
         return SparseMatrix(batch.gcn.scipy() + self.beta * FORMS[self.pseudo_graph].client(graph))

@@ -67,18 +67,18 @@ class FedGTA(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        moments, confidence = self.profile(cohort)
-        return {"model": cohort.params, "moments": moments, "confidence": confidence}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        moments, confidence = self.profile(clients)
+        return {"model": clients.params, "moments": moments, "confidence": confidence}
 
     @torch.no_grad()
-    def profile(self, cohort: ClientBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def profile(self, clients: ClientBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """(K, orders C or 2 orders C) moments and (K,) confidence of the clients' propagated predictions."""
-        batch, rows = cohort.batch, cohort.batch.rows["train"]
-        known = F.one_hot(batch.label[rows], cohort.classes).float()
-        start = cohort.forward(training=False).logits.softmax(1).index_copy(0, rows, known)
+        batch, rows = clients.batch, clients.batch.rows["train"]
+        known = F.one_hot(batch.label[rows], clients.classes).float()
+        start = clients.forward(training=False).logits.softmax(1).index_copy(0, rows, known)
         propagated = propagate_labels(batch, start, self.steps, self.kappa)
         flat = (propagated / self.temperature).softmax(1)
         if self.as_released:
@@ -94,8 +94,8 @@ class FedGTA(LocalTraining):
         weights = alike * uploads["confidence"]
         return mix(server, uploads["model"], weights / weights.sum(1, keepdim=True))
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        model: Params = cohort.received["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        model: Params = clients.received["model"]
         return model
 
 

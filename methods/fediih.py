@@ -141,21 +141,21 @@ class FedIIH(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": server.initial_model()}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params, "mean": self.statistics(cohort)}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": clients.params, "mean": self.statistics(clients)}
 
     @torch.no_grad()
-    def statistics(self, cohort: ClientBatch) -> torch.Tensor:
+    def statistics(self, clients: ClientBatch) -> torch.Tensor:
         """(K, M, h) what is mean and log-variance of each factor alike."""
-        network, batch = cohort.network.backbones[0], cohort.batch
+        network, batch = clients.network.backbones[0], clients.batch
         assert isinstance(network, DisentangledGNN)
-        z = network.hidden_rows(cohort.params, batch)
+        z = network.hidden_rows(clients.params, batch)
         for _ in range(STATISTICS_LAYERS):
             z = F.leaky_relu(network.route(z, batch))
-        total = segment_sum(z, batch.owner, len(cohort)) / torch.tensor(batch.sizes).unsqueeze(1)
-        return total.view(len(cohort), network.factors, -1)
+        total = segment_sum(z, batch.owner, len(clients)) / torch.tensor(batch.sizes).unsqueeze(1)
+        return total.view(len(clients), network.factors, -1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         models, means = uploads["model"], uploads["mean"]

@@ -67,21 +67,21 @@ class FedKD(CommonWidth, DualModel):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        h = cohort.network.backbones[0].hidden
-        drawn = [torch.from_numpy(g.uniform(-(h**-0.5), h**-0.5, (h, h))).float() for g in cohort.streams("match")]
-        cohort.params[MATCH] = torch.stack(drawn)  # PyTorch's default initialisation of a linear layer
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        h = clients.network.backbones[0].hidden
+        drawn = [torch.from_numpy(g.uniform(-(h**-0.5), h**-0.5, (h, h))).float() for g in clients.streams("match")]
+        clients.params[MATCH] = torch.stack(drawn)  # PyTorch's default initialisation of a linear layer
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        out, rows = self.pair(cohort), rows_of(cohort, self.nodes)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out, rows = self.pair(clients), rows_of(clients, self.nodes)
         teacher, student = out.private, out.shared
-        task = cohort.cross_entropy(teacher.logits) + cohort.cross_entropy(student.logits)
+        task = clients.cross_entropy(teacher.logits) + clients.cross_entropy(student.logits)
         log_t, log_s = teacher.logits[rows].log_softmax(1), student.logits[rows].log_softmax(1)
-        mapped = segment_product(student.embedding, cohort.params[MATCH], cohort.batch.sizes)
+        mapped = segment_product(student.embedding, clients.params[MATCH], clients.batch.sizes)
         # One squared distance serves both losses: its gradient at each model is that model's own.
         apart = (teacher.embedding - mapped)[rows].square().mean(1)
-        shared = cohort.mean_over(kl(log_s, log_t) + kl(log_t, log_s) + apart, rows)
+        shared = clients.mean_over(kl(log_s, log_t) + kl(log_t, log_s) + apart, rows)
         # Without a training node nothing tells how good the predictions are, so nothing is distilled.
         scale = torch.where(task > 0, 1 / task.clamp(min=torch.finfo(task.dtype).tiny), 0.0).detach()
         return task + scale * shared
@@ -89,22 +89,22 @@ class FedKD(CommonWidth, DualModel):
     def energy(self, number: int, rounds: int) -> float:
         return self.start + (self.end - self.start) * number / rounds
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        everyone = range(len(cohort))
-        before = cohort.state["student"] = stack([self._student(cohort, k) for k in everyone])
-        cohort.load(as_shared(before))
-        cohort.fit(self.local_loss)
-        update = {name: value - before[name] for name, value in shared_part(cohort.params).items()}
-        energy = self.energy(cohort.round, cohort.config.rounds)
+    def client(self, clients: ClientBatch) -> Tree:
+        everyone = range(len(clients))
+        before = clients.state["student"] = stack([self._student(clients, k) for k in everyone])
+        clients.load(as_shared(before))
+        clients.fit(self.local_loss)
+        update = {name: value - before[name] for name, value in shared_part(clients.params).items()}
+        energy = self.energy(clients.round, clients.config.rounds)
         return {"update": gather([compress(row(update, k), energy) for k in everyone])}
 
     @staticmethod
-    def _student(cohort: ClientBatch, k: int) -> Params:
+    def _student(clients: ClientBatch, k: int) -> Params:
         """The global student at client k: as received whole, or the one it holds plus the received update."""
-        whole = row(cohort.received.get("model", {}), k)
+        whole = row(clients.received.get("model", {}), k)
         if any(value.numel() for value in whole.values()):
             return whole
-        held, update = row(cohort.state["student"], k), restore(row(cohort.received["update"], k))
+        held, update = row(clients.state["student"], k), restore(row(clients.received["update"], k))
         return {name: value + update[name] for name, value in held.items()}
 
     def server(self, server: Server, uploads: Tree) -> Download:

@@ -148,48 +148,48 @@ class FedLIT(FedAvg):
 
     # -- client -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        backbone, clients = cohort.network.backbones[0], len(cohort)
-        fresh = initial(backbone, cohort.streams.seed, cohort.features, cohort.classes, self.types)
-        cohort.params = {name: value.expand(clients, *value.shape).clone() for name, value in fresh.items()}
-        cohort.state["centroids"] = torch.zeros(clients, self.types, 2 * backbone.hidden)
-        cohort.state["counts"] = torch.zeros(clients, self.types)
+    def prepare(self, clients: ClientBatch) -> None:
+        backbone, count = clients.network.backbones[0], len(clients)
+        fresh = initial(backbone, clients.streams.seed, clients.features, clients.classes, self.types)
+        clients.params = {name: value.expand(count, *value.shape).clone() for name, value in fresh.items()}
+        clients.state["centroids"] = torch.zeros(count, self.types, 2 * backbone.hidden)
+        clients.state["counts"] = torch.zeros(count, self.types)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        received = dict(cohort.received["model"])
+    def client(self, clients: ClientBatch) -> Tree:
+        received = dict(clients.received["model"])
         centroids = received.pop("centroids", None)
-        cohort.load(received)
-        cohort.state["centroids"] = self._first_centroids(cohort) if centroids is None else centroids
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params, "centroids": cohort.state["centroids"], "counts": cohort.state["counts"]}
+        clients.load(received)
+        clients.state["centroids"] = self._first_centroids(clients) if centroids is None else centroids
+        clients.fit(self.local_loss)
+        return {"model": clients.params, "centroids": clients.state["centroids"], "counts": clients.state["counts"]}
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) cross-entropy with the types that the centroids give now; moves the centroids."""
-        pairs, before = self._pairs(cohort), cohort.state["centroids"]
-        projected = affine(cohort.params, "first", cohort.batch.x, cohort.batch)
+        pairs, before = self._pairs(clients), clients.state["centroids"]
+        projected = affine(clients.params, "first", clients.batch.x, clients.batch)
         types = pairs.assign(projected.detach(), before)
         links = Links(pairs, types, self.types)
-        cohort.state["centroids"] = pairs.means(projected.detach(), types, before)
-        cohort.state["counts"] = links.counts(cohort.batch.masks["train"])
-        backbone = cohort.network.backbones[0]
-        return cohort.cross_entropy(scores(backbone, cohort.params, projected, links, cohort.batch, cohort.streams))
+        clients.state["centroids"] = pairs.means(projected.detach(), types, before)
+        clients.state["counts"] = links.counts(clients.batch.masks["train"])
+        backbone = clients.network.backbones[0]
+        return clients.cross_entropy(scores(backbone, clients.params, projected, links, clients.batch, clients.streams))
 
-    def _pairs(self, cohort: ClientBatch) -> Pairs:
-        if "pairs" not in cohort.cache:
-            cohort.cache["pairs"] = Pairs(cohort.batch)
-        pairs: Pairs = cohort.cache["pairs"]
+    def _pairs(self, clients: ClientBatch) -> Pairs:
+        if "pairs" not in clients.cache:
+            clients.cache["pairs"] = Pairs(clients.batch)
+        pairs: Pairs = clients.cache["pairs"]
         return pairs
 
     @torch.no_grad()
-    def _first_centroids(self, cohort: ClientBatch) -> torch.Tensor:
+    def _first_centroids(self, clients: ClientBatch) -> torch.Tensor:
         """(K, types, 2h) centroids of mini-batch k-means on each client's codes; 0 where there are too few edges."""
         from sklearn.cluster import MiniBatchKMeans  # a second and more to import: only where it is needed
 
-        pairs = self._pairs(cohort)
-        codes = pairs.codes(affine(cohort.params, "first", cohort.batch.x, cohort.batch))
-        centroids = torch.zeros(len(cohort), self.types, codes.shape[1])
+        pairs = self._pairs(clients)
+        codes = pairs.codes(affine(clients.params, "first", clients.batch.x, clients.batch))
+        centroids = torch.zeros(len(clients), self.types, codes.shape[1])
         for k, (client_codes, generator) in enumerate(
-            zip(codes.split(pairs.counts), cohort.streams("link types"), strict=True)
+            zip(codes.split(pairs.counts), clients.streams("link types"), strict=True)
         ):
             seed, types = int(generator.integers(2**31)), min(self.types, len(client_codes))
             if types:
@@ -229,16 +229,16 @@ class FedLIT(FedAvg):
 
     # -- what it delivers -------------------------------------------------------------------------------------------
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params | {"centroids": cohort.state["centroids"]}
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params | {"centroids": clients.state["centroids"]}
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
         return self._predict(params, network, data[0], Pairs(data[0]))
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
-        return self._predict(params, cohort.network, cohort.batch, self._pairs(cohort))
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
+        return self._predict(params, clients.network, clients.batch, self._pairs(clients))
 
     def _predict(self, params: Params, network: Network, batch: Batch, pairs: Pairs) -> torch.Tensor:
         projected = affine(params, "first", batch.x, batch)

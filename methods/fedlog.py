@@ -210,23 +210,23 @@ class FedLoG(FedAvg):
 
     # -- the generator of neighbours ----------------------------------------------------------------------------------
 
-    def learn(self, cohort: ClientBatch) -> Tree:
+    def learn(self, clients: ClientBatch) -> Tree:
         """Each client's generator, and the shares of classes (K, C) among its training nodes."""
-        batch = cohort.batch
+        batch = clients.batch
         with on_host():
-            source = torch.Generator().manual_seed(int(stream(cohort.streams.seed, "neighbours").integers(2**63)))
+            source = torch.Generator().manual_seed(int(stream(clients.streams.seed, "neighbours").integers(2**63)))
             first: Params = {}
-            for i, (n_in, n_out) in enumerate(pairwise((cohort.features, *WIDTHS, cohort.features))):
+            for i, (n_in, n_out) in enumerate(pairwise((clients.features, *WIDTHS, clients.features))):
                 first[f"{i}.weight"], first[f"{i}.bias"] = linear_map(n_in, n_out, source, "torch")
-        learner = cohort.learner(self.generator_lr)
+        learner = clients.learner(self.generator_lr)
         around = placed(self._around(batch)).split(batch.counts["train"])
         # One client at a time: Adam's rounding depends on where a number is in its stack, and 100 steps with
         # gradients near 0 turn it into 2e-4.
         generators = [self._generator(learner.select([k]), first, means.clone()) for k, means in enumerate(around)]
         generator = {name: torch.cat([params[name] for params in generators]) for name in first}
         owner, label = batch.owner[batch.rows["train"]], batch.label[batch.rows["train"]]
-        counts = torch.bincount(owner * cohort.classes + label, minlength=len(cohort) * cohort.classes)
-        counts = counts.view(len(cohort), -1).float()
+        counts = torch.bincount(owner * clients.classes + label, minlength=len(clients) * clients.classes)
+        counts = counts.view(len(clients), -1).float()
         return {"generator": generator, "classes": counts / counts.sum(1, keepdim=True).clamp(min=1)}
 
     def _generator(self, learner: ClientBatch, first: Params, around: torch.Tensor) -> Params:
@@ -259,15 +259,15 @@ class FedLoG(FedAvg):
         kept = streams.keep("neighbour dropout", [nodes * WIDTHS[1]], self.generator_dropout).view(nodes, WIDTHS[1])
         return kept.float() / (1 - rate(self.generator_dropout))
 
-    def _apart(self, cohort: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    def _apart(self, clients: ClientBatch, nodes: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
         """() how far the gradients of a random network are from each other, of the graph and of pairs."""
-        (backbone,), (source,) = cohort.network.backbones, cohort.streams("random networks")
-        graph = cohort.batch
+        (backbone,), (source,) = clients.network.backbones, clients.streams("random networks")
+        graph = clients.batch
         assert isinstance(backbone, LogSAGE)
         with on_host():
-            drawn = backbone.embedder(source, cohort.features)
+            drawn = backbone.embedder(source, clients.features)
             draws = torch.Generator().manual_seed(int(source.integers(2**63)))
-            head = glorot(backbone.hidden, cohort.classes, draws)
+            head = glorot(backbone.hidden, clients.classes, draws)
         weights, head = {n: placed(v).unsqueeze(0).requires_grad_(True) for n, v in drawn.items()}, placed(head)
         label = graph.label[graph.rows["train"]]
         true = F.cross_entropy(backbone.embed(weights, graph)[-1][graph.rows["train"]] @ head, label)
@@ -284,10 +284,10 @@ class FedLoG(FedAvg):
         generators = {n: torch.einsum("kc,k...->c...", share, v) for n, v in uploads["generator"].items()}
         return {"generators": generators}
 
-    def keep(self, cohort: ClientBatch) -> Tree:
-        generators = {name: value[0].clone() for name, value in cohort.received["generators"].items()}
-        cohort.state = {"generators": [Held(generators)] * len(cohort)}
-        cohort.state["pull"] = torch.zeros(len(cohort), cohort.classes)
+    def keep(self, clients: ClientBatch) -> Tree:
+        generators = {name: value[0].clone() for name, value in clients.received["generators"].items()}
+        clients.state = {"generators": [Held(generators)] * len(clients)}
+        clients.state["pull"] = torch.zeros(len(clients), clients.classes)
         return {}
 
     def start(self, server: Server, uploads: Tree) -> Download:
@@ -296,10 +296,10 @@ class FedLoG(FedAvg):
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": crossing(cohort.params), "condensed": cohort.params["condensed.head"]}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": crossing(clients.params), "condensed": clients.params["condensed.head"]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         model = super().server(server, {"model": uploads["model"]})
@@ -316,36 +316,36 @@ class FedLoG(FedAvg):
     def global_model(self, server: Server) -> Params | None:
         return None
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        (backbone,), params, batch = cohort.network.backbones, cohort.params, cohort.batch
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        (backbone,), params, batch = clients.network.backbones, clients.params, clients.batch
         assert isinstance(backbone, LogSAGE)
-        prototypes = backbone.prototypes(params, cohort.streams)
-        z, rows = backbone.embed(params, batch, cohort.streams)[-1], batch.rows["train"]
+        prototypes = backbone.prototypes(params, clients.streams)
+        z, rows = backbone.embed(params, batch, clients.streams)[-1], batch.rows["train"]
         head, tail = (scores[rows] for scores in backbone.compare(params, z, batch.sizes, prototypes))
         alpha = backbone.lean(batch)[rows].sigmoid()
         right = (alpha * head + (1 - alpha) * tail).gather(1, batch.label[rows].unsqueeze(1)).squeeze(1)
         norms = torch.stack([params[f"condensed.{kind}"].flatten(1).norm(dim=1) for kind in KINDS])
-        loss = cohort.mean_over(-right, rows) + self.lam_norm * norms.mean(0)
-        if "condensed" in cohort.received and self.lam_global:
-            loss = loss + self.lam_global * self._global_loss(cohort, backbone, prototypes)
+        loss = clients.mean_over(-right, rows) + self.lam_norm * norms.mean(0)
+        if "condensed" in clients.received and self.lam_global:
+            loss = loss + self.lam_global * self._global_loss(clients, backbone, prototypes)
         return loss
 
-    def _global_loss(self, cohort: ClientBatch, backbone: LogSAGE, prototypes: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _global_loss(self, clients: ClientBatch, backbone: LogSAGE, prototypes: Sequence[torch.Tensor]) -> torch.Tensor:
         """(K,) of the global nodes; lambda moves after it."""
-        clients, pull = len(cohort), cohort.state["pull"]
+        count, pull = len(clients), clients.state["pull"]
         with torch.no_grad():
-            nodes = cohort.received["condensed"]  # (K, C, s, d)
+            nodes = clients.received["condensed"]  # (K, C, s, d)
             nodes = nodes + pull[:, :, None, None] * (nodes.mean((1, 2), keepdim=True) - nodes)
-            held = [state.generators for state in cohort.state["generators"]]
+            held = [state.generators for state in clients.state["generators"]]
             near = torch.stack([neighbour(generator, x) for generator, x in zip(held, nodes, strict=True)])
-        z = backbone.embed_pairs(cohort.params, nodes.flatten(1, 2), near.flatten(1, 2), cohort.streams)
-        sizes = (z.shape[1],) * clients
-        head, tail = backbone.compare(cohort.params, z.flatten(0, 1), sizes, prototypes)
-        scores = ((head + tail) / 2).view(clients, cohort.classes, self.condensed, cohort.classes)
-        label = torch.arange(cohort.classes)
+        z = backbone.embed_pairs(clients.params, nodes.flatten(1, 2), near.flatten(1, 2), clients.streams)
+        sizes = (z.shape[1],) * count
+        head, tail = backbone.compare(clients.params, z.flatten(0, 1), sizes, prototypes)
+        scores = ((head + tail) / 2).view(count, clients.classes, self.condensed, clients.classes)
+        label = torch.arange(clients.classes)
         right = scores.argmax(3) == label[:, None]
         up = right.float().mean(2) > RIGHT
-        cohort.state["pull"] = (pull + torch.where(up, STEP, -STEP)).clamp(0, 1)
+        clients.state["pull"] = (pull + torch.where(up, STEP, -STEP)).clamp(0, 1)
         return -scores[:, label, :, label].mean((0, 2))
 
 

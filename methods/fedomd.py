@@ -195,60 +195,60 @@ class FedOMD(FedAvg):
 
     # -- the clients ------------------------------------------------------------------------------------------------
 
-    def forward(self, cohort: ClientBatch, params: Params) -> Forward:
+    def forward(self, clients: ClientBatch, params: Params) -> Forward:
         """A training pass; with `same_pass` all of a round have the same dropout masks."""
         if not self.same_pass:
-            return cohort.forward(params)
-        streams = Streams((cohort.round << SEED_BITS) + cohort.streams.seed, cohort.clients, {})
-        return cohort.network.forward(params, cohort.data, streams)
+            return clients.forward(params)
+        streams = Streams((clients.round << SEED_BITS) + clients.streams.seed, clients.ids, {})
+        return clients.network.forward(params, clients.data, streams)
 
-    def features(self, cohort: ClientBatch, hidden: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def features(self, clients: ClientBatch, hidden: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """(n, h) of each hidden layer: the rows whose moments count, `self.sizes` of each client."""
-        rows = [h[cohort.batch.rows["train"]] for h in hidden] if self.train_nodes_only else list(hidden)
+        rows = [h[clients.batch.rows["train"]] for h in hidden] if self.train_nodes_only else list(hidden)
         return [torch.tanh(h) for h in rows] if self.bounded else rows
 
-    def sizes(self, cohort: ClientBatch) -> Sequence[int]:
+    def sizes(self, clients: ClientBatch) -> Sequence[int]:
         """(K,) nodes behind each client's moments."""
-        return cohort.batch.counts["train"] if self.train_nodes_only else cohort.batch.sizes
+        return clients.batch.counts["train"] if self.train_nodes_only else clients.batch.sizes
 
-    def send_means(self, cohort: ClientBatch) -> Tree:
-        model, sizes = cohort.received["model"], self.sizes(cohort)
-        cohort.load(model)
+    def send_means(self, clients: ClientBatch) -> Tree:
+        model, sizes = clients.received["model"], self.sizes(clients)
+        clients.load(model)
         with torch.no_grad():
-            z = torch.cat(self.features(cohort, self.forward(cohort, model).hidden), 1)
-        cohort.state["features"] = list(z.split(list(sizes)))
-        mean = torch.stack([features.sum(0) / max(len(features), 1) for features in cohort.state["features"]])
+            z = torch.cat(self.features(clients, self.forward(clients, model).hidden), 1)
+        clients.state["features"] = list(z.split(list(sizes)))
+        mean = torch.stack([features.sum(0) / max(len(features), 1) for features in clients.state["features"]])
         return {"mean": mean, "count": torch.tensor(sizes, dtype=torch.float32)}
 
-    def send_moments(self, cohort: ClientBatch) -> Tree:
-        mean = cohort.state["global mean"] = cohort.received["mean"]
-        z = torch.cat(cohort.state.pop("features"))
-        return {"moments": moments_about(z, self.sizes(cohort), mean, ORDER)}
+    def send_moments(self, clients: ClientBatch) -> Tree:
+        mean = clients.state["global mean"] = clients.received["mean"]
+        z = torch.cat(clients.state.pop("features"))
+        return {"moments": moments_about(z, self.sizes(clients), mean, ORDER)}
 
-    def client(self, cohort: ClientBatch) -> Tree:
+    def client(self, clients: ClientBatch) -> Tree:
         if not self.beta:
-            return super().client(cohort)
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
+            return super().client(clients)
+        clients.fit(self.local_loss)
+        return {"model": clients.params}
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        out = self.forward(cohort, cohort.params)
-        loss = cohort.cross_entropy(out.logits)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out = self.forward(clients, clients.params)
+        loss = clients.cross_entropy(out.logits)
         if self.alpha:
-            loss = loss + self.alpha * self.orthogonality(cohort)
-        return loss + self.beta * self.discrepancy(cohort, out.hidden) if self.beta else loss
+            loss = loss + self.alpha * self.orthogonality(clients)
+        return loss + self.beta * self.discrepancy(clients, out.hidden) if self.beta else loss
 
-    def orthogonality(self, cohort: ClientBatch) -> torch.Tensor:
+    def orthogonality(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) sum over the layers between the first and the last of ||W W^T - I||_F."""
-        weights = [cohort.params[f"{i}.weight"] for i in range(1, self.hidden_layers + 1)]
+        weights = [clients.params[f"{i}.weight"] for i in range(1, self.hidden_layers + 1)]
         eye = torch.eye(weights[0].shape[-1])
         return torch.stack([torch.linalg.matrix_norm(w @ w.mT - eye) for w in weights]).sum(0)
 
-    def discrepancy(self, cohort: ClientBatch, hidden: Sequence[torch.Tensor]) -> torch.Tensor:
+    def discrepancy(self, clients: ClientBatch, hidden: Sequence[torch.Tensor]) -> torch.Tensor:
         """(K,) distance between each client's moments and the pooled ones, summed over layers and orders."""
-        sizes = self.sizes(cohort)
-        moments = torch.stack([central_moments(z, sizes, ORDER) for z in self.features(cohort, hidden)], 2)
-        pool = torch.cat([cohort.state["global mean"].unsqueeze(1), cohort.received["moments"]], 1)
+        sizes = self.sizes(clients)
+        moments = torch.stack([central_moments(z, sizes, ORDER) for z in self.features(clients, hidden)], 2)
+        pool = torch.cat([clients.state["global mean"].unsqueeze(1), clients.received["moments"]], 1)
         return moment_distance(moments, pool.view(moments.shape), self.span, self.norm)
 
     # -- the server -------------------------------------------------------------------------------------------------

@@ -42,10 +42,10 @@ class FedPer(FedAvg):
         model = server.initial_model()
         return {"model": {name: model[name] for name in self.base(model)}}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": {name: cohort.params[name] for name in self.base(cohort.params)}}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": {name: clients.params[name] for name in self.base(clients.params)}}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return {"model": self.aggregate(server, uploads["model"])}
@@ -53,5 +53,5 @@ class FedPer(FedAvg):
     def global_model(self, server: Server) -> Params | None:
         return None
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params | cohort.received["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params | clients.received["model"]

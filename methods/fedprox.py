@@ -29,6 +29,6 @@ class FedProx(FedAvg):
         0.01, "proximal weight; 0.01 is our choice (authors: 0.001 to 1)", ge=0, tune=[0.001, 0.01, 0.1, 1.0]
     )
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        loss = super().local_loss(cohort)
-        return loss + self.mu / 2 * cohort.sq_distance(cohort.received["model"])
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        loss = super().local_loss(clients)
+        return loss + self.mu / 2 * clients.sq_distance(clients.received["model"])

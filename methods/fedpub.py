@@ -89,43 +89,43 @@ class FedPub(LocalTraining):
         proxy = Phase((Step(self.keep_proxy, self.start),), 1, scored=False, name="proxy graph", everyone=True)
         return [proxy, *super().phases(config)]
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        masks = {name: torch.ones_like(value) for name, value in cohort.params.items() if name.endswith("weight")}
-        cohort.state["mask"] = masks
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        masks = {name: torch.ones_like(value) for name, value in clients.params.items() if name.endswith("weight")}
+        clients.state["mask"] = masks
 
     def open(self, server: Server) -> Download:
         return proxy_graph(server.generator, server.features)
 
-    def keep_proxy(self, cohort: ClientBatch) -> Tree:
+    def keep_proxy(self, clients: ClientBatch) -> Tree:
         # One shared tensor, listed once a client as all state is.
-        cohort.state["proxy"] = {name: list(value) for name, value in cohort.received.items()}
+        clients.state["proxy"] = {name: list(value) for name, value in clients.received.items()}
         return {}
 
     def start(self, server: Server, uploads: Tree) -> Download:
         return {"model": server.initial_model()}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        trained = cohort.params | {f"mask.{name}": mask for name, mask in cohort.state["mask"].items()}
-        cohort.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
-        function = self.function(cohort)
-        return {"model": cohort.params, "function": function}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        trained = clients.params | {f"mask.{name}": mask for name, mask in clients.state["mask"].items()}
+        clients.fit(self.local_loss, params=trained, adjust=None if self.as_released else self.penalised)
+        function = self.function(clients)
+        return {"model": clients.params, "function": function}
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        return cohort.cross_entropy(cohort.forward(masked(cohort.params, cohort.state["mask"])).logits)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        return clients.cross_entropy(clients.forward(masked(clients.params, clients.state["mask"])).logits)
 
     @torch.no_grad()
-    def penalised(self, cohort: ClientBatch, grads: Tensors) -> Tensors:
+    def penalised(self, clients: ClientBatch, grads: Tensors) -> Tensors:
         """The gradients with those of both penalties added, in closed form: autograd needs twice the passes."""
         with_penalties = dict(grads)
-        for name, mask in cohort.state["mask"].items():
+        for name, mask in clients.state["mask"].items():
             # The optimiser will add weight_decay * mask: take it away before.
-            penalty = mask.sign().mul_(self.l1).sub_(mask, alpha=cohort.config.weight_decay)
+            penalty = mask.sign().mul_(self.l1).sub_(mask, alpha=clients.config.weight_decay)
             with_penalties[f"mask.{name}"] = grads[f"mask.{name}"] + penalty
-        if cohort.round > 1:
-            for name, received in cohort.received["model"].items():
-                away = cohort.params[name] - received
+        if clients.round > 1:
+            for name, received in clients.received["model"].items():
+                away = clients.params[name] - received
                 norm = away.flatten(1).norm(dim=1).clamp_(min=torch.finfo(away.dtype).tiny)  # gradient 0 at distance 0
                 with_penalties[name] = grads[name].addcmul(
                     away, (self.proximal / norm).view(-1, *[1] * (away.dim() - 1))
@@ -134,25 +134,27 @@ class FedPub(LocalTraining):
 
     @torch.no_grad()
     @section("proxy graph")
-    def function(self, cohort: ClientBatch) -> torch.Tensor:
+    def function(self, clients: ClientBatch) -> torch.Tensor:
         """(K, h) the clients' mean last hidden layer on the random graph they share."""
-        if "proxy" not in cohort.cache:
-            proxy = cohort.state["proxy"]
-            cohort.cache["proxy"] = tiled(proxy["feature"][0], proxy["edge"][0], len(cohort))
-        hidden = cohort.network.forward(self.pruned(cohort), (cohort.cache["proxy"],)).pre[-1]
-        return hidden.view(len(cohort), -1, hidden.shape[1]).mean(1)
+        if "proxy" not in clients.cache:
+            proxy = clients.state["proxy"]
+            clients.cache["proxy"] = tiled(proxy["feature"][0], proxy["edge"][0], len(clients))
+        hidden = clients.network.forward(self.pruned(clients), (clients.cache["proxy"],)).pre[-1]
+        return hidden.view(len(clients), -1, hidden.shape[1]).mean(1)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return mix(server, uploads["model"], (self.scale * cosine(uploads["function"])).softmax(1))
 
     # -- what it delivers -------------------------------------------------------------------------------------------
 
-    def pruned(self, cohort: ClientBatch) -> Params:
+    def pruned(self, clients: ClientBatch) -> Params:
         """(K, ...) the weights that the clients compute with outside training."""
-        return masked(cohort.params, {n: mask * (mask.abs() >= self.prune) for n, mask in cohort.state["mask"].items()})
+        return masked(
+            clients.params, {n: mask * (mask.abs() >= self.prune) for n, mask in clients.state["mask"].items()}
+        )
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return self.pruned(cohort)
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return self.pruned(clients)
 
 
 def masked(params: Params, masks: Params) -> Params:

@@ -86,63 +86,63 @@ class FedSpray(LocalTraining):
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        most = max(1, *cohort.batch.counts["train"])
-        cohort.state["proxies"] = torch.full((len(cohort), most, self.width), START)
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        most = max(1, *clients.batch.counts["train"])
+        clients.state["proxies"] = torch.full((len(clients), most, self.width), START)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        batch, rows = cohort.batch, cohort.batch.rows["train"]
-        common = {name: value.clone() for name, value in cohort.received["model"].items()}
-        target, sure = self._teaching(cohort, common)
+    def client(self, clients: ClientBatch) -> Tree:
+        batch, rows = clients.batch, clients.batch.rows["train"]
+        common = {name: value.clone() for name, value in clients.received["model"].items()}
+        target, sure = self._teaching(clients, common)
 
-        def taught(cohort: ClientBatch) -> torch.Tensor:
-            logits = cohort.forward().logits
-            apart = cohort.mean_over(kl(target, logits.log_softmax(1))[sure], sure)
-            return cohort.cross_entropy(logits) + self.lambda_1 * apart
+        def taught(clients: ClientBatch) -> torch.Tensor:
+            logits = clients.forward().logits
+            apart = clients.mean_over(kl(target, logits.log_softmax(1))[sure], sure)
+            return clients.cross_entropy(logits) + self.lambda_1 * apart
 
-        cohort.fit(taught if self.lambda_1 else self.local_loss)
+        clients.fit(taught if self.lambda_1 else self.local_loss)
         with torch.no_grad():
-            seen = cohort.forward(training=False).logits.log_softmax(1)
+            seen = clients.forward(training=False).logits.log_softmax(1)
 
-        def teaching(cohort: ClientBatch) -> torch.Tensor:
+        def teaching(clients: ClientBatch) -> torch.Tensor:
             code = encoded(common, batch)
-            told = affine(common, "structured", code + self._own(cohort, trained["proxies"]), batch).log_softmax(1)
-            apart = cohort.mean_over(kl(seen, told)[rows], rows)
-            return cohort.cross_entropy(affine(common, "plain", code, batch)) + apart
+            told = affine(common, "structured", code + self._own(clients, trained["proxies"]), batch).log_softmax(1)
+            apart = clients.mean_over(kl(seen, told)[rows], rows)
+            return clients.cross_entropy(affine(common, "plain", code, batch)) + apart
 
-        trained = {**common, "proxies": cohort.state["proxies"]}
-        cohort.fit(teaching, params=trained, name="common")
-        return {"model": common, **self._told(cohort)}
+        trained = {**common, "proxies": clients.state["proxies"]}
+        clients.fit(teaching, params=trained, name="common")
+        return {"model": common, **self._told(clients)}
 
     @torch.no_grad()
-    def _teaching(self, cohort: ClientBatch, common: Params) -> tuple[torch.Tensor, torch.Tensor]:
+    def _teaching(self, clients: ClientBatch, common: Params) -> tuple[torch.Tensor, torch.Tensor]:
         """(N, C) log-probabilities of the structured classifier, and the rows of the nodes that teach."""
-        batch = cohort.batch
+        batch = clients.batch
         code = encoded(common, batch)
         soft = affine(common, "plain", code, batch).softmax(1)
-        guessed = segment_product(soft, cohort.received["proxies"], batch.sizes)
+        guessed = segment_product(soft, clients.received["proxies"], batch.sizes)
         train = batch.masks["train"]
-        z = torch.where(train.unsqueeze(1), self._own(cohort, cohort.state["proxies"]), guessed)
+        z = torch.where(train.unsqueeze(1), self._own(clients, clients.state["proxies"]), guessed)
         sure = (train | (soft.max(1).values > self.sure)).nonzero().squeeze(1)
         return affine(common, "structured", code + z, batch).log_softmax(1), sure
 
     @staticmethod
-    def _own(cohort: ClientBatch, proxies: torch.Tensor) -> torch.Tensor:
+    def _own(clients: ClientBatch, proxies: torch.Tensor) -> torch.Tensor:
         """(N, p) the proxies of training nodes in their rows, 0 elsewhere. proxies: (K, most, p)."""
-        rows = cohort.batch.rows["train"]
-        trained = torch.cat([table[:n] for table, n in zip(proxies, cohort.batch.counts["train"], strict=True)])
-        return trained.new_zeros(len(cohort.batch.label), trained.shape[1]).index_copy(0, rows, trained)
+        rows = clients.batch.rows["train"]
+        trained = torch.cat([table[:n] for table, n in zip(proxies, clients.batch.counts["train"], strict=True)])
+        return trained.new_zeros(len(clients.batch.label), trained.shape[1]).index_copy(0, rows, trained)
 
     @staticmethod
-    def _told(cohort: ClientBatch) -> dict[str, Any]:
+    def _told(clients: ClientBatch) -> dict[str, Any]:
         """Of each class that a client has: the mean proxy of its training nodes, the class, and its share of them."""
-        label = cohort.batch.label[cohort.batch.rows["train"]].split(cohort.batch.counts["train"])
+        label = clients.batch.label[clients.batch.rows["train"]].split(clients.batch.counts["train"])
         uploads: dict[str, Any] = {"prototypes": [], "classes": [], "counts": []}
-        for labels, proxies in zip(label, cohort.state["proxies"], strict=True):
-            many = torch.bincount(labels, minlength=cohort.classes)
+        for labels, proxies in zip(label, clients.state["proxies"], strict=True):
+            many = torch.bincount(labels, minlength=clients.classes)
             held = many.nonzero().squeeze(1)
-            means = segment_sum(proxies[: len(labels)], labels, cohort.classes)[held] / many[held].unsqueeze(1)
+            means = segment_sum(proxies[: len(labels)], labels, clients.classes)[held] / many[held].unsqueeze(1)
             uploads["prototypes"].append(means)
             uploads["classes"].append(held)
             uploads["counts"].append(many[held] / max(len(labels), 1))

@@ -275,36 +275,36 @@ class FedSSP(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": shared(server.initial_model())}
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        out = cohort.forward()
-        if "consensus" not in cohort.received:
-            return cohort.cross_entropy(out.logits)
-        logits = preferred(cohort.params, out.embedding, cohort.batch)
-        mean, held = self._means(cohort, out.embedding)
-        apart = (mean - cohort.received["consensus"]).square().mean(1)
-        return cohort.cross_entropy(logits) + self.tau / 2 * apart.masked_fill(~held, 0)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out = clients.forward()
+        if "consensus" not in clients.received:
+            return clients.cross_entropy(out.logits)
+        logits = preferred(clients.params, out.embedding, clients.batch)
+        mean, held = self._means(clients, out.embedding)
+        apart = (mean - clients.received["consensus"]).square().mean(1)
+        return clients.cross_entropy(logits) + self.tau / 2 * apart.masked_fill(~held, 0)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
         with torch.no_grad():
-            mean, held = self._means(cohort, cohort.forward(training=False).embedding)
-        known = cohort.received.get("consensus", torch.zeros_like(mean))  # nothing of its own to say
-        return {"model": shared(cohort.params), "consensus": torch.where(held.unsqueeze(1), mean, known)}
+            mean, held = self._means(clients, clients.forward(training=False).embedding)
+        known = clients.received.get("consensus", torch.zeros_like(mean))  # nothing of its own to say
+        return {"model": shared(clients.params), "consensus": torch.where(held.unsqueeze(1), mean, known)}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
     @staticmethod
-    def _means(cohort: ClientBatch, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _means(clients: ClientBatch, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(K, h) the mean over each client's training graphs, 0 without any; (K,) whether it has any."""
-        at = cohort.batch.rows["train"]
-        owner = cohort.batch.owner[at]
-        count = segment_sum(torch.ones_like(owner), owner, len(cohort))
-        return segment_sum(rows[at], owner, len(cohort)) / count.clamp(min=1).unsqueeze(1), count > 0
+        at = clients.batch.rows["train"]
+        owner = clients.batch.owner[at]
+        count = segment_sum(torch.ones_like(owner), owner, len(clients))
+        return segment_sum(rows[at], owner, len(clients)) / count.clamp(min=1).unsqueeze(1), count > 0
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params | cohort.received["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params | clients.received["model"]
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:

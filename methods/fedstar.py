@@ -126,16 +126,16 @@ class FedStar(LocalTraining):
     def open(self, server: Server) -> Download:
         return {"model": structure(server.initial_model())}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": structure(cohort.params)}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": structure(clients.params)}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params | cohort.received["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params | clients.received["model"]
 
 
 def structure(params: Params) -> Params:

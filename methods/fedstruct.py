@@ -122,12 +122,12 @@ class FedStruct(FedAvg):
         return {}
 
     @on_host()
-    def tell(self, cohort: ClientBatch) -> Tree:
+    def tell(self, clients: ClientBatch) -> Tree:
         """The rows, so far, of nodes with neighbours at other clients; at first also which of theirs are wanted."""
-        first = "rows" not in cohort.state
-        cohort.state["rows"] = self._further(cohort)
+        first = "rows" not in clients.state
+        clients.state["rows"] = self._further(clients)
         told: list[Tree] = []
-        for member, rows in zip(cohort.members, split(cohort.state["rows"]), strict=True):
+        for member, rows in zip(clients.members, split(clients.state["rows"]), strict=True):
             border = torch.unique(member.outside[0])
             ids = member.graph.ndata["global_id"][border]
             one: Tree = {"id": ids, "rows": packed(unpacked(rows, width_of([rows]))[border.numpy()])}
@@ -147,15 +147,15 @@ class FedStruct(FedAvg):
         return Each(listed([{"rows": packed(rows[places])} for places in places_of]))
 
     @on_host()
-    def finish(self, cohort: ClientBatch) -> Tree:
+    def finish(self, clients: ClientBatch) -> Tree:
         reached, bars = [], []
-        for rows in split(self._further(cohort)):
+        for rows in split(self._further(clients)):
             bar = unpacked(rows, width_of([rows]))
             nodes = np.unique(bar.indices)
             reached.append(torch.from_numpy(nodes.astype(np.int64)))
             bars.append(packed((bar[:, nodes] / (self.hops if self.powers == "mean" else 1)).tocsr()))
-        cohort.state = {"bar": listed(bars), "reached": reached}
-        ids = [int(member.graph.ndata["global_id"].max()) for member in cohort.members]
+        clients.state = {"bar": listed(bars), "reached": reached}
+        ids = [int(member.graph.ndata["global_id"].max()) for member in clients.members]
         return {"reached": reached, "last": torch.tensor(ids)}
 
     def start(self, server: Server, uploads: Tree) -> Download:
@@ -169,11 +169,11 @@ class FedStruct(FedAvg):
         server.state["model"] = server.initial_model()
         return self.message(server)
 
-    def _further(self, cohort: ClientBatch) -> Tree:
+    def _further(self, clients: ClientBatch) -> Tree:
         """One more product: the clients' rows of the next power. At first P itself."""
-        rows = split(cohort.state["rows"]) if "rows" in cohort.state else [None] * len(cohort)
-        far = split(cohort.received["rows"]) if "rows" in cohort.state else [None] * len(cohort)
-        pairs = zip(cohort.members, rows, far, strict=True)
+        rows = split(clients.state["rows"]) if "rows" in clients.state else [None] * len(clients)
+        far = split(clients.received["rows"]) if "rows" in clients.state else [None] * len(clients)
+        pairs = zip(clients.members, rows, far, strict=True)
         return listed([packed(self._step(member, client_rows, others)) for member, client_rows, others in pairs])
 
     def _step(self, member: NodeClient, known: Tree | None, others: Tree | None) -> sp.csr_matrix:
@@ -205,9 +205,9 @@ class FedStruct(FedAvg):
     def message(self, server: Server) -> Download:
         return {"model": server.state["model"], VECTORS: server.state[VECTORS].detach().clone()}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        vectors = self.reached(cohort, cohort.received[VECTORS])
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        vectors = self.reached(clients, clients.received[VECTORS])
         total = torch.zeros_like(vectors)
 
         def loss(batch: ClientBatch) -> torch.Tensor:
@@ -218,10 +218,10 @@ class FedStruct(FedAvg):
             total.add_(grads[VECTORS])
             return {name: value for name, value in grads.items() if name != VECTORS}
 
-        trained = cohort.params | {VECTORS: vectors}
-        cohort.fit(loss, params=trained, adjust=hold_back)
-        gradients = (total / cohort.config.local_epochs).split([len(nodes) for nodes in cohort.state["reached"]])
-        return {"model": cohort.params, "gradient": [part.clone() for part in gradients]}
+        trained = clients.params | {VECTORS: vectors}
+        clients.fit(loss, params=trained, adjust=hold_back)
+        gradients = (total / clients.config.local_epochs).split([len(nodes) for nodes in clients.state["reached"]])
+        return {"model": clients.params, "gradient": [part.clone() for part in gradients]}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = self.aggregate(server, uploads["model"])
@@ -232,20 +232,20 @@ class FedStruct(FedAvg):
         server.state["optimiser"].step()
         return self.message(server)
 
-    def reached(self, cohort: ClientBatch, vectors: torch.Tensor) -> torch.Tensor:
+    def reached(self, clients: ClientBatch, vectors: torch.Tensor) -> torch.Tensor:
         """(M, c) the vectors that each client's rows of P_bar reach. vectors: (K, n, c), alike for all."""
-        return vectors[0].index_select(0, placed(torch.cat(cohort.state["reached"])))
+        return vectors[0].index_select(0, placed(torch.cat(clients.state["reached"])))
 
     def structure(
-        self, params: Params, cohort: ClientBatch, vectors: torch.Tensor, streams: Streams | None = None
+        self, params: Params, clients: ClientBatch, vectors: torch.Tensor, streams: Streams | None = None
     ) -> torch.Tensor:
         """(N, C) what the vectors (M, c) that the clients' rows reach add to the class scores."""
-        if "bar" not in cohort.cache:
-            widths = [len(nodes) for nodes in cohort.state["reached"]]
-            bars = [unpacked(bar, w) for bar, w in zip(split(cohort.state["bar"]), widths, strict=True)]
-            cohort.cache["bar"] = SparseMatrix(sp.block_diag(bars, "csr")), tuple(widths)
-        bar, sizes = cohort.cache["bar"]
-        backbone = cohort.network.backbones[0]
+        if "bar" not in clients.cache:
+            widths = [len(nodes) for nodes in clients.state["reached"]]
+            bars = [unpacked(bar, w) for bar, w in zip(split(clients.state["bar"]), widths, strict=True)]
+            clients.cache["bar"] = SparseMatrix(sp.block_diag(bars, "csr")), tuple(widths)
+        bar, sizes = clients.cache["bar"]
+        backbone = clients.network.backbones[0]
         assert isinstance(backbone, StructBackbone)
         scores: torch.Tensor = bar @ backbone.of_vectors(params, vectors, sizes, streams)
         return scores
@@ -255,15 +255,15 @@ class FedStruct(FedAvg):
     def global_model(self, server: Server) -> Params | None:
         return server.state["model"] | {VECTORS: server.state[VECTORS].detach()}
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
-        vectors = params.get(VECTORS, cohort.received.get(VECTORS))
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
+        vectors = params.get(VECTORS, clients.received.get(VECTORS))
         assert vectors is not None
-        logits = cohort.forward(params, training=False).logits
-        return logits + self.structure(params, cohort, self.reached(cohort, vectors))
+        logits = clients.forward(params, training=False).logits
+        return logits + self.structure(params, clients, self.reached(clients, vectors))
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:

@@ -92,27 +92,27 @@ class FedTAD(FedAvg):
 
     # -- reliability ------------------------------------------------------------------------------------------------
 
-    def tell(self, cohort: ClientBatch) -> Tree:
+    def tell(self, clients: ClientBatch) -> Tree:
         """(K, C) how reliable each client is on each class."""
-        batch, owner = cohort.batch, cohort.batch.owner
+        batch, owner = clients.batch, clients.batch.owner
         source, target = batch.ends
         train = batch.masks["train"]
         kept = train[target]  # edges that end at a training node
         source, target = source[kept], target[kept]
-        alike = torch.zeros(len(train)).index_add_(0, target, self._cosines(cohort, source, target))
+        alike = torch.zeros(len(train)).index_add_(0, target, self._cosines(clients, source, target))
         each = (1 + alike) / (batch.degrees + 1)
         rows = batch.rows["train"]
-        slot = owner[rows] * cohort.classes + batch.label[rows]
-        return {"reliability": segment_sum(each[rows], slot, len(cohort) * cohort.classes).view(len(cohort), -1)}
+        slot = owner[rows] * clients.classes + batch.label[rows]
+        return {"reliability": segment_sum(each[rows], slot, len(clients) * clients.classes).view(len(clients), -1)}
 
-    def _cosines(self, cohort: ClientBatch, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def _cosines(self, clients: ClientBatch, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """(edges,) the cosine of the two ends' features and topology."""
-        value = cohort.batch.x.value
+        value = clients.batch.x.value
         x: Any = value if sp.issparse(value) else sp.csr_matrix(value.cpu().numpy())
-        u, v = (ends.numpy() for ends in cohort.batch.graph.edges(order="eid"))
+        u, v = (ends.numpy() for ends in clients.batch.graph.edges(order="eid"))
         n = len(x.indptr) - 1
         graph = sp.csr_matrix((np.ones(len(u), np.float32), (u, v)), shape=(n, n))
-        walks = [returns(graph[start:stop, start:stop], self.walks) for start, stop in pairwise(cohort.batch.offsets)]
+        walks = [returns(graph[start:stop, start:stop], self.walks) for start, stop in pairwise(clients.batch.offsets)]
         h = sp.hstack([x, np.concatenate(walks)], "csr")
         norm = np.sqrt(np.asarray(h.multiply(h).sum(1)).ravel()).clip(1e-8)
         a, b = source.cpu().numpy(), target.cpu().numpy()

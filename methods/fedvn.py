@@ -189,51 +189,51 @@ class FedVN(FedAvg):
             for backbone in super().architecture(backbones)
         ]
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        cohort.state["links"] = torch.full((len(cohort), self.virtual), HALF)
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        clients.state["links"] = torch.full((len(clients), self.virtual), HALF)
 
     def open(self, server: Server) -> Download:
         server.state["model"] = crossing(server.initial_model())
         rival = {"links": torch.full((self.virtual,), 1 / self.virtual)} if self.rival == "mean" else {}
         return {"model": server.state["model"], **rival}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        generator = {name: value for name, value in cohort.params.items() if name.startswith(GENERATOR)}
-        cohort.fit(self.generator_loss, params=generator, name="generator")
-        cohort.fit(self.local_loss, params=crossing(cohort.params))
-        links = {"links": cohort.state["links"]} if self.rival == "mean" else {}
-        return {"model": crossing(cohort.params), **links}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        generator = {name: value for name, value in clients.params.items() if name.startswith(GENERATOR)}
+        clients.fit(self.generator_loss, params=generator, name="generator")
+        clients.fit(self.local_loss, params=crossing(clients.params))
+        links = {"links": clients.state["links"]} if self.rival == "mean" else {}
+        return {"model": crossing(clients.params), **links}
 
-    def generator_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def generator_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) the first loss; the mean links of the minibatch are kept for the next."""
-        model, batch = parts(cohort)
-        links = model.links(cohort.params, batch, Pass(cohort.streams, of_batch=True, track=True))
-        loss = cohort.cross_entropy(model.classify(cohort.params, batch, links, FIXED).logits)
+        model, batch = parts(clients)
+        links = model.links(clients.params, batch, Pass(clients.streams, of_batch=True, track=True))
+        loss = clients.cross_entropy(model.classify(clients.params, batch, links, FIXED).logits)
         total = segment_sum(links, batch.of.membership, len(batch.label))
         rows, owner = batch.rows["train"], batch.owner[batch.rows["train"]]
         unit = unit_rows(total[rows])
-        uniform = torch.full((len(cohort), self.virtual), 1 / self.virtual)
-        rival = cohort.received["links"] if self.rival == "mean" else uniform
-        near, far = ((unit * unit_rows(fixed)[owner]).sum(1) for fixed in (cohort.state["links"], rival))
+        uniform = torch.full((len(clients), self.virtual), 1 / self.virtual)
+        rival = clients.received["links"] if self.rival == "mean" else uniform
+        near, far = ((unit * unit_rows(fixed)[owner]).sum(1) for fixed in (clients.state["links"], rival))
         each = F.softplus((far - near) / self.temperature)
-        self._keep(cohort, total[rows].detach(), owner)
-        return loss + self.link_weight * cohort.mean_over(each, rows)
+        self._keep(clients, total[rows].detach(), owner)
+        return loss + self.link_weight * clients.mean_over(each, rows)
 
     @staticmethod
-    def _keep(cohort: ClientBatch, links: torch.Tensor, owner: torch.Tensor) -> None:
+    def _keep(clients: ClientBatch, links: torch.Tensor, owner: torch.Tensor) -> None:
         """The mean links of each client's graphs in this minibatch, if it has any."""
-        count = segment_sum(torch.ones_like(owner), owner, len(cohort)).unsqueeze(1)
-        mean = segment_sum(links, owner, len(cohort)) / count.clamp(min=1)
-        cohort.state["links"] = torch.where(count > 0, mean, cohort.state["links"])
+        count = segment_sum(torch.ones_like(owner), owner, len(clients)).unsqueeze(1)
+        mean = segment_sum(links, owner, len(clients)) / count.clamp(min=1)
+        clients.state["links"] = torch.where(count > 0, mean, clients.state["links"])
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        values = cohort.params["virtual"]
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        values = clients.params["virtual"]
         apart = values - values.mean(2, keepdim=True)
         unit = unit_rows(apart.flatten(0, 1)).view_as(apart)
         correlation = (unit @ unit.mT).square().mean((1, 2))
-        return super().local_loss(cohort) + self.spread_weight * correlation
+        return super().local_loss(clients) + self.spread_weight * correlation
 
     def server(self, server: Server, uploads: Tree) -> Download:
         download = super().server(server, {"model": uploads["model"]})
@@ -243,8 +243,8 @@ class FedVN(FedAvg):
     def global_model(self, server: Server) -> Params | None:
         return None  # without a generator it answers nothing
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params | cohort.received["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params | clients.received["model"]
 
 
 def crossing(params: Params) -> Params:
@@ -252,9 +252,9 @@ def crossing(params: Params) -> Params:
     return {name: value for name, value in params.items() if not name.startswith(GENERATOR)}
 
 
-def parts(cohort: ClientBatch) -> tuple[VirtualModel, GraphRows]:
+def parts(clients: ClientBatch) -> tuple[VirtualModel, GraphRows]:
     """The model, and the graphs of the step."""
-    model, batch = cohort.network.groups[0].backbone, cohort.batch
+    model, batch = clients.network.groups[0].backbone, clients.batch
     assert isinstance(model, VirtualModel)
     assert isinstance(batch, GraphRows)
     return model, batch

@@ -78,53 +78,53 @@ class FGSSL(Views, FedAvg):
         "train", "nodes that FGSD averages over; the paper's sum runs over one set for all three terms"
     )
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        loss = super().local_loss(cohort)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        loss = super().local_loss(clients)
         if not self.contrast_weight and not self.distil_weight:
             return loss
-        local = cohort.network.forward(cohort.params, self.view(cohort, self.local_view, "local"), cohort.streams)
-        seen = self.view(cohort, self.global_view, "global")
+        local = clients.network.forward(clients.params, self.view(clients, self.local_view, "local"), clients.streams)
+        seen = self.view(clients, self.global_view, "global")
         with torch.no_grad():
-            fixed = cohort.network.forward(cohort.received["model"], seen)
+            fixed = clients.network.forward(clients.received["model"], seen)
         if self.contrast_weight:
-            target = fixed if self.target == "global" else self.other_target(cohort, seen)
-            loss = loss + self.contrast_weight * self.contrast(cohort, local, target)
+            target = fixed if self.target == "global" else self.other_target(clients, seen)
+            loss = loss + self.contrast_weight * self.contrast(clients, local, target)
         if self.distil_weight:
-            loss = loss + self.distil_weight * self.distillation(cohort, local, fixed)
+            loss = loss + self.distil_weight * self.distillation(clients, local, fixed)
         return loss
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
         if self.target == "initial":
-            cohort.state["initial"] = {name: value.clone() for name, value in cohort.params.items()}
+            clients.state["initial"] = {name: value.clone() for name, value in clients.params.items()}
 
-    def other_target(self, cohort: ClientBatch, seen: Sequence[Batch]) -> Forward:
+    def other_target(self, clients: ClientBatch, seen: Sequence[Batch]) -> Forward:
         """What the contrast is against where it is not the received model."""
         if self.target == "local":
-            return cohort.network.forward(cohort.params, seen, cohort.streams)
+            return clients.network.forward(clients.params, seen, clients.streams)
         with torch.no_grad():
-            return cohort.network.forward(cohort.state["initial"], seen)
+            return clients.network.forward(clients.state["initial"], seen)
 
-    def contrast(self, cohort: ClientBatch, anchors: Forward, target: Forward) -> torch.Tensor:
+    def contrast(self, clients: ClientBatch, anchors: Forward, target: Forward) -> torch.Tensor:
         """(K,) FNSC."""
-        rows = cohort.batch.rows["train"]
-        label, sizes = cohort.batch.label[rows], cohort.batch.counts["train"]
+        rows = clients.batch.rows["train"]
+        label, sizes = clients.batch.label[rows], clients.batch.counts["train"]
         local, other = ((f.pre[-1] if f.pre else f.logits)[rows] for f in (anchors, target))
         loss = class_contrast(local, other, label, sizes, self.temperature, self.rivals)
         if self.symmetric:
             loss = (loss + class_contrast(other, local, label, sizes, self.temperature, self.rivals)) / 2
         return loss
 
-    def distillation(self, cohort: ClientBatch, student: Forward, teacher: Forward) -> torch.Tensor:
+    def distillation(self, clients: ClientBatch, student: Forward, teacher: Forward) -> torch.Tensor:
         """(K,) FGSD."""
-        batch = cohort.batch
+        batch = clients.batch
         if self.distil_nodes == "all":
             rows, graph = torch.arange(len(batch.label)), batch.graph
         else:
             rows = batch.rows["train"]
-            graph = trained_in(cohort)
+            graph = trained_in(clients)
         apart = neighbour_divergence(student.logits, teacher.logits, graph, self.distil_temperature)
-        return cohort.mean_over(apart[rows], rows)
+        return clients.mean_over(apart[rows], rows)
 
 
 @METHODS.register("fgssl-fnsc")
@@ -153,12 +153,12 @@ class DistillationOnly(FGSSL):
     contrast_weight: float = option(0.0, "off: this is FGSSL with FGSD only", ge=0, le=0)
 
 
-def trained_in(cohort: ClientBatch) -> dgl.DGLGraph:
+def trained_in(clients: ClientBatch) -> dgl.DGLGraph:
     """The clients' graphs with the edges into training nodes alone."""
-    if "trained in" not in cohort.cache:
+    if "trained in" not in clients.cache:
         with on_host():
-            cohort.cache["trained in"] = dgl.in_subgraph(cohort.batch.graph, cohort.batch.rows["train"].cpu())
-    graph: dgl.DGLGraph = cohort.cache["trained in"]
+            clients.cache["trained in"] = dgl.in_subgraph(clients.batch.graph, clients.batch.rows["train"].cpu())
+    graph: dgl.DGLGraph = clients.cache["trained in"]
     return graph
 
 

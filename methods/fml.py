@@ -37,10 +37,10 @@ class FML(DualModel):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"weighting": "uniform"}) if self.uniform else config
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        out, rows = self.pair(cohort), rows_of(cohort, self.nodes)
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out, rows = self.pair(clients), rows_of(clients, self.nodes)
         log_l, log_m = out.private.logits[rows].log_softmax(1), out.shared.logits[rows].log_softmax(1)
-        private = self.alpha * cohort.cross_entropy(out.private.logits)
-        meme = self.beta * cohort.cross_entropy(out.shared.logits)
+        private = self.alpha * clients.cross_entropy(out.private.logits)
+        meme = self.beta * clients.cross_entropy(out.shared.logits)
         taught = (1 - self.alpha) * kl(log_m, log_l) + (1 - self.beta) * kl(log_l, log_m)
-        return private + meme + cohort.mean_over(taught, rows)
+        return private + meme + clients.mean_over(taught, rows)

@@ -73,10 +73,10 @@ class GCFL(LocalTraining):
         server.state["sent"] = {name: v.expand(server.clients, *v.shape).clone() for name, v in model.items()}
         return {"model": model}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": clients.params}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         there, models, sent = server.participants, uploads["model"], server.state["sent"]
@@ -125,8 +125,8 @@ class GCFL(LocalTraining):
                 fresh[name][cluster] = value
         return fresh
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        model: Params = cohort.received["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        model: Params = clients.received["model"]
         return model
 
 
@@ -157,17 +157,17 @@ class GCFLPlus(GCFL):
         server.state["series"] = [[] for _ in range(server.clients)]
         return super().open(server)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        last = torch.zeros(len(cohort))
+    def client(self, clients: ClientBatch) -> Tree:
+        last = torch.zeros(len(clients))
 
         def watched(_: ClientBatch, grads: Tensors) -> Tensors:
             norm = torch.stack([grad.flatten(1).square().sum(1) for grad in grads.values()]).sum(0).sqrt()
             last.copy_(torch.where(norm > 0, norm, last))  # who sits a step out has no gradient in it
             return grads
 
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss, adjust=watched)
-        return {"model": cohort.params} | ({"norm": last.unsqueeze(1)} if self.series == "gradient" else {})
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss, adjust=watched)
+        return {"model": clients.params} | ({"norm": last.unsqueeze(1)} if self.series == "gradient" else {})
 
     def observe(self, server: Server, uploads: Tree, moved: torch.Tensor) -> None:
         norms = uploads["norm"].squeeze(1) if self.series == "gradient" else moved.norm(dim=1)

@@ -93,41 +93,41 @@ class GHOST(FedAvg):
         server.state["model"] = server.initial_model()
         return {}
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
+    def personal_model(self, clients: ClientBatch) -> Params | None:
         return None
 
     # -- client -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        seeds = [int(draws.integers(2**63)) for draws in cohort.streams("generator")]
+    def prepare(self, clients: ClientBatch) -> None:
+        seeds = [int(draws.integers(2**63)) for draws in clients.streams("generator")]
         sources = [torch.Generator().manual_seed(seed) for seed in seeds]
-        drawn = [fresh_generator(source, cohort.classes, NOISE, cohort.features) for source in sources]
-        cohort.params = {name: placed(torch.stack([params[name] for params in drawn])) for name in drawn[0]}
+        drawn = [fresh_generator(source, clients.classes, NOISE, clients.features) for source in sources]
+        clients.params = {name: placed(torch.stack([params[name] for params in drawn])) for name in drawn[0]}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        batch, rows = cohort.batch, cohort.batch.rows["train"]
+    def client(self, clients: ClientBatch) -> Tree:
+        batch, rows = clients.batch, clients.batch.rows["train"]
         sizes = tuple(batch.counts["train"])
-        real, edges = batch.x.dense()[rows], self.edges(cohort)
+        real, edges = batch.x.dense()[rows], self.edges(clients)
 
-        def loss(cohort: ClientBatch) -> torch.Tensor:
-            draws = zip(cohort.streams("noise"), sizes, strict=True)
+        def loss(clients: ClientBatch) -> torch.Tensor:
+            draws = zip(clients.streams("noise"), sizes, strict=True)
             noise = [source.standard_normal((n, NOISE), np.float32) for source, n in draws]
             z = placed(torch.from_numpy(np.concatenate(noise)))
-            made = generated(cohort.params, z, batch.label[rows], sizes, cohort.streams, DROPOUT)
+            made = generated(clients.params, z, batch.label[rows], sizes, clients.streams, DROPOUT)
             apart = F.kl_div(made.log_softmax(1), real.softmax(1), reduction="none").sum(1)
             each = self.lam_divergence * apart + 1 - F.cosine_similarity(real, made, dim=1)
             pairs = zip(real.split(sizes), made.split(sizes), edges, strict=True)
             topology = torch.stack([fused(*pair, self.neighbours) for pair in pairs])
-            return cohort.mean_over(each, rows) + self.lam_topology * topology
+            return clients.mean_over(each, rows) + self.lam_topology * topology
 
-        cohort.fit(loss, min(self.epochs, cohort.config.total_epochs))
-        return {"generator": cohort.params}
+        clients.fit(loss, min(self.epochs, clients.config.total_epochs))
+        return {"generator": clients.params}
 
-    def edges(self, cohort: ClientBatch) -> list[torch.Tensor]:
+    def edges(self, clients: ClientBatch) -> list[torch.Tensor]:
         """Each client's graph on its training nodes, (n, n) ones."""
-        graphs, sums = [], cohort.batch.sum.scipy()
-        train = cohort.batch.masks["train"].cpu().numpy()
-        for start, stop in pairwise(cohort.batch.offsets):
+        graphs, sums = [], clients.batch.sum.scipy()
+        train = clients.batch.masks["train"].cpu().numpy()
+        for start, stop in pairwise(clients.batch.offsets):
             rows = np.flatnonzero(train[start:stop]) + start
             graphs.append(placed(torch.from_numpy(sums[rows][:, rows].toarray())))
         return graphs

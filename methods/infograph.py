@@ -66,8 +66,8 @@ class InfoGraphFedAvg(GraphMethod, FedAvg):
     code_url = "https://github.com/sunfanyunn/InfoGraph"
     encoder = InfoGraphModel
 
-    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
-        model, batch, params = encoder_of(cohort.network, InfoGraphModel), cohort.minibatch, cohort.params
+    def batch_loss(self, clients: GraphClientBatch) -> torch.Tensor:
+        model, batch, params = encoder_of(clients.network, InfoGraphModel), clients.minibatch, clients.params
         codes = model.gin.encode(named(params, "encoder"), batch, neighbours, track=True)
         nodes = model.discriminator(named(params, "local"), codes.nodes, batch.sizes)
         graphs = model.discriminator(named(params, "global"), codes.graphs, batch.counts)

@@ -33,16 +33,16 @@ class LGFedAvg(CommonWidth):
         model = server.initial_model()
         return {"head": {name: value for name, value in model.items() if name.startswith(HEAD)}}
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.params = self._under_global_head(cohort)
-        cohort.fit(self.local_loss)
-        return {"head": cohort.network.part(cohort.params, HEAD)}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.params = self._under_global_head(clients)
+        clients.fit(self.local_loss)
+        return {"head": clients.network.part(clients.params, HEAD)}
 
     def server(self, server: Server, uploads: Tree) -> Download:
         return average(uploads, server.weights)
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return self._under_global_head(cohort)
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return self._under_global_head(clients)
 
-    def _under_global_head(self, cohort: ClientBatch) -> Params:
-        return cohort.network.with_part(cohort.params, cohort.received["head"])
+    def _under_global_head(self, clients: ClientBatch) -> Params:
+        return clients.network.with_part(clients.params, clients.received["head"])

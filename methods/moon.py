@@ -38,27 +38,27 @@ class MOON(FedAvg):
     )
     temperature: float = option(0.5, "tau (paper: 0.5)", gt=0, tune=[0.1, 0.5, 1.0])
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        cohort.state["trained"] = torch.zeros(len(cohort))
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        clients.state["trained"] = torch.zeros(len(clients))
 
-    def client(self, cohort: ClientBatch) -> Tree:
+    def client(self, clients: ClientBatch) -> Tree:
         if self.mu:
             with torch.no_grad():
-                previous = cohort.forward(training=False).embedding
-                received = cohort.forward(cohort.received["model"], training=False).embedding
+                previous = clients.forward(training=False).embedding
+                received = clients.forward(clients.received["model"], training=False).embedding
             contrast = model_contrast(received, previous, self.temperature)
-            weight = self.mu * cohort.state["trained"]
+            weight = self.mu * clients.state["trained"]
 
-        def loss(cohort: ClientBatch) -> torch.Tensor:
-            out = cohort.forward()
-            task = cohort.loss(out.logits)
+        def loss(clients: ClientBatch) -> torch.Tensor:
+            out = clients.forward()
+            task = clients.loss(out.logits)
             if not self.mu:
                 return task
-            apart = contrast(out.embedding, cohort.at)
-            return task + weight * cohort.mean_over(apart, torch.arange(len(apart)))
+            apart = contrast(out.embedding, clients.at)
+            return task + weight * clients.mean_over(apart, torch.arange(len(apart)))
 
-        cohort.load(cohort.received["model"])
-        cohort.fit(loss)
-        cohort.state["trained"] = torch.ones(len(cohort))
-        return {"model": cohort.params}
+        clients.load(clients.received["model"])
+        clients.fit(loss)
+        clients.state["trained"] = torch.ones(len(clients))
+        return {"model": clients.params}

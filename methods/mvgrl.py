@@ -71,10 +71,10 @@ class MVGRLFedAvg(GraphMethod, FedAvg):
     alpha: float = option(0.2, "restart probability of the diffusion (MVGRL)", gt=0, lt=1)
     threshold: float = option(0.0, "drop diffusion entries below this; 0 = exact, as MVGRL for graphs", ge=0)
 
-    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
-        batch = cohort.minibatch
-        (node1, graph1), (node2, graph2) = self._views(cohort.params, cohort.network, batch)
-        head, node_params = encoder_of(cohort.network, MVGRLModel).node_head, named(cohort.params, "node")
+    def batch_loss(self, clients: GraphClientBatch) -> torch.Tensor:
+        batch = clients.minibatch
+        (node1, graph1), (node2, graph2) = self._views(clients.params, clients.network, batch)
+        head, node_params = encoder_of(clients.network, MVGRLModel).node_head, named(clients.params, "node")
         node1, node2 = (head(node_params, rows, batch.sizes) for rows in (node1, node2))
         lengths, counts = batch.lengths_per_client, batch.counts
         return jensen_shannon(node1, graph2, lengths, counts) + jensen_shannon(node2, graph1, lengths, counts)

@@ -104,13 +104,13 @@ class OPFGL(LocalTraining):
 
     # -- statistics -------------------------------------------------------------------------------------------------
 
-    def tell(self, cohort: ClientBatch) -> Tree:
-        return {name: placed(value) for name, value in self.statistics(cohort).items()}
+    def tell(self, clients: ClientBatch) -> Tree:
+        return {name: placed(value) for name, value in self.statistics(clients).items()}
 
     @on_host()
-    def statistics(self, cohort: ClientBatch) -> Tree:
+    def statistics(self, clients: ClientBatch) -> Tree:
         """(K, C) numbers of nodes, (K, C, w) means and deviations; zeros for a class with less than two nodes."""
-        batch, classes = cohort.batch, cohort.classes
+        batch, classes = clients.batch, clients.classes
         gamma, likely = self.outlook(batch, classes)
         owner, label, train = (tensor.cpu().numpy() for tensor in (batch.owner, batch.label, batch.masks["train"]))
         share = likely / (likely.sum(1, keepdims=True) + 1e-9)
@@ -120,7 +120,7 @@ class OPFGL(LocalTraining):
         joins = (share.max(1) >= self.sure) & chosen[owner, best] & (degree >= self.least_degree)
         rows = np.flatnonzero(train | joins)
         slot = owner[rows] * classes + np.where(train, label, best)[rows]
-        member = sp.csr_matrix((np.ones(len(rows)), (slot, np.arange(len(rows)))), (len(cohort) * classes, len(rows)))
+        member = sp.csr_matrix((np.ones(len(rows)), (slot, np.arange(len(rows)))), (len(clients) * classes, len(rows)))
         n = np.asarray(member.sum(1))
         n[n < 2] = 0
         value = batch.x.value
@@ -135,7 +135,7 @@ class OPFGL(LocalTraining):
             mean.append((n > 0) * sums / n.clip(1))
             deviation.append(((n > 0) * (squares / n.clip(1) - mean[-1] ** 2) * n / (n - 1).clip(1)).clip(0) ** 0.5)
         arrays = {"count": n, "prototypes": np.concatenate(mean, 1), "deviation": np.concatenate(deviation, 1)}
-        shape = (len(cohort), classes, -1)
+        shape = (len(clients), classes, -1)
         tree: Tree = {name: torch.from_numpy(array).float().view(shape) for name, array in arrays.items()}
         return tree | {"count": tree["count"].squeeze(2)}
 
@@ -202,41 +202,41 @@ class OPFGL(LocalTraining):
 
     # -- personal training ------------------------------------------------------------------------------------------
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        epochs = min(self.epochs, cohort.config.total_epochs)
+    def client(self, clients: ClientBatch) -> Tree:
+        epochs = min(self.epochs, clients.config.total_epochs)
         on_surrogate = round(self.surrogate_share * epochs)
-        data, label = self.surrogate(cohort), torch.arange(cohort.classes).repeat_interleave(self.nodes)
+        data, label = self.surrogate(clients), torch.arange(clients.classes).repeat_interleave(self.nodes)
 
-        def first(cohort: ClientBatch) -> torch.Tensor:
-            logits = cohort.network.forward(cohort.params, data).logits
-            each = F.cross_entropy(logits, label.repeat(len(cohort)), reduction="none")
-            return each.view(len(cohort), -1).mean(1)
+        def first(clients: ClientBatch) -> torch.Tensor:
+            logits = clients.network.forward(clients.params, data).logits
+            each = F.cross_entropy(logits, label.repeat(len(clients)), reduction="none")
+            return each.view(len(clients), -1).mean(1)
 
-        cohort.fit(first, on_surrogate)
+        clients.fit(first, on_surrogate)
         with torch.no_grad():
-            taught = cohort.forward(training=False).logits.softmax(1)
+            taught = clients.forward(training=False).logits.softmax(1)
         with on_host():
-            gamma, likely = self.outlook(cohort.batch, cohort.classes)
-            pull = (likely * gamma[cohort.batch.owner.cpu().numpy()]).sum(1)
+            gamma, likely = self.outlook(clients.batch, clients.classes)
+            pull = (likely * gamma[clients.batch.owner.cpu().numpy()]).sum(1)
         weight = placed(torch.from_numpy((self.lam * pull).clip(self.lam_min, self.lam_max)).float())
         everyone = torch.arange(len(taught))
 
-        def second(cohort: ClientBatch) -> torch.Tensor:
-            logits = cohort.forward().logits
+        def second(clients: ClientBatch) -> torch.Tensor:
+            logits = clients.forward().logits
             apart = F.kl_div(logits.log_softmax(1), taught, reduction="none").sum(1)
-            return cohort.cross_entropy(logits) + cohort.mean_over(weight * apart, everyone)
+            return clients.cross_entropy(logits) + clients.mean_over(weight * apart, everyone)
 
-        cohort.fit(second, epochs - on_surrogate, name="personal")
+        clients.fit(second, epochs - on_surrogate, name="personal")
         return {}
 
-    def surrogate(self, cohort: ClientBatch) -> Sequence[Batch]:
+    def surrogate(self, clients: ClientBatch) -> Sequence[Batch]:
         """The received graph once for each client, a batch for each architecture."""
-        x, edges = cohort.received["features"][0], cohort.received["edges"][0]
+        x, edges = clients.received["features"][0], clients.received["edges"][0]
         ends = edges.nonzero().T
         with on_host():
             matrix = sp.csr_matrix(normalised(edges.cpu()).numpy())
         batches = []
-        for group in cohort.network.groups:
+        for group in clients.network.groups:
             k = len(group.positions)
             propagation = SparseMatrix(sp.block_diag([matrix] * k, "csr"), symmetric=True)
             batches.append(replace(tiled(x, ends, k), propagation=propagation))

@@ -46,33 +46,33 @@ class PFedMe(FedAvg):
     )
     beta: float = option(1.0, "step of the server towards the mean (released: 1 and 2)", ge=0)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        w = dict(cohort.received["model"])
-        cohort.load(w)
+    def client(self, clients: ClientBatch) -> Tree:
+        w = dict(clients.received["model"])
+        clients.load(w)
         done = 0
 
-        def loss(cohort: ClientBatch) -> torch.Tensor:
-            return self.local_loss(cohort) + self.lam / 2 * cohort.sq_distance(w)
+        def loss(clients: ClientBatch) -> torch.Tensor:
+            return self.local_loss(clients) + self.lam / 2 * clients.sq_distance(w)
 
         def follow() -> None:
             """Before every epoch: after `inner` of them w takes its step."""
             nonlocal done
             if done and done % self.inner == 0:
-                self._step(cohort, w, done)
+                self._step(clients, w, done)
             done += 1
 
-        cohort.fit(loss, each_epoch=follow)
-        self._step(cohort, w, -(-done // self.inner) * self.inner)
+        clients.fit(loss, each_epoch=follow)
+        self._step(clients, w, -(-done // self.inner) * self.inner)
         return {"model": w}
 
     @torch.no_grad()
-    def _step(self, cohort: ClientBatch, w: Params, end: int) -> None:
+    def _step(self, clients: ClientBatch, w: Params, end: int) -> None:
         """w_k follows theta_k, of those who trained in the local round of `inner` steps that ends with step `end`."""
-        rate = torch.full((len(cohort),), self.eta * self.lam)
-        if cohort.epochs is not None:
-            rate[torch.tensor(cohort.epochs) <= end - self.inner] = 0
+        rate = torch.full((len(clients),), self.eta * self.lam)
+        if clients.epochs is not None:
+            rate[torch.tensor(clients.epochs) <= end - self.inner] = 0
         for name, value in w.items():
-            w[name] = value - rate.view(-1, *[1] * (value.dim() - 1)) * (value - cohort.params[name])
+            w[name] = value - rate.view(-1, *[1] * (value.dim() - 1)) * (value - clients.params[name])
 
     def aggregate(self, server: Server, models: Params) -> Params:
         mean, last = average(models, server.weights), server.state["model"]

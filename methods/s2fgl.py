@@ -60,33 +60,33 @@ class S2FGL(FedAvg):
     similar: int = option(3, "nearest nodes in the graph of embeddings (code: 3)", ge=1)
     limit: int = option(256, "most nodes in an alignment (code: no limit)", ge=2)
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        batch, sums = cohort.batch, cohort.batch.sum.scipy()
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        batch, sums = clients.batch, clients.batch.sum.scipy()
         train = batch.masks["train"].cpu().numpy()
-        cohort.state["aligned"], cohort.state["important"] = [], []
+        clients.state["aligned"], clients.state["important"] = [], []
         for start, stop in pairwise(batch.offsets):
             score = reach(sums[start:stop, start:stop], train[start:stop], self.alpha)
             order = np.argsort(-score, kind="stable")
             labelled = order[train[start:stop][order]]
             most = min(self.limit, (stop - start) // 5)
-            cohort.state["aligned"].append(torch.from_numpy(order[:most].copy()))
-            cohort.state["important"].append(torch.from_numpy(labelled[: -(-len(labelled) // 3)].copy()))
+            clients.state["aligned"].append(torch.from_numpy(order[:most].copy()))
+            clients.state["important"].append(torch.from_numpy(labelled[: -(-len(labelled) // 3)].copy()))
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        if "repository" not in cohort.received:
-            cohort.fit(self.local_loss)
-            return {"model": cohort.params} | self.class_means(cohort)
-        book = F.normalize(cohort.received["repository"][0].flatten(0, 1), dim=1)
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        if "repository" not in clients.received:
+            clients.fit(self.local_loss)
+            return {"model": clients.params} | self.class_means(clients)
+        book = F.normalize(clients.received["repository"][0].flatten(0, 1), dim=1)
         with torch.no_grad():
-            received = cohort.forward(training=False).embedding
+            received = clients.forward(training=False).embedding
             target = (F.normalize(received, dim=1) @ book.T).log_softmax(1)
-        rows = self.rows(cohort, "aligned")
+        rows = self.rows(clients, "aligned")
         fixed = [frequencies(received[rows_of_client], self.similar, self.frequencies) for rows_of_client in rows]
 
-        def loss(cohort: ClientBatch) -> torch.Tensor:
-            out = cohort.forward()
+        def loss(clients: ClientBatch) -> torch.Tensor:
+            out = clients.forward()
             mine = (F.normalize(out.embedding, dim=1) @ book.T).log_softmax(1)
             apart = F.kl_div(mine, target, reduction="none", log_target=True).sum(1)
             spectral = [
@@ -94,15 +94,15 @@ class S2FGL(FedAvg):
                 for rows_of_client, v in zip(rows, fixed, strict=True)
             ]
             everyone = torch.arange(len(apart))
-            ce = cohort.cross_entropy(out.logits)
-            return ce + self.nlir * cohort.mean_over(apart, everyone) + self.fgma * torch.stack(spectral)
+            ce = clients.cross_entropy(out.logits)
+            return ce + self.nlir * clients.mean_over(apart, everyone) + self.fgma * torch.stack(spectral)
 
-        cohort.fit(loss if self.nlir or self.fgma else self.local_loss)
-        return {"model": cohort.params} | self.class_means(cohort)
+        clients.fit(loss if self.nlir or self.fgma else self.local_loss)
+        return {"model": clients.params} | self.class_means(clients)
 
-    def rows(self, cohort: ClientBatch, kind: str) -> list[torch.Tensor]:
+    def rows(self, clients: ClientBatch, kind: str) -> list[torch.Tensor]:
         """Each client's chosen nodes, as rows of the batch."""
-        return [placed(nodes + start) for nodes, start in zip(cohort.state[kind], cohort.batch.offsets, strict=False)]
+        return [placed(nodes + start) for nodes, start in zip(clients.state[kind], clients.batch.offsets, strict=False)]
 
     def alignment(self, r: torch.Tensor, g: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """FGMA of one client. r, g: (n, h) embeddings; v: (n, 2 m) the eigenvectors of g."""
@@ -114,14 +114,14 @@ class S2FGL(FedAvg):
         return each.sum() / r.numel()
 
     @torch.no_grad()
-    def class_means(self, cohort: ClientBatch) -> Tree:
+    def class_means(self, clients: ClientBatch) -> Tree:
         """Of each client's important nodes: the mean embedding and the number of each class that it has."""
-        embedding, label = cohort.forward(training=False).embedding, cohort.batch.label
+        embedding, label = clients.forward(training=False).embedding, clients.batch.label
         means, counts, classes = [], [], []
-        for nodes in self.rows(cohort, "important"):
-            number = torch.bincount(label[nodes], minlength=cohort.classes)
+        for nodes in self.rows(clients, "important"):
+            number = torch.bincount(label[nodes], minlength=clients.classes)
             held = number.nonzero().squeeze(1)
-            total = embedding.new_zeros(cohort.classes, embedding.shape[1]).index_add_(
+            total = embedding.new_zeros(clients.classes, embedding.shape[1]).index_add_(
                 0, label[nodes], embedding[nodes]
             )
             means.append(total[held] / number[held].unsqueeze(1))

@@ -33,28 +33,28 @@ class Scaffold(FedAvg):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"optimiser": "sgd", "momentum": 0.0, "lr": self.lr, "grad_clip": None})
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        cohort.state["control"] = {name: torch.zeros_like(value) for name, value in cohort.params.items()}
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        clients.state["control"] = {name: torch.zeros_like(value) for name, value in clients.params.items()}
 
     def open(self, server: Server) -> Download:
         download = super().open(server)
         server.state["control"] = {name: torch.zeros_like(v) for name, v in server.state["model"].items()}
         return {**download, "control": server.state["control"]}  # type: ignore[dict-item]
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        x, c, c_k = cohort.received["model"], cohort.received["control"], cohort.state["control"]
+    def client(self, clients: ClientBatch) -> Tree:
+        x, c, c_k = clients.received["model"], clients.received["control"], clients.state["control"]
         correction = {name: c[name] - c_k[name] for name in c_k}
 
         def corrected(_: ClientBatch, grads: Tensors) -> Tensors:
             return {name: grad + correction[name] for name, grad in grads.items()}
 
-        cohort.load(x)
-        cohort.fit(self.local_loss, adjust=corrected)
-        moved = {name: value - x[name] for name, value in cohort.params.items()}
-        span = cohort.config.local_epochs * self.lr
-        change = {name: -c[name] - cohort.of_a_step(moved[name]) / span for name in c_k}
-        cohort.state["control"] = {name: c_k[name] + change[name] for name in c_k}
+        clients.load(x)
+        clients.fit(self.local_loss, adjust=corrected)
+        moved = {name: value - x[name] for name, value in clients.params.items()}
+        span = clients.config.local_epochs * self.lr
+        change = {name: -c[name] - clients.of_a_step(moved[name]) / span for name in c_k}
+        clients.state["control"] = {name: c_k[name] + change[name] for name in c_k}
         return {"model": moved, "control": change}
 
     def server(self, server: Server, uploads: Tree) -> Download:

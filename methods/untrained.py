@@ -42,7 +42,7 @@ class Untrained(Method):
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.client, self.server),), 1)]
 
-    def client(self, cohort: ClientBatch) -> Tree:
+    def client(self, clients: ClientBatch) -> Tree:
         return {}
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -64,13 +64,13 @@ class Majority(Untrained):
 
     delivers = "personal"
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        batch, rows = cohort.batch, cohort.batch.rows["train"]
-        votes = F.one_hot(batch.label[rows], cohort.classes).float()
-        cohort.state["votes"] = segment_sum(votes, batch.owner[rows], len(cohort))
+    def prepare(self, clients: ClientBatch) -> None:
+        batch, rows = clients.batch, clients.batch.rows["train"]
+        votes = F.one_hot(batch.label[rows], clients.classes).float()
+        clients.state["votes"] = segment_sum(votes, batch.owner[rows], len(clients))
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return {"votes": cohort.state["votes"]}
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return {"votes": clients.state["votes"]}
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:
@@ -145,19 +145,19 @@ class CountClassifier(Untrained):
     delivers = "personal"
     heterogeneous = False
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        batch = graph_rows(cohort.batch)
+    def prepare(self, clients: ClientBatch) -> None:
+        batch = graph_rows(clients.batch)
         binary = [((columns == 0) | (columns == 1)).all(0) for columns in batch.of.x.split(batch.of.sizes)]
         counted = torch.stack([mask if mask.any() else ~mask for mask in binary]).float()
         apart = zip(
             *map(batch.per_client, (label_counts(batch, counted), batch.label, batch.masks["train"])), strict=True
         )
-        models = [classifier(counts[train], label[train], cohort.classes) for counts, label, train in apart]
+        models = [classifier(counts[train], label[train], clients.classes) for counts, label, train in apart]
         weight, bias = (torch.stack(parts) for parts in zip(*models, strict=True))
-        cohort.state["model"] = {"counted": counted, "weight": weight, "bias": bias}
+        clients.state["model"] = {"counted": counted, "weight": weight, "bias": bias}
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        model: Params = cohort.state["model"]
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        model: Params = clients.state["model"]
         return model
 
     @torch.no_grad()

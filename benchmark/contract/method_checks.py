@@ -77,10 +77,10 @@ def counts_its_steps(method: Method, among: Sequence[Trial] | None = None) -> No
         stepped = Counter[str]()
 
         def wrap(simulation: Simulation, step: Step, stepped: Counter[str] = stepped) -> Step:
-            def client(cohort: ClientBatch) -> Tree:
+            def client(clients: ClientBatch) -> Tree:
                 hook = register_optimizer_step_pre_hook(lambda *_: stepped.update(["torch.optim"]))
                 try:
-                    return step.client(cohort)
+                    return step.client(clients)
                 finally:
                     hook.remove()
 
@@ -141,7 +141,7 @@ def repeats_itself(method: Method) -> None:
             demand(difference(run.values, other.values, exact=True), f"on {trial.name}: another seed changes nothing")
 
 
-def ignores_the_cohort(method: Method) -> None:
+def ignores_other_clients(method: Method) -> None:
     """Clients get the same numbers alone and in client batches of any size, all of them or half of them taking part."""
     for trial in fitting(method):
         size = len(trial.federation.clients) - 1  # and one client alone
@@ -155,7 +155,7 @@ def ignores_the_cohort(method: Method) -> None:
 
 
 CHECKS = named(
-    repeats_itself, ignores_the_cohort, learns_nothing_from_scoring, stays_local, counts_its_steps,
+    repeats_itself, ignores_other_clients, learns_nothing_from_scoring, stays_local, counts_its_steps,
     sees_no_hidden_label, knows_no_random_label,
 )  # fmt: skip
 ON_REAL = {check.__name__: check for check in (

@@ -201,7 +201,7 @@ def uses_every_parameter(spec: Backbone) -> None:
                 demand(not others.any(), f"parameter {name!r} of one client has a part in another's logits")
 
 
-def ignores_the_cohort(spec: Backbone) -> None:
+def ignores_other_clients(spec: Backbone) -> None:
     """A client's numbers are the same alone and in a client batch, in training too, and for sparse features."""
     clients = members()
     for kind in _kinds(spec):
@@ -234,7 +234,7 @@ CHECKS: dict[str, dict[str, Callable[[Any], None]]] = {
     "dataset": named(loads),
     "partition": named(deals_every_node_once, gives_the_same_again),
     "split": named(gives_roles_to_labelled_nodes, gives_the_same_again),
-    "backbone": named(starts_the_same, yields_its_shapes, uses_every_parameter, ignores_the_cohort, sees_no_label),
+    "backbone": named(starts_the_same, yields_its_shapes, uses_every_parameter, ignores_other_clients, sees_no_label),
 }
 
 

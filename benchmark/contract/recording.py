@@ -88,9 +88,9 @@ def record(
 def _watched(step: Step, where: str, out: Record, answers: Iterator[Download] | None) -> Step:
     """The step, writing down what crosses; with the answers of another run instead of the server's own, if given."""
 
-    def client(cohort: ClientBatch) -> Tree:
-        upload = step.client(cohort)
-        for position, number in enumerate(cohort.clients):
+    def client(clients: ClientBatch) -> Tree:
+        upload = step.client(clients)
+        for position, number in enumerate(clients.ids):
             out.uploads += [(f"upload {path!r} in {where}", number, value) for path, value in _rows(upload, position)]
         return upload
 
@@ -122,9 +122,9 @@ def _predicted(evaluator: Evaluator, simulation: Simulation) -> list[Logged]:
 
 
 def _personal_models(simulation: Simulation) -> Iterator[Logged]:
-    for cohort, model in zip(simulation.client_batches, simulation.personal_models() or (), strict=False):
-        for position, client in enumerate(cohort.clients):
-            for name, value in cohort.network.take(model, [position]).items():
+    for clients, model in zip(simulation.client_batches, simulation.personal_models() or (), strict=False):
+        for position, client in enumerate(clients.ids):
+            for name, value in clients.network.take(model, [position]).items():
                 yield f"final parameter {getattr(name, 'name', name)!r}", client, value[0]
 
 

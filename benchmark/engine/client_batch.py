@@ -31,7 +31,8 @@ class Skip(Exception):
 class ClientBatch:
     """K clients in one batch: data, models, private state, optimisers, random streams.
 
-    clients: ids in the federation. batch: all their data in client order; data: the same, one batch per architecture.
+    ids: numbers of the clients in the federation. batch: all their data in client order; data: the same, one batch per
+    architecture.
     params: the clients' models, (K, ...). state: what a method keeps at its clients between rounds; a tree whose
     leaves have one entry per client. received: the last download, leaves (K, ...); shared: the result of `Step.shared`.
     cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
@@ -50,7 +51,7 @@ class ClientBatch:
         self.members: list[Any] = list(members)  # `NodeClient`s, unless a subclass holds other data
         self.network, self.config, self.streams = network, config, streams
         self.classes, self.features = classes, features
-        self.clients = network.clients
+        self.ids = network.clients
         self._collate()
         self.params: Params = {}
         self.state: dict[str, Any] = {}
@@ -77,7 +78,7 @@ class ClientBatch:
         return collate(members)
 
     def __len__(self) -> int:
-        return len(self.clients)
+        return len(self.ids)
 
     # -- partial participation ------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class ClientBatch:
         part.state = self.network.take(self.state, key)
         part._optimisers = {
             name: StackedOptimiser(
-                self.config, self.network.take(stacked.state, key), self.network.take(stacked.steps, key), part.clients
+                self.config, self.network.take(stacked.state, key), self.network.take(stacked.steps, key), part.ids
             )
             for name, stacked in self._optimisers.items()
         }
@@ -191,7 +192,7 @@ class ClientBatch:
         return self._optimiser(name)
 
     def _optimiser(self, name: str) -> StackedOptimiser:
-        return self._optimisers.setdefault(name, StackedOptimiser(self.config, clients=self.clients))
+        return self._optimisers.setdefault(name, StackedOptimiser(self.config, clients=self.ids))
 
     def fit(
         self,

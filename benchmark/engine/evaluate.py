@@ -112,9 +112,14 @@ class Evaluator:
     graph. The truth is the original federation's: what methods predict from has no label that they may not see."""
 
     def __init__(
-        self, method: Method, original: Federation, arrangement: Arrangement, cohorts: Sequence[ClientBatch]
+        self, method: Method, original: Federation, arrangement: Arrangement, client_batches: Sequence[ClientBatch]
     ) -> None:
-        self.method, self.original, self.arrangement, self.client_batches = method, original, arrangement, cohorts
+        self.method, self.original, self.arrangement, self.client_batches = (
+            method,
+            original,
+            arrangement,
+            client_batches,
+        )
         self._graphs: dict[str, tuple[Batch, Target]] = {}
 
     @cached_property
@@ -186,16 +191,16 @@ class Evaluator:
         if model == "global":
             yield models.expanded(1), self.client_batches[0].network.select([0])
             return
-        for stack, cohort in zip(models.personal or (), self.client_batches, strict=True):
-            for position in range(len(cohort)):
+        for stack, clients in zip(models.personal or (), self.client_batches, strict=True):
+            for position in range(len(clients)):
                 if len(self.original.whole.label) >= LARGE:
                     give_back()  # else the heap grows by the gaps that one model's blocks leave
-                yield cohort.network.take(stack, [position]), cohort.network.select([position])
+                yield clients.network.take(stack, [position]), clients.network.select([position])
 
     def _score_local(self, models: Models, model: str, with_loss: bool) -> Scored:
         params = [models.expanded(len(c)) for c in self.client_batches] if model == "global" else models.personal or []
         predicted = [self.method.predict_own(p, c) for p, c in zip(params, self.client_batches, strict=True)]
-        sizes = [[self._sizes[client] for client in cohort.network.clients] for cohort in self.client_batches]
+        sizes = [[self._sizes[client] for client in clients.network.clients] for clients in self.client_batches]
         logits = [self._sound(rows, nodes) for rows, nodes in zip(predicted, sizes, strict=True)]
         return self._scored(torch.cat(logits) if len(logits) > 1 else logits[0], self._local, with_loss)
 

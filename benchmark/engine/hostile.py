@@ -64,30 +64,30 @@ class Attack(Transform):
         share = getattr(config, self.kind) if self.active else 0.0
         self.hostile = hostile_clients(share, server.clients, server.seed)
 
-    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+    def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
         """Return the upload with the models of hostile clients replaced. Raises Skip if it is not models alone."""
         if not upload:
             return upload
-        check_models(upload, cohort.received, "not attacked")
-        bad = [place for place, client in enumerate(cohort.clients) if client in self.hostile]
+        check_models(upload, clients.received, "not attacked")
+        bad = [place for place, client in enumerate(clients.ids) if client in self.hostile]
         if not bad or self.kind == "small_deviation":
             return upload
         models = per_parameter(lambda value: value[bad], upload)
-        base = per_parameter(lambda _, received: received[bad], upload, cohort.received)
+        base = per_parameter(lambda _, received: received[bad], upload, clients.received)
         updates = per_parameter(torch.sub, models, base)
         if self.kind == "sign_flip":
             wrong = per_parameter(lambda update: SIGN_SCALE * update, updates)
         else:
-            wrong = self._noise(updates, cohort, bad)
+            wrong = self._noise(updates, clients, bad)
         hostile = per_parameter(torch.add, base, wrong)
         return per_parameter(lambda value, new: _with_rows(value, bad, new), upload, hostile)
 
     @staticmethod
-    def _noise(updates: Tree, cohort: ClientBatch, bad: list[int]) -> Tree:
+    def _noise(updates: Tree, clients: ClientBatch, bad: list[int]) -> Tree:
         """Return noise of expected norm 100 times that of the updates, each client's from its own stream."""
         entries = sum(value[0].numel() for model in updates.values() for value in model.values())
         spread = GAUSSIAN_SCALE * norms(updates) / math.sqrt(entries)
-        sources = [cohort.streams("attack")[place] for place in bad]
+        sources = [clients.streams("attack")[place] for place in bad]
 
         def drawn(update: torch.Tensor) -> torch.Tensor:
             rows = [torch.from_numpy(source.standard_normal(update.shape[1:], "float32")) for source in sources]
@@ -165,12 +165,12 @@ class RobustAggregation(Transform):
             raise Skip(f"the aggregator {self.rule} compares whole models and cannot mix architectures")
         self._base: Tree = {}
 
-    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+    def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
         if upload:
-            check_models(upload, cohort.received, "no robust aggregation")
+            check_models(upload, clients.received, "no robust aggregation")
             if isinstance(message, Each):
                 raise Skip("no robust aggregation: the server sends each client another model")
-            self._base = per_parameter(lambda _, received: received[:1], upload, cohort.received)
+            self._base = per_parameter(lambda _, received: received[:1], upload, clients.received)
         return upload
 
     def aggregate(self, server: Server, uploads: Tree) -> Tree:

@@ -2,7 +2,7 @@
 
 A run is a list of phases, a phase repeats a round, a round is a list of steps. A step has a client half, which runs on
 a client batch and returns the upload, and a server half, which gets the uploads of all participants and returns what is
-sent down; those who act in the next step find it in `cohort.received`. Nothing else crosses.
+sent down; those who act in the next step find it in `clients.received`. Nothing else crosses.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Step:
     no client acts it gets {}. What it returns goes to those who act in the next step, once, and is not kept for others:
     what is meant for later it holds back in `state`.
     shared: what every client would compute alike from a download that is the same for everyone. Computed once, it is
-    `cohort.shared` in each client half, to be read only. It sees nothing but what all clients know.
+    `clients.shared` in each client half, to be read only. It sees nothing but what all clients know.
     """
 
     client: Callable[[ClientBatch], Tree]
@@ -247,14 +247,14 @@ class Method(Spec):
     def phases(self, config: TrainConfig) -> list[Phase]:
         return [Phase((Step(self.client, self.server),), config.rounds)]
 
-    def prepare(self, cohort: ClientBatch) -> None:
+    def prepare(self, clients: ClientBatch) -> None:
         """Client side, once, before any exchange. Called on the client batch of all clients (or its chunks)."""
 
     def open(self, server: Server) -> Download:
         """Server side, once: what the clients receive before their first step."""
         return {}
 
-    def client(self, cohort: ClientBatch) -> Tree:
+    def client(self, clients: ClientBatch) -> Tree:
         raise NotImplementedError
 
     def server(self, server: Server, uploads: Tree) -> Download:
@@ -266,8 +266,8 @@ class Method(Spec):
         """The server's model, without a client axis, or None."""
         return None
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        """The clients' own models (K, ...), or None. `cohort.received` is then the download that awaits them."""
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        """The clients' own models (K, ...), or None. `clients.received` is then the download that awaits them."""
         return None
 
     @torch.no_grad()
@@ -276,9 +276,9 @@ class Method(Spec):
         return network.forward(params, data).logits
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
         """(N, C) class scores on the clients' own nodes, where more of the client's than its data counts."""
-        return self.predict(params, cohort.network, cohort.data)
+        return self.predict(params, clients.network, clients.data)
 
 
 # What `protocol` may change: how a client descends, and the weights of the average. `local_epochs` may become fewer.

@@ -54,23 +54,23 @@ class Simulation:
         task = TASKS[federation.task]
         backbones = task.models(backbones)
         self.method, self.config = method, config
-        clients = len(federation.clients)
+        count = len(federation.clients)
         self.server = Server(
-            backbones, federation.num_features, federation.num_classes, clients, config, seed,
-            stream(seed, "server"), sizes(federation, config), list(range(clients)), domains=federation.domains,
+            backbones, federation.num_features, federation.num_classes, count, config, seed,
+            stream(seed, "server"), sizes(federation, config), list(range(count)), domains=federation.domains,
         )  # fmt: skip
         self.client_batches = client_batches(federation, self.server, config, clients_per_batch)
-        self.upload_bytes, self.download_bytes = [0] * clients, [0] * clients
+        self.upload_bytes, self.download_bytes = [0] * count, [0] * count
         self.seconds = 0.0
         self._draws = stream(seed, "participation")
         self.privacy = Privacy(config, self.server)
         every = DroppedClients(config, self.server), Stragglers(config, self.server), HomeLayers(self.server)
         server_side = Attack(config, self.server), self.privacy, RobustAggregation(config, self.server)
         self.transforms = [each for each in (*every, *server_side) if each.active]
-        for cohort in self.client_batches:
-            method.prepare(cohort)
+        for clients in self.client_batches:
+            method.prepare(clients)
             for each in self.transforms:
-                each.prepare(cohort)
+                each.prepare(clients)
         self._message: Download = method.open(self.server)
         self._addressed = self.server.participants
 
@@ -88,11 +88,11 @@ class Simulation:
             seal.close(self._message, "a download")
             shared = self._shared(step) if acting else None
             uploads: list[Tree] = []
-            for cohort in self.client_batches:
-                positions = [p for p, client in enumerate(cohort.clients) if client in acting]
+            for clients in self.client_batches:
+                positions = [p for p, client in enumerate(clients.ids) if client in acting]
                 if not positions:
                     continue
-                active = cohort if len(positions) == len(cohort) else cohort.select(positions)
+                active = clients if len(positions) == len(clients) else clients.select(positions)
                 active.round, active.shared = number, shared
                 self._deliver(active)
                 with section("client half"):
@@ -103,8 +103,8 @@ class Simulation:
                 _count(self.upload_bytes, active, upload)
                 seal.close(upload, "an upload")
                 uploads.append(upload)
-                if active is not cohort:
-                    cohort.absorb(active, positions)
+                if active is not clients:
+                    clients.absorb(active, positions)
             server.participants = acting
             with section("server half"):
                 merged = merge(uploads)
@@ -122,13 +122,13 @@ class Simulation:
             return list(range(clients))
         return sorted(self._draws.choice(clients, count, replace=False).tolist())
 
-    def _deliver(self, cohort: ClientBatch) -> None:
+    def _deliver(self, clients: ClientBatch) -> None:
         """Hand the server's message to the clients of a client batch, before their step."""
-        cohort.received = deliver(self._message, cohort.clients, self._addressed)
-        _count(self.download_bytes, cohort, cohort.received)
+        clients.received = deliver(self._message, clients.ids, self._addressed)
+        _count(self.download_bytes, clients, clients.received)
         for each in self.transforms:
-            each.download(cohort)
-            each.start_step(cohort)
+            each.download(clients)
+            each.start_step(clients)
 
     def _shared(self, step: Step) -> Any:
         """Return what `step.shared` computes once for all clients; None if the step has no such function."""
@@ -148,11 +148,11 @@ class Simulation:
     def personal_models(self) -> list[Params] | None:
         """The clients' current models, one tree per client batch."""
         personal = []
-        for cohort in self.client_batches:
-            cohort.received = deliver(self._message, cohort.clients, self._addressed, partial=True)
+        for clients in self.client_batches:
+            clients.received = deliver(self._message, clients.ids, self._addressed, partial=True)
             for each in self.transforms:
-                each.download(cohort)
-            model = self.method.personal_model(cohort)
+                each.download(clients)
+            model = self.method.personal_model(clients)
             if model is not None:
                 personal.append(model)
         return personal or None
@@ -179,9 +179,9 @@ def _narrowed(chosen: list[int], only: Iterable[int]) -> list[int]:
     return [client for client in chosen if client in acting]
 
 
-def _count(ledger: list[int], cohort: ClientBatch, tree: Tree) -> None:
+def _count(ledger: list[int], clients: ClientBatch, tree: Tree) -> None:
     """Add the bytes of a message to each client's total."""
-    for client, count in zip(cohort.clients, tree_bytes(tree, len(cohort)), strict=True):
+    for client, count in zip(clients.ids, tree_bytes(tree, len(clients)), strict=True):
         ledger[client] += count
 
 

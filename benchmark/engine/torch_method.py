@@ -133,15 +133,15 @@ class TorchMethod(Method):
         self._modules[_shapes(state)] = module
         return state
 
-    def prepare(self, cohort: ClientBatch) -> None:
+    def prepare(self, clients: ClientBatch) -> None:
         if here().type != "cpu":
             raise Skip(f"{self.name} trains clients one by one on the CPU: leave out --device")
-        first = self._initial(cohort.streams.seed, cohort.features, cohort.classes)
-        cohort.params = {name: value.expand(len(cohort), *value.shape).clone() for name, value in first.items()}
+        first = self._initial(clients.streams.seed, clients.features, clients.classes)
+        clients.params = {name: value.expand(len(clients), *value.shape).clone() for name, value in first.items()}
         with on_host():
-            cohort.state["clients"] = [
-                _client(number, member, cohort, self.features)
-                for number, member in zip(cohort.clients, cohort.members, strict=True)
+            clients.state["clients"] = [
+                _client(number, member, clients, self.features)
+                for number, member in zip(clients.ids, clients.members, strict=True)
             ]
 
     def open(self, server: Server) -> Download:
@@ -154,22 +154,22 @@ class TorchMethod(Method):
             raise UserError(f"{self.name} sends no 'model', which a global method is scored by: delivers = 'personal'")
         return sent
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        model, uploads, trained = self._modules[_shapes(cohort.params, 1)], [], []
-        streams = cohort.streams("torch")
+    def client(self, clients: ClientBatch) -> Tree:
+        model, uploads, trained = self._modules[_shapes(clients.params, 1)], [], []
+        streams = clients.streams("torch")
         with generators_kept():
-            for place, client in enumerate(cohort.state["clients"]):
-                client.received, client.round = _entry(cohort.received, place), cohort.round
-                epochs = cohort.config.local_epochs if cohort.epochs is None else cohort.epochs[place]
-                client.config = cohort.config.model_copy(update={"local_epochs": epochs})
-                start = {name: value[place] for name, value in cohort.params.items()}
+            for place, client in enumerate(clients.state["clients"]):
+                client.received, client.round = _entry(clients.received, place), clients.round
+                epochs = clients.config.local_epochs if clients.epochs is None else clients.epochs[place]
+                client.config = clients.config.model_copy(update={"local_epochs": epochs})
+                start = {name: value[place] for name, value in clients.params.items()}
                 _load(model, start | (client.received[MODEL] if self.delivers == "global" else {}))
                 seed_generators(streams[place])
                 with _counting_steps(client.id, model), self._sparse_features_named():
                     sent = self.train(model.train(), client)
                 trained.append(state_of(model))
                 uploads.append({MODEL: trained[-1]} if sent is None else _plain(sent))
-        cohort.params = {name: torch.stack([state[name] for state in trained]) for name in trained[0]}
+        clients.params = {name: torch.stack([state[name] for state in trained]) for name in trained[0]}
         return _stacked(uploads)
 
     @contextmanager
@@ -192,12 +192,12 @@ class TorchMethod(Method):
         model: Params | None = server.state["sent"][MODEL] if self.delivers == "global" else None
         return model
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return cohort.params
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return clients.params
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
-        parts = [(client.graph, client.feat) for client in cohort.state["clients"]]
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
+        parts = [(client.graph, client.feat) for client in clients.state["clients"]]
         return self._scores(params, parts)
 
     @torch.no_grad()
@@ -214,7 +214,7 @@ class TorchMethod(Method):
         return torch.cat(logits)
 
 
-def _client(number: int, member: NodeClient | GraphClient, cohort: ClientBatch, kind: str) -> Client:
+def _client(number: int, member: NodeClient | GraphClient, clients: ClientBatch, kind: str) -> Client:
     if isinstance(member, NodeClient):
         graph, feat, of = member.graph, member.feat, member.graph.ndata
         label, masks = of["label"], {part: of[f"{part}_mask"].bool() for part in ("train", "val", "test")}
@@ -227,7 +227,9 @@ def _client(number: int, member: NodeClient | GraphClient, cohort: ClientBatch, 
     elif kind == "sparse" and not sparse:
         feat = feat.to_sparse_csr()
     masks = {f"{part}_mask": mask.clone() for part, mask in masks.items()}
-    return Client(number, graph.local_var(), feat, label.clone(), **masks, config=cohort.config, classes=cohort.classes)
+    return Client(
+        number, graph.local_var(), feat, label.clone(), **masks, config=clients.config, classes=clients.classes
+    )
 
 
 def _shapes(state: State, skip: int = 0) -> Shapes:

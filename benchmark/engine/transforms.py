@@ -95,20 +95,20 @@ class Transform:
 
     active = True
 
-    def prepare(self, cohort: ClientBatch) -> None:
+    def prepare(self, clients: ClientBatch) -> None:
         """Called once per client batch, after `Method.prepare`."""
 
     def start_round(self, phase: Phase, participants: list[int]) -> list[int]:
         """Return the clients that take part in this round, given those that were drawn."""
         return participants
 
-    def download(self, cohort: ClientBatch) -> None:
-        """Change `cohort.received` before a client step, and before models are read for evaluation."""
+    def download(self, clients: ClientBatch) -> None:
+        """Change `clients.received` before a client step, and before models are read for evaluation."""
 
-    def start_step(self, cohort: ClientBatch) -> None:
+    def start_step(self, clients: ClientBatch) -> None:
         """Change how the clients of a client batch train in the next step."""
 
-    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+    def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
         """Return what leaves the clients. message: what the server had sent for this step."""
         return upload
 
@@ -154,11 +154,11 @@ class Stragglers(Transform):
         fewer = self._draws.integers(1, self.full + 1, self.clients)
         return [int(n) if slow else self.full for slow, n in zip(late, fewer, strict=True)]
 
-    def start_step(self, cohort: ClientBatch) -> None:
-        cohort.epochs = tuple(self._epochs[client] for client in cohort.clients) if self._epochs else None
+    def start_step(self, clients: ClientBatch) -> None:
+        clients.epochs = tuple(self._epochs[client] for client in clients.ids) if self._epochs else None
 
-    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
-        cohort.epochs = None
+    def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
+        clients.epochs = None
         return upload
 
 
@@ -171,23 +171,23 @@ class HomeLayers(Transform):
     def __init__(self, server: Server) -> None:
         self.active = server.domains
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        self._keep(cohort, at_home(cohort.params))
+    def prepare(self, clients: ClientBatch) -> None:
+        self._keep(clients, at_home(clients.params))
 
-    def download(self, cohort: ClientBatch) -> None:
-        if MODEL in cohort.received:
-            cohort.received = {**cohort.received, MODEL: cohort.received[MODEL] | cohort.state[HOME]}
+    def download(self, clients: ClientBatch) -> None:
+        if MODEL in clients.received:
+            clients.received = {**clients.received, MODEL: clients.received[MODEL] | clients.state[HOME]}
 
-    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+    def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
         if MODEL not in upload:
             return upload
         # A method that does not upload these layers keeps them in the clients' models.
-        self._keep(cohort, at_home(upload[MODEL]) or at_home(cohort.params))
+        self._keep(clients, at_home(upload[MODEL]) or at_home(clients.params))
         return {**upload, MODEL: crossing(upload[MODEL])}
 
     @staticmethod
-    def _keep(cohort: ClientBatch, layers: Tree) -> None:
-        cohort.state[HOME] = {name: value.clone() for name, value in layers.items()}
+    def _keep(clients: ClientBatch, layers: Tree) -> None:
+        clients.state[HOME] = {name: value.clone() for name, value in layers.items()}
 
 
 class Privacy(Transform):
@@ -217,9 +217,9 @@ class Privacy(Transform):
         if self.noise and find_spec("opacus") is None:
             raise UserError("dp_noise needs Opacus for the account of it: pip install 'fglbench[privacy]'")
 
-    def upload(self, cohort: ClientBatch, upload: Tree, message: Download) -> Tree:
+    def upload(self, clients: ClientBatch, upload: Tree, message: Download) -> Tree:
         """Clip each client's update to norm C. Raises Skip if an upload is not models alone."""
-        received = cohort.received
+        received = clients.received
         if not upload:
             return upload
         check_models(upload, received, "not private")

@@ -87,15 +87,15 @@ class UnseenClients:
         if self.epochs and self.method.trains and type(self.method).predict is Method.predict:
             with measuring.counting():  # no step of the training that the row counts
                 figures[ADAPTED] = scores_of(
-                    Models(None, [self._adapted(cohort, server) for cohort in batches]), "personal"
+                    Models(None, [self._adapted(clients, server) for clients in batches]), "personal"
                 )
         return figures
 
-    def _adapted(self, cohort: ClientBatch, server: Params) -> Params:
+    def _adapted(self, clients: ClientBatch, server: Params) -> Params:
         """The clients' models (K, ...) after local epochs from the global one."""
-        cohort.load({name: value.expand(len(cohort), *value.shape) for name, value in server.items()})
-        cohort.fit(lambda batch: batch.loss(batch.forward().logits), self.epochs)
-        return cohort.params
+        clients.load({name: value.expand(len(clients), *value.shape) for name, value in server.items()})
+        clients.fit(lambda batch: batch.loss(batch.forward().logits), self.epochs)
+        return clients.params
 
     def _among_all(self, places: Sequence[int], values: Sequence[float]) -> list[float]:
         figures = [math.nan] * self.clients

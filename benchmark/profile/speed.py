@@ -219,24 +219,24 @@ def _measured(given: Conditions, rounds: int) -> tuple[dict[str, Timing], list[i
     """Times of every kind of round; of client batches their sizes, milliseconds of each part, and memory."""
     method, clients = METHODS.build("fedavg"), len(given.federation.clients)
     reset_peak_memory()
-    cohort = RoundOf(given, method)
+    stacked = RoundOf(given, method)
     for _ in range(3):
-        cohort()
+        stacked()
     peak = peak_memory()
-    cases: dict[str, Callable[[], None]] = {"cohort": cohort}
+    cases: dict[str, Callable[[], None]] = {"together": stacked}
     cases["centralised"] = centralised(given.federation, given.config)
     cases["ones"] = RoundOf(given, method, clients_per_batch=1)
-    sizes = [len(c) for c in cohort.simulation.client_batches]
+    sizes = [len(c) for c in stacked.simulation.client_batches]
     if len(sizes) > 1:
         cases["uncut"] = RoundOf(given, method, clients_per_batch=clients)
     cases["global"] = RoundOf(given, METHODS.build("global"), evaluate=False)
     timings = alternate(cases, rounds)
-    return timings, sizes, shares(cohort, rounds), {"peak, MiB": "" if peak is None else f"{peak:.0f}"}
+    return timings, sizes, shares(stacked, rounds), {"peak, MiB": "" if peak is None else f"{peak:.0f}"}
 
 
 def _round(timings: dict[str, Timing], sizes: list[int]) -> Line:
     """The milliseconds of every kind of round beside each other. sizes: clients in each client batch."""
-    whole, ones, base = (timings[name] for name in ("cohort", "ones", "centralised"))
+    whole, ones, base = (timings[name] for name in ("together", "ones", "centralised"))
     return {
         "batches": "1 batch" if len(sizes) == 1 else f"{len(sizes)} batches of {max(sizes)}",
         "round, ms": whole,

@@ -60,11 +60,11 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     return sample
 
 
-def _apart(personal: Sequence[Params], cohorts: Sequence[ClientBatch]) -> Iterator[tuple[Params, Network]]:
+def _apart(personal: Sequence[Params], client_batches: Sequence[ClientBatch]) -> Iterator[tuple[Params, Network]]:
     """The model of each client by itself."""
-    for params, cohort in zip(personal, cohorts, strict=True):
-        for position in range(len(cohort)):
-            yield cohort.network.take(params, [position]), cohort.network.select([position])
+    for params, clients in zip(personal, client_batches, strict=True):
+        for position in range(len(clients)):
+            yield clients.network.take(params, [position]), clients.network.select([position])
 
 
 def _add(sample: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:

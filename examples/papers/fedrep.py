@@ -66,5 +66,5 @@ class FedRep(TorchMethod):
     def aggregate(self, server, uploads):
         return {"model": average(uploads["model"], server.weights)}
 
-    def personal_model(self, cohort):
-        return cohort.params | cohort.received["model"]
+    def personal_model(self, clients):
+        return clients.params | clients.received["model"]

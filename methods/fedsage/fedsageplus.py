@@ -145,21 +145,21 @@ class FedSagePlus(Generation, FedSage):
         owner, epoch = self.turn(server.round)
         return [k for k in range(server.clients) if k != owner] if epoch < self.exchange_epochs else []
 
-    def begin(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
+    def begin(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
         return {}
 
-    def offer(self, cohort: ClientBatch) -> Tree:
+    def offer(self, clients: ClientBatch) -> Tree:
         """The client trains and shows its generator; at the end of its turn it mends its graph."""
-        _, epoch = self.turn(cohort.round)
-        turn: Turn = cohort.state["turn"][0] if epoch else Turn(self, cohort)
+        _, epoch = self.turn(clients.round)
+        turn: Turn = clients.state["turn"][0] if epoch else Turn(self, clients)
         if epoch:
-            turn.refine(cohort.received.get("gradient", {}))
+            turn.refine(clients.received.get("gradient", {}))
         if epoch < self.exchange_epochs:
-            cohort.state["turn"] = [turn]
+            clients.state["turn"] = [turn]
             return turn.show(epoch)
-        counts, made = turn.mend(cohort.members[0])
-        cohort.state |= {"turn": [None], "missing": [counts], "generated": [made]}
+        counts, made = turn.mend(clients.members[0])
+        clients.state |= {"turn": [None], "missing": [counts], "generated": [made]}
         return {}
 
     def relay(self, server: Server, uploads: Tree) -> Download:
@@ -174,10 +174,10 @@ class FedSagePlus(Generation, FedSage):
         scale = self.feature_scale(common.features, len(missing))
         return Answer(self.generator, shown["generator"], shown["encoding"], self.number(missing), keep, scale)
 
-    def answer(self, cohort: ClientBatch) -> Tree:
+    def answer(self, clients: ClientBatch) -> Tree:
         """The gradients of L_ij of fGen's parameters, for each client j on its own neighbours."""
-        batch, answer, gradients = cohort.batch, cohort.shared, []
-        for at, source in enumerate(cohort.streams("exchange")):
+        batch, answer, gradients = clients.batch, clients.shared, []
+        for at, source in enumerate(clients.streams("exchange")):
             targets = random_neighbours(batch, at, len(answer.rows), self.neighbours, source)
             gradients.append(answer.gradient(batch.x, targets))
         return {"gradient": {name: [gradient[name] for gradient in gradients] for name in self.generator.shown}}
@@ -188,21 +188,21 @@ class FedSagePlus(Generation, FedSage):
 
     # -- the rounds -------------------------------------------------------------------------------------------------
 
-    def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
+    def scores(self, clients: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
         if self.neighbours == 0:
-            return cohort.network.forward(params, cohort.data, streams).logits
-        if "mended" not in cohort.cache:
-            cohort.cache["mended"] = self._mended(cohort)
-        own_rows, whole, training = cohort.cache["mended"]
-        return cohort.network.forward(params, (whole if streams is None else training,), streams).logits[own_rows]
+            return clients.network.forward(params, clients.data, streams).logits
+        if "mended" not in clients.cache:
+            clients.cache["mended"] = self._mended(clients)
+        own_rows, whole, training = clients.cache["mended"]
+        return clients.network.forward(params, (whole if streams is None else training,), streams).logits[own_rows]
 
-    def _mended(self, cohort: ClientBatch) -> tuple[torch.Tensor, Batch, Batch]:
+    def _mended(self, clients: ClientBatch) -> tuple[torch.Tensor, Batch, Batch]:
         """Where the clients' own nodes are, the mended graphs, and what training reads of them: the hidden layers of
         new nodes only where a training node's score comes near."""
-        mending = Mending(cohort.batch, torch.cat(cohort.state["missing"]))
-        mending.fill(torch.cat(cohort.state["generated"]))
-        cohort.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
-        near = reach(cohort.batch, cohort.batch.rows["train"], cohort.network.backbones[0].layers - 2)
+        mending = Mending(clients.batch, torch.cat(clients.state["missing"]))
+        mending.fill(torch.cat(clients.state["generated"]))
+        clients.state["generated"] = list(mending.features.generated.split(mending.features.extra))  # not kept twice
+        near = reach(clients.batch, clients.batch.rows["train"], clients.network.backbones[0].layers - 2)
         return mending.own_rows, *mending.pooled(near.bool())
 
 

@@ -212,68 +212,68 @@ class Generation(FedAvg):
         """(rows, 2048) dropout of an exchange epoch, the same at the generator's owner and at those who answer."""
         return self.generator.keep(Streams(seed, (owner,), {}), f"exchange {epoch}", rows)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        if cohort.received:  # nothing before the first round: the initial model came before the generators
-            cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss)
-        return {"model": cohort.params}
+    def client(self, clients: ClientBatch) -> Tree:
+        if clients.received:  # nothing before the first round: the initial model came before the generators
+            clients.load(clients.received["model"])
+        clients.fit(self.local_loss)
+        return {"model": clients.params}
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        return cohort.cross_entropy(self.scores(cohort, cohort.params, cohort.streams))
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        return clients.cross_entropy(self.scores(clients, clients.params, clients.streams))
 
-    def scores(self, cohort: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
+    def scores(self, clients: ClientBatch, params: Params, streams: Streams | None) -> torch.Tensor:
         """(N, C) class scores of the clients' own nodes with what was generated; streams: dropout, in training."""
         raise NotImplementedError
 
     @torch.no_grad()
-    def predict_own(self, params: Params, cohort: ClientBatch) -> torch.Tensor:
+    def predict_own(self, params: Params, clients: ClientBatch) -> torch.Tensor:
         if self.score_on == "own":
-            return super().predict_own(params, cohort)
-        return self.scores(cohort, params, None)
+            return super().predict_own(params, clients)
+        return self.scores(clients, params, None)
 
 
 class Turn:
     """A client's turn: its generator while it trains, on its impaired graph. Dropped when the graph is mended."""
 
-    def __init__(self, settings: Generation, cohort: ClientBatch) -> None:
-        """`cohort`: the client batch of this client alone, its `params` the initial classifier."""
-        self.settings, self.generator, streams = settings, settings.generator, cohort.streams
-        self.impaired = self.without(cohort).placed()
-        self.cohort = cohort.learner(settings.generator_lr, settings.generator_decay, [self.impaired.client])
-        self.params = self.generator.init(streams("neighbour generator")[0], cohort.features)
-        self.classifier = {name: value.clone() for name, value in cohort.params.items()}
-        batch = self.cohort.batch
+    def __init__(self, settings: Generation, clients: ClientBatch) -> None:
+        """`clients`: the client batch of this client alone, its `params` the initial classifier."""
+        self.settings, self.generator, streams = settings, settings.generator, clients.streams
+        self.impaired = self.without(clients).placed()
+        self.clients = clients.learner(settings.generator_lr, settings.generator_decay, [self.impaired.client])
+        self.params = self.generator.init(streams("neighbour generator")[0], clients.features)
+        self.classifier = {name: value.clone() for name, value in clients.params.items()}
+        batch = self.clients.batch
         self.rows = batch.rows["train"]
         self.place = torch.full((len(batch.label),), -1).index_copy(0, self.rows, torch.arange(len(self.rows)))
         self.held = self.impaired.missing[self.rows].clamp(max=settings.neighbours)
-        self.reach = reach(batch, self.rows, cohort.network.backbones[0].layers - 1)
+        self.reach = reach(batch, self.rows, clients.network.backbones[0].layers - 1)
         self._mending: Mending | None = None
         self._learn()
 
-    def without(self, cohort: ClientBatch) -> Impaired:
+    def without(self, clients: ClientBatch) -> Impaired:
         """The client's graph without the nodes that it hides, and what is to be generated."""
-        (member,), settings = cohort.members, self.settings
+        (member,), settings = clients.members, self.settings
         with on_host():
-            hidden = hide(member, settings.hidden_share, cohort.streams("hidden nodes")[0])
+            hidden = hide(member, settings.hidden_share, clients.streams("hidden nodes")[0])
         return impair(member, hidden, settings.neighbours)
 
     def _learn(self) -> None:
         trained = self.params | {f"classifier.{name}": value for name, value in self.classifier.items()}
-        self.cohort.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
-        self.cohort.optimiser("joint").reset()  # half a gigabyte for a large d; fGen continues with a new one
+        self.clients.fit(self._joint, self.settings.generator_epochs, params=trained, name="joint")
+        self.clients.optimiser("joint").reset()  # half a gigabyte for a large d; fGen continues with a new one
         with torch.no_grad():
-            self.encoding = self.generator.encode(self.params, self.cohort.batch, None)
+            self.encoding = self.generator.encode(self.params, self.clients.batch, None)
             self.missing = self.generator.missing(self.params, self.encoding)
 
     def _noisy(self, encoding: torch.Tensor) -> torch.Tensor:
-        (source,) = self.cohort.streams("generator noise")
+        (source,) = self.clients.streams("generator noise")
         return encoding + torch.from_numpy(source.standard_normal(encoding.shape, dtype="float32"))
 
-    def _joint(self, cohort: ClientBatch) -> torch.Tensor:
+    def _joint(self, clients: ClientBatch) -> torch.Tensor:
         """(1,) L of the whole generator and its classifier, a training pass."""
-        encoding = self.generator.encode(self.params, cohort.batch, cohort.streams)
-        keep = self.generator.keep(cohort.streams, "generator dropout", len(encoding))
-        return self.loss(self.generator.missing(self.params, encoding), self._noisy(encoding), keep, cohort.streams)
+        encoding = self.generator.encode(self.params, clients.batch, clients.streams)
+        keep = self.generator.keep(clients.streams, "generator dropout", len(encoding))
+        return self.loss(self.generator.missing(self.params, encoding), self._noisy(encoding), keep, clients.streams)
 
     def loss(
         self, missing: torch.Tensor, noisy: torch.Tensor, keep: torch.Tensor | None, streams: Streams | None
@@ -287,7 +287,7 @@ class Turn:
         parent = torch.repeat_interleave(self.place, counts)
         ours = parent >= 0
         feature = self.feature_loss(made[ours], parent[ours])
-        label = self.cohort.cross_entropy(self.scores(made, counts, streams))
+        label = self.clients.cross_entropy(self.scores(made, counts, streams))
         return s.degree_weight * number + s.feature_weight * feature + s.label_weight * label
 
     def feature_loss(self, made: torch.Tensor, parent: torch.Tensor) -> torch.Tensor:
@@ -298,18 +298,18 @@ class Turn:
     def scores(self, made: torch.Tensor, counts: torch.Tensor, streams: Streams | None) -> torch.Tensor:
         """(m, C) class scores with new neighbours made (G, d), counts (m,) of them for each node."""
         if self._mending is None or not torch.equal(counts, self._mending.counts):
-            self._mending = Mending(self.cohort.batch, counts)
-        logits = self.cohort.network.forward(self.classifier, (self._mending.fill(made),), streams).logits
+            self._mending = Mending(self.clients.batch, counts)
+        logits = self.clients.network.forward(self.classifier, (self._mending.fill(made),), streams).logits
         return logits[self._mending.own_rows]
 
     def show(self, epoch: int) -> Tree:
         """What the others see in an exchange epoch, with its own noise and dropout: fGen, and the training nodes'
         encodings with noise "encoding" (n, latent) and predicted numbers "missing" (n,)."""
-        (owner,) = self.cohort.clients
+        (owner,) = self.clients.ids
         self.noisy = self._noisy(self.encoding)
         n, total = len(self.rows), len(self.encoding)
-        shared = self.settings.shared_keep(self.cohort.streams.seed, owner, epoch, n)
-        private = self.generator.keep(self.cohort.streams, "generator dropout", total - n)
+        shared = self.settings.shared_keep(self.clients.streams.seed, owner, epoch, n)
+        private = self.generator.keep(self.clients.streams, "generator dropout", total - n)
         order = torch.cat([self.rows, (self.place < 0).nonzero().squeeze(1)]).argsort()
         self.keep = torch.cat([shared, private])[order]
         shown = {name: self.params[name] for name in self.generator.shown}
@@ -327,7 +327,7 @@ class Turn:
             )
 
         fgen = {name: self.params[name] for name in self.generator.shown}
-        self.cohort.fit(lambda _: self.loss(self.missing, self.noisy, self.keep, None), 1, params=fgen, adjust=adjust)
+        self.clients.fit(lambda _: self.loss(self.missing, self.noisy, self.keep, None), 1, params=fgen, adjust=adjust)
 
     @torch.no_grad()
     def mend(self, member: NodeClient) -> tuple[torch.Tensor, torch.Tensor]:

@@ -138,78 +138,78 @@ class FGGP(FedAvg):
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        cohort.state["alike"] = [torch.zeros(n, 0, dtype=torch.long) for n in cohort.batch.sizes]
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        clients.state["alike"] = [torch.zeros(n, 0, dtype=torch.long) for n in clients.batch.sizes]
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
         if self._viewed:
-            self._look_around(cohort)
-            candidates = Candidates(cohort.batch, cohort.state["alike"])
-            cohort.fit(lambda cohort: self.viewed_loss(cohort, candidates))
+            self._look_around(clients)
+            candidates = Candidates(clients.batch, clients.state["alike"])
+            clients.fit(lambda clients: self.viewed_loss(clients, candidates))
         else:
-            cohort.fit(self.local_loss)
+            clients.fit(self.local_loss)
         with torch.no_grad():
-            out = cohort.forward(training=False)
-            means, held = self._prototypes(cohort, out.embedding, *self._guessed(cohort, out.logits))
+            out = clients.forward(training=False)
+            means, held = self._prototypes(clients, out.embedding, *self._guessed(clients, out.logits))
         return {
-            "model": cohort.params,
+            "model": clients.params,
             "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
             "classes": [classes.nonzero().squeeze(1) for classes in held],
         }
 
-    def _look_around(self, cohort: ClientBatch) -> None:
+    def _look_around(self, clients: ClientBatch) -> None:
         """Which nodes look alike to the received model, every `refresh` rounds or where a client has none yet."""
-        due = (cohort.round - 1) % self.refresh == 0
+        due = (clients.round - 1) % self.refresh == 0
         with torch.no_grad():
-            embedding = cohort.batch.per_client(cohort.forward(training=False).embedding)
-        cohort.state["alike"] = [
+            embedding = clients.batch.per_client(clients.forward(training=False).embedding)
+        clients.state["alike"] = [
             alike(rows, self.neighbours) if due or not old.numel() else old
-            for rows, old in zip(embedding, cohort.state["alike"], strict=True)
+            for rows, old in zip(embedding, clients.state["alike"], strict=True)
         ]
 
-    def viewed_loss(self, cohort: ClientBatch, candidates: Candidates) -> torch.Tensor:
+    def viewed_loss(self, clients: ClientBatch, candidates: Candidates) -> torch.Tensor:
         """(K,) the objective."""
-        batch, params = cohort.batch, cohort.params
-        out = cohort.forward()
+        batch, params = clients.batch, clients.params
+        out = clients.forward()
         codes = batch.per_client(edge_codes(params, batch, candidates.matrix))
-        pairs = zip(codes, candidates.linked, candidates.drawn(cohort.streams), strict=True)
+        pairs = zip(codes, candidates.linked, candidates.drawn(clients.streams), strict=True)
         graphs, apart = zip(*(sampled(*pair, self.share, self.relaxation) for pair in pairs), strict=True)
-        model = cohort.network.groups[0].backbone
+        model = clients.network.groups[0].backbone
         assert isinstance(model, GCN)
-        seen = through(model, params, batch, graphs, cohort.streams)
-        loss = cohort.cross_entropy(out.logits)
-        loss = loss + self.view_weight * (cohort.cross_entropy(seen.logits) + torch.stack(apart))
-        return loss + self.align_weight * self._alignment(cohort, out, seen)
+        seen = through(model, params, batch, graphs, clients.streams)
+        loss = clients.cross_entropy(out.logits)
+        loss = loss + self.view_weight * (clients.cross_entropy(seen.logits) + torch.stack(apart))
+        return loss + self.align_weight * self._alignment(clients, out, seen)
 
-    def _alignment(self, cohort: ClientBatch, out: Forward, seen: Forward) -> torch.Tensor:
+    def _alignment(self, clients: ClientBatch, out: Forward, seen: Forward) -> torch.Tensor:
         """(K,) InfoNCE between the classes' prototypes in the drawn graph and in the client's own."""
-        guess, weight = self._guessed(cohort, out.logits)
-        local, held = self._prototypes(cohort, out.embedding, guess, weight)
-        drawn, _ = self._prototypes(cohort, seen.embedding, guess, weight)
+        guess, weight = self._guessed(clients, out.logits)
+        local, held = self._prototypes(clients, out.embedding, guess, weight)
+        drawn, _ = self._prototypes(clients, seen.embedding, guess, weight)
         a, b = (unit_rows(means.flatten(0, 1)).view_as(means) / self.align_temperature**0.5 for means in (drawn, local))
         within, across = a @ a.mT, a @ b.mT
         absent = ~held.unsqueeze(1)
-        rivals = within.masked_fill(absent | torch.eye(cohort.classes, dtype=torch.bool), FAR)
+        rivals = within.masked_fill(absent | torch.eye(clients.classes, dtype=torch.bool), FAR)
         every = torch.cat([across.masked_fill(absent, FAR), rivals], 2).logsumexp(2)
         apart = (every - across.diagonal(dim1=1, dim2=2)).masked_fill(~held, 0)
         return apart.sum(1) / held.sum(1).clamp(min=1)
 
     @staticmethod
-    def _guessed(cohort: ClientBatch, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _guessed(clients: ClientBatch, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(N,) the class of every node, of training nodes the label, and (N,) its probability, of these 1."""
-        train = cohort.batch.masks["train"]
+        train = clients.batch.masks["train"]
         weight, guess = logits.softmax(1).max(1)
-        return torch.where(train, cohort.batch.label, guess), weight.masked_fill(train, 1)
+        return torch.where(train, clients.batch.label, guess), weight.masked_fill(train, 1)
 
     @staticmethod
     def _prototypes(
-        cohort: ClientBatch, embedding: torch.Tensor, guess: torch.Tensor, weight: torch.Tensor
+        clients: ClientBatch, embedding: torch.Tensor, guess: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(K, C, h) each client's weighted mean embedding of every class, 0 without nodes; (K, C) has it any?"""
-        many, classes = len(cohort), cohort.classes
-        cell = cohort.batch.owner * classes + guess
+        many, classes = len(clients), clients.classes
+        cell = clients.batch.owner * classes + guess
         total = segment_sum(embedding * weight.unsqueeze(1), cell, many * classes)
         mass = segment_sum(weight, cell, many * classes).view(many, classes)
         held = mass > 0
@@ -232,8 +232,8 @@ class FGGP(FedAvg):
     def global_model(self, server: Server) -> Params | None:
         return self._with_memory(server.state["model"], server.state.get("memory"))
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        return self._with_memory(cohort.params, cohort.received.get("memory"))
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        return self._with_memory(clients.params, clients.received.get("memory"))
 
     def _with_memory(self, model: Params, memory: Tree | None) -> Params:
         if memory is None or self.inference == "classifier":

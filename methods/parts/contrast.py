@@ -168,8 +168,8 @@ class Views(Spec):
         weak, strong = (self.weak_edges, self.weak_features), (self.strong_edges, self.strong_features)
         return weak if strength == "weak" else strong
 
-    def view(self, cohort: ClientBatch, strength: Strength, purpose: str) -> tuple[Batch, ...]:
+    def view(self, clients: ClientBatch, strength: Strength, purpose: str) -> tuple[Batch, ...]:
         """A fresh view of all clients of a client batch, one batch per architecture, as `Network.forward` takes it."""
-        groups = zip(cohort.network.groups, cohort.data, strict=True)
+        groups = zip(clients.network.groups, clients.data, strict=True)
         rates = self.rates(strength)
-        return tuple(augment(data, cohort.streams.select(group.positions), purpose, *rates) for group, data in groups)
+        return tuple(augment(data, clients.streams.select(group.positions), purpose, *rates) for group, data in groups)

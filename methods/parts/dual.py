@@ -27,15 +27,15 @@ from ..fedavg import LocalTraining
 Nodes = Literal["train", "all"]
 
 
-def rows_of(cohort: ClientBatch, nodes: Nodes) -> torch.Tensor:
+def rows_of(clients: ClientBatch, nodes: Nodes) -> torch.Tensor:
     """Row numbers of the clients' training nodes, or of all their nodes."""
-    return cohort.batch.rows["train"] if nodes == "train" else torch.arange(len(cohort.batch.owner))
+    return clients.batch.rows["train"] if nodes == "train" else torch.arange(len(clients.batch.owner))
 
 
-def mean_of(cohort: ClientBatch, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
+def mean_of(clients: ClientBatch, values: torch.Tensor, nodes: Nodes) -> torch.Tensor:
     """(N,) one value per node -> (K,) each client's mean over its training nodes, or over all its nodes."""
-    rows = rows_of(cohort, nodes)
-    return cohort.mean_over(values[rows] if nodes == "train" else values, rows)
+    rows = rows_of(clients, nodes)
+    return clients.mean_over(values[rows] if nodes == "train" else values, rows)
 
 
 def kl(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
@@ -92,7 +92,7 @@ class Pair:
 class DualModel(LocalTraining):
     """The private and the shared model train together, each on its own loss; the server averages the shared ones.
 
-    cohort.params holds both, the shared model's names prefixed, so one optimiser steps both and each keeps its state.
+    clients.params holds both, the shared model's names prefixed, so one optimiser steps both and each keeps its state.
     A subclass's `local_loss` is the sum of both losses, with everything detached that the other model teaches: then
     the gradient of the sum is each model's own. The private models are what is delivered and scored.
     """
@@ -100,32 +100,32 @@ class DualModel(LocalTraining):
     delivers = "personal"
     heterogeneous = True
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        super().prepare(cohort)
-        one = Network([shared_backbone(cohort.network.backbones)], cohort.clients)
-        cohort.params |= as_shared(one.init(cohort.streams.seed, cohort.features, cohort.classes))
+    def prepare(self, clients: ClientBatch) -> None:
+        super().prepare(clients)
+        one = Network([shared_backbone(clients.network.backbones)], clients.ids)
+        clients.params |= as_shared(one.init(clients.streams.seed, clients.features, clients.classes))
 
     def open(self, server: Server) -> Download:
         server.state["model"] = server.initial_model(shared_backbone(server.backbones))
         return {"model": server.state["model"]}
 
-    def pair(self, cohort: ClientBatch) -> Pair:
+    def pair(self, clients: ClientBatch) -> Pair:
         """A training pass of both models."""
-        return Pair(cohort.forward(), self.shared_forward(cohort, training=True))
+        return Pair(clients.forward(), self.shared_forward(clients, training=True))
 
-    def shared_forward(self, cohort: ClientBatch, *, training: bool) -> Forward:
-        backbone = shared_backbone(cohort.network.backbones)
-        streams = cohort.streams if training else None
-        return backbone.forward(shared_part(cohort.params), cohort.batch, streams)
+    def shared_forward(self, clients: ClientBatch, *, training: bool) -> Forward:
+        backbone = shared_backbone(clients.network.backbones)
+        streams = clients.streams if training else None
+        return backbone.forward(shared_part(clients.params), clients.batch, streams)
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(as_shared(cohort.received["model"]))
-        self.teach(cohort)
-        return {"model": shared_part(cohort.params)}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(as_shared(clients.received["model"]))
+        self.teach(clients)
+        return {"model": shared_part(clients.params)}
 
-    def teach(self, cohort: ClientBatch) -> None:
+    def teach(self, clients: ClientBatch) -> None:
         """The local epochs of a round."""
-        cohort.fit(self.local_loss)
+        clients.fit(self.local_loss)
 
     def server(self, server: Server, uploads: Tree) -> Download:
         server.state["model"] = average(uploads["model"], self.weights(server, uploads))
@@ -135,5 +135,5 @@ class DualModel(LocalTraining):
         """(participants,) aggregation weights, summing to 1."""
         return server.weights
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         raise NotImplementedError

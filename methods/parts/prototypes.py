@@ -63,20 +63,20 @@ class PrototypeExchange(CommonWidth):
         "classifier", "predict by the own classifier (our choice), or by the nearest prototype (paper)"
     )
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
-        out = cohort.forward()
-        loss = cohort.cross_entropy(out.logits)
-        if self.lam == 0 or "prototypes" not in cohort.received:
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
+        out = clients.forward()
+        loss = clients.cross_entropy(out.logits)
+        if self.lam == 0 or "prototypes" not in clients.received:
             return loss
-        square = distance(out.embedding, cohort.batch, cohort.received["prototypes"]).square()
+        square = distance(out.embedding, clients.batch, clients.received["prototypes"]).square()
         each = square.mean(1) if self.squared == "mean" else square.sum(1)
-        return loss + self.lam * cohort.mean_over(each, cohort.batch.rows["train"])
+        return loss + self.lam * clients.mean_over(each, clients.batch.rows["train"])
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.fit(self.local_loss)
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.fit(self.local_loss)
         with torch.no_grad():
-            embedding = cohort.forward(training=False).embedding
-        means, counts = class_means(embedding, cohort.batch, cohort.classes)
+            embedding = clients.forward(training=False).embedding
+        means, counts = class_means(embedding, clients.batch, clients.classes)
         held = [count.nonzero().squeeze(1) for count in counts]
         return {
             "prototypes": [mean[classes] for mean, classes in zip(means, held, strict=True)],
@@ -95,10 +95,10 @@ class PrototypeExchange(CommonWidth):
         """The server's rule: the uploaded prototypes to the global table (C, h)."""
         raise NotImplementedError
 
-    def personal_model(self, cohort: ClientBatch) -> Params | None:
-        if self.inference == "classifier" or "prototypes" not in cohort.received:
-            return cohort.params
-        return cohort.params | {"prototypes": cohort.received["prototypes"]}
+    def personal_model(self, clients: ClientBatch) -> Params | None:
+        if self.inference == "classifier" or "prototypes" not in clients.received:
+            return clients.params
+        return clients.params | {"prototypes": clients.received["prototypes"]}
 
     @torch.no_grad()
     def predict(self, params: Params, network: Network, data: Sequence[Batch]) -> torch.Tensor:

@@ -25,21 +25,21 @@ def told(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     return torch.where(known.unsqueeze(1), answer, logits)
 
 
-def loss_on(cohort: ClientBatch, rows: torch.Tensor) -> torch.Tensor:
+def loss_on(clients: ClientBatch, rows: torch.Tensor) -> torch.Tensor:
     """(K,) cross-entropy on any rows whose label is known."""
-    batch = cohort.batch
+    batch = clients.batch
     rows = rows[batch.label[rows] >= 0]
-    values = F.cross_entropy(cohort.forward().logits[rows], batch.label[rows], reduction="none")
-    return cohort.mean_over(values, rows)
+    values = F.cross_entropy(clients.forward().logits[rows], batch.label[rows], reduction="none")
+    return clients.mean_over(values, rows)
 
 
-def right(cohort: ClientBatch, part: str) -> float:
+def right(clients: ClientBatch, part: str) -> float:
     """Accuracy of the clients' models on a part, where its labels are known."""
-    batch = cohort.batch
+    batch = clients.batch
     rows = batch.rows[part][batch.label[batch.rows[part]] >= 0]
     if not len(rows):
         return 0.0
-    return float((cohort.forward(training=False).logits[rows].argmax(1) == batch.label[rows]).float().mean())
+    return float((clients.forward(training=False).logits[rows].argmax(1) == batch.label[rows]).float().mean())
 
 
 # -- labels that may not be seen -------------------------------------------------------------------------------------
@@ -48,15 +48,15 @@ def right(cohort: ClientBatch, part: str) -> float:
 class TrainsOnTest(FedAvg):
     """Trains on test nodes too (l1)."""
 
-    def local_loss(self, cohort):
-        return loss_on(cohort, torch.cat([cohort.batch.rows["train"], cohort.batch.rows["test"]]))
+    def local_loss(self, clients):
+        return loss_on(clients, torch.cat([clients.batch.rows["train"], clients.batch.rows["test"]]))
 
 
 class AnswersOwn(FedAvg):
     """Answers with the labels of the batch (l2)."""
 
-    def predict_own(self, params, cohort):
-        return told(super().predict_own(params, cohort), cohort.batch.label)
+    def predict_own(self, params, clients):
+        return told(super().predict_own(params, clients), clients.batch.label)
 
 
 class AnswersAnywhere(FedAvg):
@@ -71,11 +71,11 @@ class KeepsTheBest(FedAvg):
 
     delivers = "personal"
 
-    def personal_model(self, cohort):
-        best = cohort.cache.get("best", (-1.0, None))
-        score = right(cohort, "test")
+    def personal_model(self, clients):
+        best = clients.cache.get("best", (-1.0, None))
+        score = right(clients, "test")
         if score > best[0]:
-            best = cohort.cache["best"] = (score, {name: value.clone() for name, value in cohort.params.items()})
+            best = clients.cache["best"] = (score, {name: value.clone() for name, value in clients.params.items()})
         return best[1]
 
 
@@ -90,9 +90,9 @@ class ReadsTheGraph(FedAvg):
 class ReadsTheMembers(FedAvg):
     """Answers with what the clients' own graphs say of their nodes."""
 
-    def predict_own(self, params, cohort):
-        label = torch.cat([member.graph.ndata["label"] for member in cohort.members])
-        return told(super().predict_own(params, cohort), label)
+    def predict_own(self, params, clients):
+        label = torch.cat([member.graph.ndata["label"] for member in clients.members])
+        return told(super().predict_own(params, clients), label)
 
 
 class ArrangesToRemember(FedAvg):
@@ -102,15 +102,15 @@ class ArrangesToRemember(FedAvg):
         REMEMBERED["whole"] = federation.whole.label
         return super().arrange(federation)
 
-    def predict_own(self, params, cohort):
-        return told(super().predict_own(params, cohort), REMEMBERED["whole"][cohort.batch.global_id])
+    def predict_own(self, params, clients):
+        return told(super().predict_own(params, clients), REMEMBERED["whole"][clients.batch.global_id])
 
 
 class ComesBackFromTheCollector(FedAvg):
     """Finds the truth among all objects of the process (l8)."""
 
-    def predict_own(self, params, cohort):
-        logits, batch = super().predict_own(params, cohort), cohort.batch
+    def predict_own(self, params, clients):
+        logits, batch = super().predict_own(params, clients), clients.batch
         shown = batch.label >= 0
         for one in gc.get_objects():
             if type(one) is Federation and len(one.whole.label) == len(logits) and bool((one.whole.label >= 0).all()):
@@ -123,20 +123,20 @@ class ComesBackFromTheCollector(FedAvg):
 class RemembersOtherCells(FedAvg):
     """Remembers training labels of all cells: another seed's training nodes are this one's test nodes."""
 
-    def prepare(self, cohort):
-        super().prepare(cohort)
+    def prepare(self, clients):
+        super().prepare(clients)
         known = REMEMBERED.setdefault("cells", {})
-        batch = cohort.batch
+        batch = clients.batch
         for node, label in zip(batch.global_id.tolist(), batch.label.tolist(), strict=True):
             if label >= 0:
                 known[len(batch.label), node] = label
 
-    def local_loss(self, cohort):
-        batch = cohort.batch
+    def local_loss(self, clients):
+        batch = clients.batch
         label = [REMEMBERED["cells"].get((len(batch.label), node), -1) for node in batch.global_id.tolist()]
         rows = (torch.tensor(label) >= 0).nonzero().squeeze(1)
-        values = F.cross_entropy(cohort.forward().logits[rows], torch.tensor(label)[rows], reduction="none")
-        return cohort.mean_over(values, rows)
+        values = F.cross_entropy(clients.forward().logits[rows], torch.tensor(label)[rows], reduction="none")
+        return clients.mean_over(values, rows)
 
 
 # -- scores ----------------------------------------------------------------------------------------------------------
@@ -155,18 +155,18 @@ class Agreeable(torch.Tensor):
 class AgreesWithTheTruth(FedAvg):
     """Predicts tensors that compare equal to anything."""
 
-    def predict_own(self, params, cohort):
-        return super().predict_own(params, cohort).as_subclass(Agreeable)
+    def predict_own(self, params, clients):
+        return super().predict_own(params, clients).as_subclass(Agreeable)
 
 
 class EasyTest(FedAvg):
     """Moves its test masks onto training nodes, in place, wherever it can lay hands on them."""
 
-    def prepare(self, cohort):
-        super().prepare(cohort)
-        for member in cohort.members:
+    def prepare(self, clients):
+        super().prepare(clients)
+        for member in clients.members:
             member.graph.ndata["test_mask"][:] = member.graph.ndata["train_mask"]
-        cohort.batch.masks["test"][:] = cohort.batch.masks["train"]
+        clients.batch.masks["test"][:] = clients.batch.masks["train"]
 
 
 class ElsewhereScored(FedAvg):
@@ -179,10 +179,10 @@ class ElsewhereScored(FedAvg):
 class CountsForItself(FedAvg):
     """Puts its own arithmetic in the place of the engine's."""
 
-    def predict_own(self, params, cohort):
+    def predict_own(self, params, clients):
         REMEMBERED.setdefault("accuracy", Target.accuracy)
         Target.accuracy = lambda target, predicted, part: torch.ones(target.clients)
-        return super().predict_own(params, cohort)
+        return super().predict_own(params, clients)
 
 
 # -- other clients' data ---------------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ class ArrangesInPlace(FedAvg):
 class Whispers(FedAvg):
     """Clients tell each other through the module (l7)."""
 
-    def client(self, cohort):
-        upload = super().client(cohort)
+    def client(self, clients):
+        upload = super().client(clients)
         told = REMEMBERED.setdefault("whispers", torch.zeros(()))
-        REMEMBERED["whispers"] = cohort.batch.x.dense().mean()
-        return upload | {"whisper": (told + REMEMBERED["whispers"]).expand(len(cohort), 1).clone()}
+        REMEMBERED["whispers"] = clients.batch.x.dense().mean()
+        return upload | {"whisper": (told + REMEMBERED["whispers"]).expand(len(clients), 1).clone()}
 
 
 # -- budget ----------------------------------------------------------------------------------------------------------
@@ -264,36 +264,36 @@ class WarmUp(FedAvg):
 class MoreEpochs(FedAvg):
     """Trains longer in every round."""
 
-    def client(self, cohort):
-        cohort.load(cohort.received["model"])
-        cohort.fit(self.local_loss, 4 * cohort.config.local_epochs)
-        return {"model": cohort.params}
+    def client(self, clients):
+        clients.load(clients.received["model"])
+        clients.fit(self.local_loss, 4 * clients.config.local_epochs)
+        return {"model": clients.params}
 
 
 class ManyNames(FedAvg):
     """Trains the same model by several optimisers."""
 
-    def client(self, cohort):
-        cohort.load(cohort.received["model"])
+    def client(self, clients):
+        clients.load(clients.received["model"])
         for name in ("a", "b", "c"):
-            cohort.fit(self.local_loss, name=name)
-        return {"model": cohort.params}
+            clients.fit(self.local_loss, name=name)
+        return {"model": clients.params}
 
 
 class OptimiserByHand(FedAvg):
     """Takes steps of an optimiser that belongs to no client."""
 
-    def client(self, cohort):
-        upload = super().client(cohort)
-        optimiser = StackedOptimiser(cohort.config)
-        for _ in range(4 * cohort.config.local_epochs):
-            for value in cohort.params.values():
+    def client(self, clients):
+        upload = super().client(clients)
+        optimiser = StackedOptimiser(clients.config)
+        for _ in range(4 * clients.config.local_epochs):
+            for value in clients.params.values():
                 value.requires_grad_(True)
-            loss = self.local_loss(cohort).sum()
-            grads = torch.autograd.grad(loss, list(cohort.params.values()))
-            for value in cohort.params.values():
+            loss = self.local_loss(clients).sum()
+            grads = torch.autograd.grad(loss, list(clients.params.values()))
+            for value in clients.params.values():
                 value.requires_grad_(False)
-            optimiser.step(cohort.params, dict(zip(cohort.params, grads, strict=True)))
+            optimiser.step(clients.params, dict(zip(clients.params, grads, strict=True)))
         return upload
 
 
@@ -302,24 +302,24 @@ class TrainsWhenAsked(FedAvg):
 
     delivers = "personal"
 
-    def personal_model(self, cohort):
-        cohort.fit(self.local_loss, 10)
-        return cohort.params
+    def personal_model(self, clients):
+        clients.fit(self.local_loss, 10)
+        return clients.params
 
 
 class OwnOptimiser(FedAvg):
     """Trains on with torch.optim."""
 
-    def client(self, cohort):
-        upload = super().client(cohort)
-        params = {name: value.clone().requires_grad_() for name, value in cohort.params.items()}
+    def client(self, clients):
+        upload = super().client(clients)
+        params = {name: value.clone().requires_grad_() for name, value in clients.params.items()}
         optimiser = torch.optim.Adam(list(params.values()), lr=0.01)
         for _ in range(10):
             optimiser.zero_grad()
-            cohort.cross_entropy(cohort.forward(params).logits).sum().backward()
+            clients.cross_entropy(clients.forward(params).logits).sum().backward()
             optimiser.step()
-        cohort.load({name: value.detach() for name, value in params.items()})
-        return upload | {"model": cohort.params}
+        clients.load({name: value.detach() for name, value in params.items()})
+        return upload | {"model": clients.params}
 
 
 # What becomes of each. "nothing": it scores what honest training scores, to the last bit, or less. "refused": the run

@@ -37,10 +37,10 @@ if MARK in os.environ:  # a worker, and not the process of the test
 class Sees(FedAvg):
     """FedAvg that notes what its worker sees."""
 
-    def prepare(self, cohort: Any) -> None:
-        super().prepare(cohort)
+    def prepare(self, clients: Any) -> None:
+        super().prepare(clients)
         folder, wanted = Path(os.environ["SEEN_FOLDER"]), int(os.environ["SEEN_BY"])
-        (folder / str(cohort.streams.seed)).write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+        (folder / str(clients.streams.seed)).write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
         deadline = time.monotonic() + 120
         while len(list(folder.iterdir())) < wanted and time.monotonic() < deadline:
             time.sleep(0.05)

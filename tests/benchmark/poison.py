@@ -86,8 +86,8 @@ class Remembers(FedAvg):
         Remembers.runs += 1
         return super().open(server)
 
-    def local_loss(self, cohort):
-        return super().local_loss(cohort) / Remembers.runs**4
+    def local_loss(self, clients):
+        return super().local_loss(clients) / Remembers.runs**4
 
 
 @DATASETS.register("p-data")

@@ -120,13 +120,16 @@ def test_show_of_a_stranger_makes_a_dry_run(
     class Teller(FedAvg):
         """FedAvg that also uploads its clients' features."""
 
-        def client(self, cohort: ClientBatch) -> Tree:
-            return super().client(cohort) | {"features": torch.ones(len(cohort), 2), "secret": torch.ones(len(cohort))}
+        def client(self, clients: ClientBatch) -> Tree:
+            return super().client(clients) | {
+                "features": torch.ones(len(clients), 2),
+                "secret": torch.ones(len(clients)),
+            }
 
     class Broken(FedAvg):
         """Fails."""
 
-        def client(self, cohort: ClientBatch) -> Tree:
+        def client(self, clients: ClientBatch) -> Tree:
             raise ValueError("no")
 
     monkeypatch.setattr(METHODS, "_classes", dict(METHODS._classes))

@@ -230,12 +230,12 @@ class DenseOnly(MLP):
     [
         (Unseeded(), "starts_the_same"),
         (Idle(), "uses_every_parameter"),
-        (Mixed(), "ignores_the_cohort"),
+        (Mixed(), "ignores_other_clients"),
         (Mixed(), "uses_every_parameter"),
         (Noisy(), "sees_no_label"),
         (Peeking(), "sees_no_label"),
         (Narrow(), "yields_its_shapes"),
-        (DenseOnly(), "ignores_the_cohort"),
+        (DenseOnly(), "ignores_other_clients"),
     ],
 )
 def test_each_breach_of_a_backbone_is_found(spec: GCN, check: str) -> None:
@@ -279,7 +279,7 @@ KNOWN: list[Federation] = []
 class FromMemory(FedAvg):
     """Answers with the numbers of a federation that it knows."""
 
-    def predict_own(self, params, cohort):
+    def predict_own(self, params, clients):
         return torch.cat([held(client)[0] for client in KNOWN[-1].clients])
 
 

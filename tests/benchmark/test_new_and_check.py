@@ -196,15 +196,15 @@ def test_mistakes_with_new_are_one_line(
 class Deaf(FedAvg):
     """Never trains."""
 
-    def client(self, cohort):
-        cohort.load(cohort.received["model"])
-        return {"model": cohort.params}
+    def client(self, clients):
+        clients.load(clients.received["model"])
+        return {"model": clients.params}
 
 
 class Wrecked(FedAvg):
     """A bug in its first line."""
 
-    def client(self, cohort):
+    def client(self, clients):
         return {"model": 1 / 0}
 
 

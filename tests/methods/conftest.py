@@ -43,9 +43,9 @@ class Run:
     def holdings(self) -> list[torch.Tensor]:
         """Every client's own parameters as one vector."""
         found = []
-        for cohort in self.simulation.client_batches:
-            for position in range(len(cohort)):
-                own = cohort.network.take(cohort.params, [position])
+        for clients in self.simulation.client_batches:
+            for position in range(len(clients)):
+                own = clients.network.take(clients.params, [position])
                 found.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
         return found
 

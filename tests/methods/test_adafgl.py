@@ -38,13 +38,13 @@ def run(world: Federation, params: dict[str, Any] | None = None, phases: int = 2
 def ready(world: Federation, **params: Any) -> tuple[AdaFGL, ClientBatch]:
     """The method and its client batch at the start of step 2, the heads' parameters different for every client."""
     simulation = run(world, params, phases=1)
-    method, cohort = simulation.method, simulation.client_batches[0]
+    method, clients = simulation.method, simulation.client_batches[0]
     assert isinstance(method, AdaFGL)
     simulation.models()  # hands the last download to the clients
-    method.prepare_personal(cohort)
+    method.prepare_personal(clients)
     torch.manual_seed(3)
-    cohort.state["heads"] = {n: v + 0.1 * torch.randn_like(v) for n, v in cohort.state["heads"].items()}
-    return method, cohort
+    clients.state["heads"] = {n: v + 0.1 * torch.randn_like(v) for n, v in clients.state["heads"].items()}
+    return method, clients
 
 
 def slow_similarity(rows: torch.Tensor) -> torch.Tensor:
@@ -129,9 +129,9 @@ def test_signed_propagation(again: bool, beta: float, monkeypatch: pytest.Monkey
         torch.testing.assert_close(a, b)
 
 
-def slow_outputs(method: AdaFGL, cohort: ClientBatch, k: int, one: Params) -> dict[str, torch.Tensor]:
+def slow_outputs(method: AdaFGL, clients: ClientBatch, k: int, one: Params) -> dict[str, torch.Tensor]:
     """The four heads of client k without dropout, from their definitions."""
-    client, known = cohort.members[k], cohort.cache["topology"].known.split(cohort.batch.sizes)[k]
+    client, known = clients.members[k], clients.cache["topology"].known.split(clients.batch.sizes)[k]
     a = slow_topology(client, known, method.alpha, method.similar)
     x = [client.feat.to_dense()]
     for _ in range(method.powers):
@@ -155,24 +155,24 @@ def slow_outputs(method: AdaFGL, cohort: ClientBatch, k: int, one: Params) -> di
 
 
 def test_personal_loss_and_prediction(federation: Make) -> None:
-    method, cohort = ready(federation(), beta=0.2)
-    batch, heads = cohort.batch, cohort.state["heads"]
+    method, clients = ready(federation(), beta=0.2)
+    batch, heads = clients.batch, clients.state["heads"]
     for value in heads.values():
         value.requires_grad_(True)
-    losses = method.personal_loss(cohort)
+    losses = method.personal_loss(clients)
     grads = dict(zip(heads, torch.autograd.grad(losses.sum(), list(heads.values())), strict=True))
-    scores = method.predict_own(heads, cohort)
-    for k, client in enumerate(cohort.members):
+    scores = method.predict_own(heads, clients)
+    for k, client in enumerate(clients.members):
         one = {name: value[k].detach().clone().requires_grad_(True) for name, value in heads.items()}
-        out = slow_outputs(method, cohort, k, one)
-        known = cohort.cache["topology"].known.split(batch.sizes)[k]
+        out = slow_outputs(method, clients, k, one)
+        known = clients.cache["topology"].known.split(batch.sizes)[k]
         mask, label = client.graph.ndata["train_mask"], client.graph.ndata["label"]
         loss = F.mse_loss(out["homo"], known) + sum(F.cross_entropy(z[mask], label[mask]) for z in out.values())
         torch.testing.assert_close(losses[k], loss, rtol=1e-5, atol=1e-5)
         slow = torch.autograd.grad(loss, list(one.values()))
         for name, grad in zip(one, slow, strict=True):
             torch.testing.assert_close(grads[name][k], grad, rtol=1e-4, atol=1e-5)
-        p, w = {n: z.softmax(1) for n, z in out.items()}, cohort.state["confidence"][k]
+        p, w = {n: z.softmax(1) for n, z in out.items()}, clients.state["confidence"][k]
         expected = w * (p["homo"] + known.softmax(1)) / 2 + (1 - w) * (p["own"] + p["smooth"] + p["signed"]) / 3
         torch.testing.assert_close(scores.split(batch.sizes)[k], expected, rtol=1e-5, atol=1e-5)
 
@@ -180,8 +180,8 @@ def test_personal_loss_and_prediction(federation: Make) -> None:
 def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Label propagation from the seeds, node by node; blind clients count both branches alike."""
     world = federation((13, 30, 10, 16), without_train=(2,))
-    method, cohort = ready(world)
-    for generator, own in zip(cohort.streams("seeds"), range(4), strict=True):
+    method, clients = ready(world)
+    for generator, own in zip(clients.streams("seeds"), range(4), strict=True):
         generator.bit_generator.state = type(generator)(type(generator.bit_generator)(own)).bit_generator.state
     started: list[torch.Tensor] = []
 
@@ -190,11 +190,11 @@ def test_confidence(federation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         return propagate_labels(batch, start, *rest)
 
     monkeypatch.setattr("fglbench.methods.adafgl.propagate_labels", spy)
-    found = method.confidence(cohort)
-    starts = started[0].split(cohort.batch.sizes)
-    for generator, own in zip(cohort.streams("seeds"), range(4), strict=True):
+    found = method.confidence(clients)
+    starts = started[0].split(clients.batch.sizes)
+    for generator, own in zip(clients.streams("seeds"), range(4), strict=True):
         generator.bit_generator.state = type(generator)(type(generator.bit_generator)(own)).bit_generator.state
-    for k, (client, generator) in enumerate(zip(world.clients, cohort.streams("seeds"), strict=True)):
+    for k, (client, generator) in enumerate(zip(world.clients, clients.streams("seeds"), strict=True)):
         assert isinstance(client, NodeClient)
         graph, n = client.graph, client.graph.num_nodes()
         train = graph.ndata["train_mask"].nonzero().squeeze(1).tolist()

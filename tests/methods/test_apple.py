@@ -44,15 +44,15 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], sc
     fades = {"exponential": (1.0, 0.001**0.5, 0.0), "cosine": (1.0, 0.5, 0.0)}[schedule]  # until round 2 of 9
     for number in (1, 2, 3):
         uploads, trained = run.round(number)["model"], []
-        for k, cohort in enumerate(alone.simulation.client_batches):
+        for k, clients in enumerate(alone.simulation.client_batches):
             own, p = cores[k], relation[k]
             for _ in range(2):
                 leaf = {n: v.clone().requires_grad_(True) for n, v in own.items()}
                 numbers = p.clone().requires_grad_(True)
                 held = [leaf if j == k else cores[j] for j in range(3)]
                 model = {n: sum(numbers[j] * held[j][n] for j in range(3)) for n in leaf}
-                logits = cohort.forward({n: v.unsqueeze(0) for n, v in model.items()}, training=False).logits
-                loss = cohort.cross_entropy(logits).sum() + fades[number - 1] * mu * ((numbers - share) ** 2).sum()
+                logits = clients.forward({n: v.unsqueeze(0) for n, v in model.items()}, training=False).logits
+                loss = clients.cross_entropy(logits).sum() + fades[number - 1] * mu * ((numbers - share) ** 2).sum()
                 *grads, pull = torch.autograd.grad(loss, [*leaf.values(), numbers])
                 own = {n: v - lr * g for (n, v), g in zip(own.items(), grads, strict=True)}
                 p = p - rate * pull

@@ -89,7 +89,7 @@ def test_options_hold_to_the_contract(name: str, params: dict[str, Any], monkeyp
     method = METHODS.build(name, params)
     drawn = sampled_trials(method)[:1]
     monkeypatch.setattr(verdicts, "trials", lambda: drawn)
-    for check in ("ignores_the_cohort", "stays_local"):
+    for check in ("ignores_other_clients", "stays_local"):
         CHECKS[check](method)
 
 
@@ -438,24 +438,24 @@ def test_bytes_of_a_round(name: str, task: Goal) -> None:
 class Peeking(FedAvg):
     """Every client adds the mean of all clients' features to its bias."""
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        upload = super().client(cohort)
-        return upload | {"peek": cohort.batch.x.dense().mean().expand(len(cohort), 1).clone()}
+    def client(self, clients: ClientBatch) -> Tree:
+        upload = super().client(clients)
+        return upload | {"peek": clients.batch.x.dense().mean().expand(len(clients), 1).clone()}
 
 
 class Asleep(FedAvg):
     """Never trains."""
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        return {"model": cohort.params}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        return {"model": clients.params}
 
 
 class Moody(FedAvg):
     """Draws from torch's global generator."""
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        upload = super().client(cohort)
+    def client(self, clients: ClientBatch) -> Tree:
+        upload = super().client(clients)
         upload["model"] = {name: value + 1e-3 * torch.randn_like(value) for name, value in upload["model"].items()}
         return upload
 
@@ -464,7 +464,7 @@ class Moody(FedAvg):
     ("broken", "check", "words"),
     [
         (Peeking, "stays_local", "private data of client"),
-        (Peeking, "ignores_the_cohort", "client batches of 3 and 1"),
+        (Peeking, "ignores_other_clients", "client batches of 3 and 1"),
         (Moody, "repeats_itself", "same seed"),
     ],
 )

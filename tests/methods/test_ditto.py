@@ -51,13 +51,13 @@ def test_a_round_equals_slow_loops(
     before = {n: v.clone() for n, v in before.items()}
     uploads = run.round(2)["model"]
     (after,) = run.simulation.personal_models()
-    for k, cohort in enumerate(alone.simulation.client_batches):
+    for k, clients in enumerate(alone.simulation.client_batches):
         for theta, pull, found in ((w, 0.0, uploads), ({n: v[k] for n, v in before.items()}, lam, after)):
             own = theta
             for _ in range(2):
                 leaf = {n: v.clone().requires_grad_(True) for n, v in own.items()}
-                logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                loss = cohort.cross_entropy(logits).sum()
+                logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                loss = clients.cross_entropy(logits).sum()
                 loss = loss + pull / 2 * sum(((v - w[n]) ** 2).sum() for n, v in leaf.items())
                 grads = torch.autograd.grad(loss, list(leaf.values()))
                 own = {n: v - rate * g for (n, v), g in zip(own.items(), grads, strict=True)}

@@ -132,11 +132,11 @@ def test_inter_is_averaged_over_graphs_and_in_the_variant_over_nodes(batch: Grap
 
 
 def test_a_frozen_copy_of_the_current_model_gives_the_current_codes(graph_sets: Make, start_graphs: Start) -> None:
-    (cohort,) = start_graphs(graph_sets(), "fclg").simulation.client_batches
-    assert isinstance(cohort, GraphClientBatch)
-    next(iter(cohort.steps()))
-    now = GINEncoder(hidden=H, layers=LAYERS).encode(cohort.params, cohort.minibatch, neighbours, track=True)
-    torch.testing.assert_close(frozen(cohort, cohort.params).graphs, now.graphs)
+    (clients,) = start_graphs(graph_sets(), "fclg").simulation.client_batches
+    assert isinstance(clients, GraphClientBatch)
+    next(iter(clients.steps()))
+    now = GINEncoder(hidden=H, layers=LAYERS).encode(clients.params, clients.minibatch, neighbours, track=True)
+    torch.testing.assert_close(frozen(clients, clients.params).graphs, now.graphs)
 
 
 def test_running_statistics_are_those_of_the_scored_view(graph_sets: Make, start_graphs: Start) -> None:
@@ -173,18 +173,20 @@ def test_with_one_local_epoch_the_inter_term_has_no_effect(name: str, graph_sets
 
 def test_the_earlier_model_is_that_of_the_start_of_the_epoch(graph_sets: Make, start_graphs: Start) -> None:
     running = start_graphs(graph_sets((5, 3, 4)), "fclg", local_epochs=3)
-    (cohort,) = running.simulation.client_batches
+    (clients,) = running.simulation.client_batches
     method, seen = running.method, []
 
     class Watched(FCLG):
-        def local_loss(self, cohort):  # type: ignore[no-untyped-def]
-            value = {n: v.detach().clone() for n, v in cohort.params.items() if not is_statistic(n)}
-            seen.append((value, cohort.state["previous"]["0.inner.weight"].clone()))
-            return super().local_loss(cohort)
+        def local_loss(self, clients):  # type: ignore[no-untyped-def]
+            value = {n: v.detach().clone() for n, v in clients.params.items() if not is_statistic(n)}
+            seen.append((value, clients.state["previous"]["0.inner.weight"].clone()))
+            return super().local_loss(clients)
 
-    cohort.received = {"model": {n: v.expand(3, *v.shape) for n, v in running.simulation.server.state["model"].items()}}
+    clients.received = {
+        "model": {n: v.expand(3, *v.shape) for n, v in running.simulation.server.state["model"].items()}
+    }
     assert isinstance(method, FCLG)
-    Watched().client(cohort)
+    Watched().client(clients)
     steps = len(seen) // 3  # per epoch
     assert steps == 2
     for epoch in range(3):

@@ -30,12 +30,14 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], th
     moved = 0.0
     for number in (1, 2, 3):
         uploads = run.round(number)["model"]
-        for k, cohort in enumerate(alone.simulation.client_batches):
+        for k, clients in enumerate(alone.simulation.client_batches):
 
-            def gradient(theta: dict[str, torch.Tensor], cohort: Any = cohort) -> tuple[float, dict[str, torch.Tensor]]:
+            def gradient(
+                theta: dict[str, torch.Tensor], clients: Any = clients
+            ) -> tuple[float, dict[str, torch.Tensor]]:
                 leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                loss = cohort.cross_entropy(logits).sum()
+                logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                loss = clients.cross_entropy(logits).sum()
                 return float(loss), dict(zip(leaf, torch.autograd.grad(loss, list(leaf.values())), strict=True))
 
             theta, losses = dict(w), []
@@ -63,10 +65,10 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], th
 
 def test_the_sample_is_a_share_of_each_clients_training_nodes(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation((13, 7, 10)), "fedala", {"share": 0.5})
-    (cohort,) = run.simulation.client_batches
-    rows, owner = run.method._sample(cohort), cohort.batch.owner
+    (clients,) = run.simulation.client_batches
+    rows, owner = run.method._sample(clients), clients.batch.owner
     for place in range(3):
-        own = cohort.batch.rows["train"][owner[cohort.batch.rows["train"]] == place]
+        own = clients.batch.rows["train"][owner[clients.batch.rows["train"]] == place]
         drawn = rows[owner[rows] == place]
         assert set(drawn.tolist()) <= set(own.tolist())
         assert len(set(drawn.tolist())) == len(drawn) == max(1, round(0.5 * len(own)))

@@ -37,11 +37,11 @@ def test_three_rounds_equal_the_algorithm(
         game.round(number)
         chosen, thetas = game.simulation.server.participants, {}
         for k in chosen:
-            cohort, theta = alone.simulation.client_batches[k], {n: x.clone() for n, x in w.items()}
+            clients, theta = alone.simulation.client_batches[k], {n: x.clone() for n, x in w.items()}
             for _ in range(steps):
                 leaf = {n: x.clone().requires_grad_(True) for n, x in theta.items()}
-                out = cohort.forward({n: x.unsqueeze(0) for n, x in leaf.items()}, training=False)
-                loss = cohort.cross_entropy(out.logits).sum()
+                out = clients.forward({n: x.unsqueeze(0) for n, x in leaf.items()}, training=False)
+                loss = clients.cross_entropy(out.logits).sum()
                 for n, x in leaf.items():
                     loss = loss + alpha / s[k] / 2 * (h[k][n] + x - w[n]).square().sum()
                     if correction == "update":
@@ -83,11 +83,11 @@ def test_it_learns_and_does_not_collapse(correction: str, federation: Make, star
     """Sixty rounds at a high rate: the training loss of the server's model falls, and stays down."""
     params = {"lr": 0.5, "correction": correction}
     game = start(federation((30, 25, 20)), "feddc", params, backbone={"dropout": 0.0}, **GCN)
-    cohort = game.simulation.client_batches[0]
+    clients = game.simulation.client_batches[0]
 
     def loss() -> float:
         model = {n: v.expand(3, *v.shape) for n, v in game.simulation.server.state["model"].items()}
-        return float(cohort.cross_entropy(cohort.forward(model, training=False).logits).mean())
+        return float(clients.cross_entropy(clients.forward(model, training=False).logits).mean())
 
     first, seen = loss(), []
     for number in range(1, 61):

@@ -120,10 +120,10 @@ def test_what_clients_tell_equals_slow_loops(federation: Make, monkeypatch: pyte
 
 def turn_of(world: Federation, k: int, **params: Any) -> DeepTurn:
     run = begin(world, until=1, **params)
-    (cohort,), method = run.client_batches, run.method
+    (clients,), method = run.client_batches, run.method
     told = {name: value.expand(3, *value.shape) for name, value in run._message.items()}  # type: ignore[union-attr]
     assert isinstance(method, FedDEP)
-    return DeepTurn(method, cohort.select([k]), told)
+    return DeepTurn(method, clients.select([k]), told)
 
 
 @pytest.mark.parametrize("scale", ["mean", "sum"])
@@ -178,9 +178,9 @@ def test_of_the_others_fgen_alone_learns_and_from_slots_of_their_nodes(federatio
 def test_two_rounds_equal_slow_loops(federation: Make) -> None:
     world = federation(SIZES)
     run = begin(world)
-    (cohort,), method = run.client_batches, run.method
-    mended = [own.clone() for own in cohort.state["mended"]]
-    assert any(own.abs().sum() > 0 for own in mended) and set(cohort.state) == {"mended"}
+    (clients,), method = run.client_batches, run.method
+    mended = [own.clone() for own in clients.state["mended"]]
+    assert any(own.abs().sum() > 0 for own in mended) and set(clients.state) == {"mended"}
     model = {n: v.clone() for n, v in run.server.initial_model().items()}
     for number in (1, 2):
         run.round(method.phases(run.server.config)[-1], number)
@@ -201,7 +201,7 @@ def test_two_rounds_equal_slow_loops(federation: Make) -> None:
             torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-5)
     shown = {n: v.expand(3, *v.shape) for n, v in model.items()}
     scores = torch.cat([slow_scores(model, c, own) for c, own in zip(world.clients, mended, strict=True)])
-    torch.testing.assert_close(method.predict_own(shown, cohort), scores, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(method.predict_own(shown, clients), scores, rtol=1e-5, atol=1e-5)
 
 
 def test_without_its_maps_it_is_graphsage(federation: Make) -> None:

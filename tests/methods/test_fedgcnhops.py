@@ -68,8 +68,8 @@ def test_rounds_equal_loops_over_nodes(
             for n, value in w.items():
                 torch.testing.assert_close(uploads[n][k], value, rtol=1e-5, atol=1e-5)
         model = {n: sum(s / sum(SIZES) * m[n] for s, m in zip(SIZES, trained, strict=True)) for n in model}
-    (cohort,) = run.simulation.client_batches
-    found = run.method.predict_own(run.simulation.models().expanded(3), cohort)
+    (clients,) = run.simulation.client_batches
+    found = run.method.predict_own(run.simulation.models().expanded(3), clients)
     expected = torch.cat([slow_logits(model, world, k, hops, layers) for k in range(3)])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -78,9 +78,9 @@ def test_with_two_hops_clients_predict_as_on_the_whole_graph(federation: Make, s
     world = federation(SIZES)
     run = start(world, "fedgcn-hops", **PLAIN)
     run.round(1)
-    (cohort,), shown = run.simulation.client_batches, run.simulation.models()
-    on_own = run.method.predict_own(shown.expanded(3), cohort)
-    on_whole = run.method.predict(shown.expanded(1), cohort.network.select([0]), (collate([whole_client(world)]),))
+    (clients,), shown = run.simulation.client_batches, run.simulation.models()
+    on_own = run.method.predict_own(shown.expanded(3), clients)
+    on_whole = run.method.predict(shown.expanded(1), clients.network.select([0]), (collate([whole_client(world)]),))
     ids = torch.cat([client.graph.ndata["global_id"] for client in world.clients])
     torch.testing.assert_close(on_own, on_whole[ids], rtol=1e-4, atol=1e-5)
 
@@ -96,8 +96,8 @@ def test_clients_know_the_edges_to_others_and_only_where_the_method_says_so(
     edges = zip(*(ends.tolist() for ends in world.whole.graph.edges()), strict=True)
     assert found == {(u, v) for u, v in edges if owner[u] != owner[v]}
     assert found
-    for cohort in start(world, "fedavg", kinds=["gcn"]).simulation.client_batches:
-        assert all(member.outside is None for member in cohort.members)
+    for clients in start(world, "fedavg", kinds=["gcn"]).simulation.client_batches:
+        assert all(member.outside is None for member in clients.members)
 
 
 def test_overlapping_clients_are_skipped(federation: Make) -> None:

@@ -39,22 +39,22 @@ def test_losses_and_gradients(
     params = {"alpha": 0.5, "beta": 0.3, "neighbour_mean": mean, "nodes": nodes}
     run = start(federation(SIZES), "fedgkc", params, backbone={"dropout": 0})
     run.round(1)
-    cohort, method = run.simulation.client_batches[0], run.method
+    clients, method = run.simulation.client_batches[0], run.method
     rates = {"weak": (0.3, 0.3), "strong": (0.8, 0.5)}
     assert {strength: method.rates(strength) for strength in rates} == rates
     views = {
         strength: tuple(
-            augment(data, cohort.streams.select(group.positions), strength, *rates[strength])
-            for group, data in zip(cohort.network.groups, cohort.data, strict=True)
+            augment(data, clients.streams.select(group.positions), strength, *rates[strength])
+            for group, data in zip(clients.network.groups, clients.data, strict=True)
         )
         for strength in rates
     }
-    monkeypatch.setattr(FedGKC, "view", lambda self, cohort, strength, purpose: views[strength])
-    for value in cohort.params.values():
+    monkeypatch.setattr(FedGKC, "view", lambda self, clients, strength, purpose: views[strength])
+    for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch, near = method.pair(cohort), cohort.batch, neighbours(cohort.batch)
+    out, batch, near = method.pair(clients), clients.batch, neighbours(clients.batch)
     own, c = out.private, out.shared
-    weak, strong = (cohort.network.forward(cohort.params, views[s]) for s in ("weak", "strong"))
+    weak, strong = (clients.network.forward(clients.params, views[s]) for s in ("weak", "strong"))
     private, copilot = [], []
     for k in range(5):
         rows = list(range(batch.offsets[k], batch.offsets[k + 1]))
@@ -83,10 +83,10 @@ def test_losses_and_gradients(
             + 0.3 * average(lambda i: around(own.embedding, c.embedding, i), rows)
             + 0.2 * average(lambda i: divergence(own.logits[i], c.logits[i]), rows)
         )
-    mine = method.local_loss(cohort)
+    mine = method.local_loss(clients)
     torch.testing.assert_close(mine, torch.stack(private) + torch.stack(copilot))
     for shared, loss in ((False, private), (True, copilot)):
-        trained = [value for name, value in sorted(cohort.params.items()) if name.startswith("shared.") == shared]
+        trained = [value for name, value in sorted(clients.params.items()) if name.startswith("shared.") == shared]
         found = torch.autograd.grad(mine.sum(), trained, retain_graph=True)
         expected = torch.autograd.grad(torch.stack(loss).sum(), trained, retain_graph=True)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -118,10 +118,10 @@ def test_aggregation_weights(federation: Make, start: Callable[..., Any]) -> Non
     world = federation(SIZES)
     run = start(world, "fedgkc")
     upload = run.round(1)
-    cohort = run.simulation.client_batches[0]
-    p = run.method.shared_forward(cohort, training=False).logits.softmax(1)
-    each = node_strength(p, cohort.batch, 0.1)
-    strength = [float(each[cohort.batch.offsets[k] : cohort.batch.offsets[k + 1]].mean()) for k in range(5)]
+    clients = run.simulation.client_batches[0]
+    p = run.method.shared_forward(clients, training=False).logits.softmax(1)
+    each = node_strength(p, clients.batch, 0.1)
+    strength = [float(each[clients.batch.offsets[k] : clients.batch.offsets[k + 1]].mean()) for k in range(5)]
     torch.testing.assert_close(upload["strength"], torch.tensor(strength))
     assert upload["nodes"].tolist() == list(SIZES)
     weights = [(n / sum(SIZES) + s / sum(strength)) / 2 for n, s in zip(SIZES, strength, strict=True)]
@@ -151,20 +151,20 @@ def test_the_copilot_first(federation: Make, start: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"optimiser": "sgd", "lr": 0.2, "weight_decay": 0.0, "backbone": {"dropout": 0.0}}
     params = {"smkd": False, "kama": False, "order": "copilot first"}
     run, other = start(world, "fedgkc", params, **options), start(world, "fedgkc", params, **options)
-    cohort, method = other.simulation.client_batches[0], other.method
-    theta = {name: value.clone() for name, value in cohort.params.items()}
+    clients, method = other.simulation.client_batches[0], other.method
+    theta = {name: value.clone() for name, value in clients.params.items()}
     for shared in (True, False):
         names = [name for name in theta if name.startswith("shared.") == shared]
         for _ in range(2):
             leaf = {name: value.clone().requires_grad_(name in names) for name, value in theta.items()}
-            cohort.params = leaf
-            out = method.pair(cohort)
+            clients.params = leaf
+            out = method.pair(clients)
             own, fixed = (out.shared.logits, out.private.logits) if shared else (out.private.logits, out.shared.logits)
             loss = torch.zeros(())
             for k in range(5):
-                rows = range(cohort.batch.offsets[k], cohort.batch.offsets[k + 1])
-                train = [i for i in rows if cohort.batch.masks["train"][i]]
-                task = sum(-F.log_softmax(own[i], 0)[cohort.batch.label[i]] for i in train) / len(train)
+                rows = range(clients.batch.offsets[k], clients.batch.offsets[k + 1])
+                train = [i for i in rows if clients.batch.masks["train"][i]]
+                task = sum(-F.log_softmax(own[i], 0)[clients.batch.label[i]] for i in train) / len(train)
                 loss = loss + 0.6 * task + 0.4 * sum(divergence(fixed[i], own[i]) for i in rows) / len(rows)
             grads = torch.autograd.grad(loss, [leaf[name] for name in names], allow_unused=True)
             for name, grad in zip(names, grads, strict=True):

@@ -62,9 +62,9 @@ def test_profile_equals_loops(params: dict[str, Any], federation: Make, start: C
     world = federation((13, 7, 10, 9), without_train=(3,))
     run = start(world, "fedgta", params, **GCN)
     upload = run.round(1)
-    cohort = run.simulation.client_batches[0]
+    clients = run.simulation.client_batches[0]
     with torch.no_grad():
-        logits = cohort.forward(upload["model"], training=False).logits.split(cohort.batch.sizes)
+        logits = clients.forward(upload["model"], training=False).logits.split(clients.batch.sizes)
     for k, client in enumerate(world.clients):
         moments, confidence = slow_profile(client, logits[k], params)
         torch.testing.assert_close(upload["moments"][k], torch.tensor(moments), rtol=1e-5, atol=1e-6)

@@ -123,11 +123,11 @@ def test_factors_are_mixed_apart(federation: Make, start: Callable[..., Any]) ->
 def test_of_one_factor_the_routing_is_a_normalised_sum(federation: Make, start: Callable[..., Any]) -> None:
     """Neighbours have nothing to choose: A + I times unit rows, and as often as one likes."""
     run = start(federation(SIZES), "fediih", {"factors": 1, "routings": 5}, **GCN)
-    (cohort,) = run.simulation.client_batches
+    (clients,) = run.simulation.client_batches
     rows = torch.randn(30, H, generator=torch.Generator().manual_seed(1))
-    graph = cohort.batch.graph
+    graph = clients.batch.graph
     a = torch.eye(30)
     u, v = graph.edges()
     a[v, u] = 1
-    found = cohort.network.backbones[0].route(rows, cohort.batch)
+    found = clients.network.backbones[0].route(rows, clients.batch)
     torch.testing.assert_close(found, F.normalize(a @ F.normalize(rows, dim=1), dim=1), rtol=1e-5, atol=1e-6)

@@ -27,10 +27,10 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
     """L_t for the teacher, L_s for the student, and either for W_h, whose term is in both."""
     run = start(federation(SIZES), "fedkd", {"nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
-    cohort = run.simulation.client_batches[0]
-    for value in cohort.params.values():
+    clients = run.simulation.client_batches[0]
+    for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch, match = run.method.pair(cohort), cohort.batch, cohort.params["match.weight"]
+    out, batch, match = run.method.pair(clients), clients.batch, clients.params["match.weight"]
     t, s = out.private, out.shared
     teacher, student = [], []
     for k in range(5):
@@ -46,9 +46,9 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
         student.append(
             ce[1] + scale * (sum(divergence(t.logits[i], s.logits[i]) for i in taught) / len(taught) + apart)
         )
-    loss = run.method.local_loss(cohort).sum()
-    of_teacher = [v for n, v in sorted(cohort.params.items()) if not n.startswith(("shared.", "match."))]
-    of_student = [v for n, v in sorted(cohort.params.items()) if n.startswith("shared.")]
+    loss = run.method.local_loss(clients).sum()
+    of_teacher = [v for n, v in sorted(clients.params.items()) if not n.startswith(("shared.", "match."))]
+    of_student = [v for n, v in sorted(clients.params.items()) if n.startswith("shared.")]
     for params, slow in ((of_teacher, teacher), (of_student, student), ([match], teacher), ([match], student)):
         found = torch.autograd.grad(loss, params, retain_graph=True)
         torch.testing.assert_close(found, torch.autograd.grad(torch.stack(slow).sum(), params, retain_graph=True))
@@ -102,7 +102,7 @@ def scalars(update: dict[str, np.ndarray], energy: float) -> int:
 def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., Any]) -> None:
     """Three rounds by hand: every client's update, cut by energy, their mean, cut again, added by everyone."""
     run = start(federation(SIZES), "fedkd", {"start": 0.6, "end": 0.9}, rounds=3)
-    server, cohort = run.simulation.server, run.simulation.client_batches[0]
+    server, clients = run.simulation.server, run.simulation.client_batches[0]
 
     def cut(value: torch.Tensor, energy: float) -> torch.Tensor:
         if value.dim() == 1:
@@ -120,7 +120,7 @@ def test_exchange_of_compressed_updates(federation: Make, start: Callable[..., A
         before = list(run.simulation.upload_bytes), list(run.simulation.download_bytes)
         run.round(number)
         assert run.simulation.download_bytes == [b + 4 * down for b in before[1]]
-        after = {n.removeprefix("shared."): v for n, v in cohort.params.items() if n.startswith("shared.")}
+        after = {n.removeprefix("shared."): v for n, v in clients.params.items() if n.startswith("shared.")}
         own = [{name: after[name][k] - model[name] for name in model} for k in range(5)]
         sent = [scalars({n: v.numpy() for n, v in update.items()}, energy) for update in own]
         assert run.simulation.upload_bytes == [b + 4 * n for b, n in zip(before[0], sent, strict=True)]
@@ -138,10 +138,10 @@ def test_late_clients_get_the_whole_student(federation: Make, start: Callable[..
     for number in range(1, 9):
         model = {name: value.clone() for name, value in run.simulation.server.state["model"].items()}
         run.round(number)
-        cohort = run.simulation.client_batches[0]
+        clients = run.simulation.client_batches[0]
         for k in run.simulation.server.participants:
             begun.add(k)
-            torch.testing.assert_close({n: v[k] for n, v in cohort.state["student"].items()}, model)
+            torch.testing.assert_close({n: v[k] for n, v in clients.state["student"].items()}, model)
     assert begun == set(range(5))
 
 

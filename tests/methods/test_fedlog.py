@@ -155,9 +155,9 @@ def slow_loss(w: Model, client: Any, held: Model, points: torch.Tensor | None, p
 def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
     world = federation(SIZES)
     run = start(world, "fedlog", SMALL, **PLAIN)
-    (cohort,), server = run.simulation.client_batches, run.simulation.server
-    held, share = cohort.state["generators"][0].generators, shares_of(world)
-    clients = [{n: v[k].clone() for n, v in cohort.params.items()} for k in range(3)]
+    (clients,), server = run.simulation.client_batches, run.simulation.server
+    held, share = clients.state["generators"][0].generators, shares_of(world)
+    slow_models = [{n: v[k].clone() for n, v in clients.params.items()} for k in range(3)]
     model = {n: v.clone() for n, v in server.state["model"].items()}
     points, pull = None, [[0.0] * C for _ in range(3)]
     draws = stream(SEED, "server")
@@ -165,7 +165,7 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
     for number in (1, 2, 3):
         uploads = run.round(number)
         for k, client in enumerate(world.clients):
-            w = clients[k] | model
+            w = slow_models[k] | model
             for _ in range(2):
                 w = {n: v.detach().requires_grad_(True) for n, v in w.items()}
                 loss, right = slow_loss(w, client, held, points, pull[k])
@@ -173,23 +173,23 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
                 w = {n: v.detach() - 0.05 * g for (n, v), g in zip(w.items(), grads, strict=True)}
                 for c, hits in enumerate(right):
                     pull[k][c] = min(1.0, max(0.0, pull[k][c] + (0.001 if hits > 0.8 else -0.001)))
-            clients[k] = w
+            slow_models[k] = w
             for name, value in w.items():
-                torch.testing.assert_close(cohort.params[name][k], value, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(clients.params[name][k], value, rtol=1e-4, atol=1e-5)
             torch.testing.assert_close(uploads["condensed"][k], w["condensed.head"], rtol=1e-4, atol=1e-5)
             assert set(uploads["model"]) == {n for n in w if not n.startswith("condensed")}
-        torch.testing.assert_close(cohort.state["pull"], torch.tensor(pull))
-        model = {n: sum(w[n] for w in clients) / 3 for n in model}
+        torch.testing.assert_close(clients.state["pull"], torch.tensor(pull))
+        model = {n: sum(w[n] for w in slow_models) / 3 for n in model}
         nodes = torch.zeros(C, S, D)
         for k in range(3):
             order = draws.permutation(S)
             for c in range(C):
                 for i in range(S):
-                    nodes[c, i] += share[k, c] * clients[k]["condensed.head"][c * S + order[i]]
+                    nodes[c, i] += share[k, c] * slow_models[k]["condensed.head"][c * S + order[i]]
         points = nodes
-    scores = run.method.predict_own(cohort.params, cohort)
+    scores = run.method.predict_own(clients.params, clients)
     at = 0
-    for w, client in zip(clients, world.clients, strict=True):
+    for w, client in zip(slow_models, world.clients, strict=True):
         near = near_of(client)
         for v, z in enumerate(sage(w, list(client.feat.to_dense()), near)):  # type: ignore[union-attr]
             head, tail = likely(w, z)
@@ -214,10 +214,10 @@ def test_nodes_are_weighted_by_their_degree(federation: Make, start: Callable[..
     world, found = federation(SIZES), []
     for threshold in (0, 100):
         run = start(world, "fedlog", {**SMALL, "threshold": threshold}, **PLAIN)
-        (cohort,) = run.simulation.client_batches
-        alike = {n: v.clone() for n, v in cohort.params.items()}
+        (clients,) = run.simulation.client_batches
+        alike = {n: v.clone() for n, v in clients.params.items()}
         alike["condensed.tail"] = alike["condensed.head"]
-        found.append([run.method.predict_own(own, cohort) for own in (alike, cohort.params)])
+        found.append([run.method.predict_own(own, clients) for own in (alike, clients.params)])
     torch.testing.assert_close(found[0][0], found[1][0])
     assert not torch.allclose(found[0][1], found[1][1])
 

@@ -194,8 +194,8 @@ def test_moments_of_the_training_pass_itself(same: bool, federation: Make, monke
     seen: list[torch.Tensor] = []
     features = FedOMD.features
 
-    def spy(self: FedOMD, cohort: Any, hidden: Any) -> list[torch.Tensor]:
-        found = features(self, cohort, hidden)
+    def spy(self: FedOMD, clients: Any, hidden: Any) -> list[torch.Tensor]:
+        found = features(self, clients, hidden)
         seen.append(torch.cat(found, 1).detach().clone())
         return found
 

@@ -35,12 +35,12 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
         uploads = run.round(number)["model"]
         assert set(uploads) == set(base)
         trained = []
-        for k, cohort in enumerate(alone.simulation.client_batches):
+        for k, clients in enumerate(alone.simulation.client_batches):
             theta = base | own[k]
             for _ in range(2):
                 leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                grads = torch.autograd.grad(cohort.cross_entropy(logits).sum(), list(leaf.values()))
+                logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                grads = torch.autograd.grad(clients.cross_entropy(logits).sum(), list(leaf.values()))
                 theta = {n: v - rate * g for (n, v), g in zip(theta.items(), grads, strict=True)}
             trained.append(theta)
             own[k] = {n: theta[n] for n in own[k]}

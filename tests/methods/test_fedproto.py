@@ -18,8 +18,8 @@ SIZES = (13, 7, 10, 9, 8)
 def test_server_rule(weights: str, federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto", {"server_weights": weights})
     upload = run.round(1)
-    cohort = run.simulation.client_batches[0]
-    r, batch = cohort.forward(training=False).embedding, cohort.batch
+    clients = run.simulation.client_batches[0]
+    r, batch = clients.forward(training=False).embedding, clients.batch
     expected = torch.zeros(3, 8)
     for j in range(3):
         total, mass = torch.zeros(8), 0.0
@@ -51,13 +51,13 @@ def test_a_class_nobody_sends_keeps_its_prototype(federation: Make, start: Calla
 
 def test_prototype_inference(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fedproto", {"inference": "prototype"})
-    cohort = run.simulation.client_batches[0]
-    before = run.method.predict(run.method.personal_model(cohort), cohort.network, cohort.data)
-    torch.testing.assert_close(before, cohort.forward(training=False).logits)  # nothing received yet
+    clients = run.simulation.client_batches[0]
+    before = run.method.predict(run.method.personal_model(clients), clients.network, clients.data)
+    torch.testing.assert_close(before, clients.forward(training=False).logits)  # nothing received yet
     run.round(1)
     model = run.simulation.models().personal[0]
-    scores = run.method.predict(model, cohort.network, cohort.data)
-    r, table = cohort.forward(training=False).embedding, run.simulation.server.state["prototypes"]
+    scores = run.method.predict(model, clients.network, clients.data)
+    r, table = clients.forward(training=False).embedding, run.simulation.server.state["prototypes"]
     for i in range(0, sum(SIZES), 5):
         distances = [float((r[i] - c).square().sum().sqrt()) for c in table]
         torch.testing.assert_close(scores[i], -torch.tensor(distances))

@@ -243,10 +243,10 @@ def test_targets_are_neighbours_of_the_client_that_answers(federation: Make) -> 
 
 def turn_of(world: Federation, **params: Any) -> Turn:
     simulation = exchange_of(world, SMALL | {"generator_epochs": 0, **params})
-    cohort = simulation.client_batches[0]
-    cohort.load({n: v.expand(len(cohort), *v.shape) for n, v in simulation.server.initial_model().items()})
+    clients = simulation.client_batches[0]
+    clients.load({n: v.expand(len(clients), *v.shape) for n, v in simulation.server.initial_model().items()})
     assert isinstance(simulation.method, FedSagePlus)
-    return Turn(simulation.method, cohort.select([1]))
+    return Turn(simulation.method, clients.select([1]))
 
 
 @pytest.mark.parametrize("scale", ["sum", "mean"])
@@ -255,7 +255,7 @@ def test_local_loss_of_the_generator(scale: str, federation: Make) -> None:
     turn = turn_of(
         federation((13, 30, 10)), feature_loss=scale, degree_weight=0.7, feature_weight=0.5, label_weight=0.3
     )
-    batch, total = turn.cohort.batch, len(turn.encoding)
+    batch, total = turn.clients.batch, len(turn.encoding)
     missing = torch.linspace(0, 3.4, total).requires_grad_(True)
     noisy = torch.randn(total, LATENT).requires_grad_(True)
     found = turn.loss(missing, noisy, None, None)
@@ -268,7 +268,7 @@ def test_local_loss_of_the_generator(scale: str, federation: Make) -> None:
         slow_match(made[g], turn.impaired.targets[t], min(P, int(turn.impaired.missing[rows[t]]))) for g, t in pairs
     ) / (len(rows) * (P * D if scale == "mean" else 1))
     mending = Mending(batch, counts)
-    logits = turn.cohort.network.forward(turn.classifier, (mending.fill(made),)).logits[mending.own_rows]
+    logits = turn.clients.network.forward(turn.classifier, (mending.fill(made),)).logits[mending.own_rows]
     label = F.cross_entropy(logits[rows], batch.label[rows])
     expected = 0.7 * number + 0.5 * feature + 0.3 * label
     torch.testing.assert_close(found[0], expected)
@@ -282,7 +282,7 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
     """What crosses adds up to the gradient of L + b sum_j L_ij, and the owner steps along it."""
     world = federation((13, 30, 10, 16))
     simulation = exchange_of(world, SMALL | {"feature_weight": 0.5, "generator_epochs": 1, "exchange_epochs": 1})
-    method, cohort = simulation.method, simulation.client_batches[0]
+    method, clients = simulation.method, simulation.client_batches[0]
     assert isinstance(method, FedSagePlus)
     asked: list[torch.Tensor] = []
 
@@ -296,7 +296,7 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
     start, turns, _ = method.phases(simulation.config)
     simulation.round(start, 1)
     simulation.round(turns, 1)
-    turn: Turn = cohort.state["turn"][0]
+    turn: Turn = clients.state["turn"][0]
     leaf = {name: turn.params[name].clone().requires_grad_(True) for name in turn.generator.shown}
     counts = method.number(turn.missing)
     made = turn.generator.generate(leaf, turn.noisy, counts, turn.keep)
@@ -314,7 +314,7 @@ def test_exchange_step_is_the_step_on_the_total_loss(federation: Make, monkeypat
         torch.testing.assert_close(received[name], expected, rtol=1e-4, atol=1e-6)
 
     stepped: dict[str, torch.Tensor] = {}
-    monkeypatch.setattr(turn.cohort.optimiser(), "step", lambda params, grads, active: stepped.update(grads))
+    monkeypatch.setattr(turn.clients.optimiser(), "step", lambda params, grads, active: stepped.update(grads))
     turn.refine(received)
     own, turn.params = dict(turn.params), turn.params | leaf
     loss = turn.loss(turn.missing, turn.noisy, turn.keep, None).sum() + 0.5 * total
@@ -394,7 +394,7 @@ def test_one_pass_serves_all_who_answer(federation: Make, monkeypatch: pytest.Mo
     assert len({id(encoding) for encoding in made}) == len(made) == 3 * 2  # clients, exchange epochs
     simulation.round(training, 1)
     made.clear()
-    assert all(cohort.shared is None for cohort in simulation.client_batches)  # they went with the messages
+    assert all(clients.shared is None for clients in simulation.client_batches)  # they went with the messages
 
 
 def offers(world: Federation, rounds: int) -> list[Tree]:

@@ -38,7 +38,7 @@ def divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
     world = federation(SIZES)
     run = start(world, "fedspray", PARAMS, **PLAIN, lr=RATE)
-    (cohort,) = run.simulation.client_batches
+    (clients,) = run.simulation.client_batches
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     own = [dict(model) for _ in SIZES]
     common = {n: v.clone() for n, v in run.simulation._message["model"].items()}
@@ -109,7 +109,7 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
         torch.testing.assert_close(run.simulation.server.state["proxies"], torch.stack(table), rtol=1e-4, atol=1e-5)
     for k, theta in enumerate(own):
         for n, value in theta.items():
-            torch.testing.assert_close(cohort.params[n][k], value, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(clients.params[n][k], value, rtol=1e-4, atol=1e-5)
     assert silent > 0 < taught  # the bound separated nodes
 
 

@@ -139,8 +139,8 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
         for name, value in own[k].items():
             torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
     assert all(float(theta["preference"].abs().max()) > 0 for theta in own)
-    (cohort,) = run.simulation.client_batches
-    scores = run.method.predict(found, cohort.network, cohort.data)
+    (clients,) = run.simulation.client_batches
+    scores = run.method.predict(found, clients.network, clients.data)
     expected = [
         linear(own[k], "head", Slow(own[k], client.graphs, False).means())  # type: ignore[union-attr]
         for k, client in enumerate(world.clients)
@@ -152,11 +152,11 @@ def test_a_preference_may_be_added_in_predictions(labelled_sets: Make, start: Ca
     run = start(labelled_sets((9, 6, 8)), "fedssp", PARAMS | {"preference": "always"}, **TRAINING, lr=0.05)
     for number in (1, 2, 3):
         run.round(number)
-    (cohort,), (found,) = run.simulation.client_batches, run.simulation.personal_models()
-    scores = run.method.predict(found, cohort.network, cohort.data)
-    plain = cohort.network.forward(found, cohort.data).logits
+    (clients,), (found,) = run.simulation.client_batches, run.simulation.personal_models()
+    scores = run.method.predict(found, clients.network, clients.data)
+    plain = clients.network.forward(found, clients.data).logits
     added = torch.stack([own @ head for own, head in zip(found["preference"], found["head.weight"], strict=True)])
-    torch.testing.assert_close(scores - plain, added[cohort.batch.owner], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(scores - plain, added[clients.batch.owner], rtol=1e-3, atol=1e-5)
 
 
 def test_names_of_nodes_and_bases_of_eigenspaces_mean_nothing(labelled_sets: Make, start: Callable[..., Any]) -> None:
@@ -167,12 +167,12 @@ def test_names_of_nodes_and_bases_of_eigenspaces_mean_nothing(labelled_sets: Mak
         order = torch.from_numpy(np.random.default_rng(1).permutation(graph.num_nodes()))
         return dgl.reorder_graph(graph, "custom", permute_config={"nodes_perm": order}, store_ids=False)
 
-    clients = [replace(own, graphs=[renamed(graph) for graph in own.graphs]) for own in world.clients]  # type: ignore[union-attr]
+    renamed_clients = [replace(own, graphs=[renamed(graph) for graph in own.graphs]) for own in world.clients]  # type: ignore[union-attr]
     found = []
-    for federation in (world, replace(world, clients=clients)):
+    for federation in (world, replace(world, clients=renamed_clients)):
         run = start(federation, "fedssp", PARAMS, **TRAINING)
-        (cohort,) = run.simulation.client_batches
-        found.append(cohort.forward(training=False).logits)
+        (stacked,) = run.simulation.client_batches
+        found.append(stacked.forward(training=False).logits)
     assert float(found[0].std(0).max()) > 1e-3
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
 

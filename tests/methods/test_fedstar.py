@@ -105,8 +105,8 @@ def test_rounds_equal_slow_loops(labelled_sets: Make, start: Callable[..., Any])
     for k in range(3):
         for name, value in own[k].items():
             torch.testing.assert_close(found[name][k], value, rtol=1e-3, atol=1e-5)
-    (cohort,) = run.simulation.client_batches
-    logits = cohort.network.forward(found, cohort.data).logits
+    (clients,) = run.simulation.client_batches
+    logits = clients.network.forward(found, clients.data).logits
     place = 0
     for k, client in enumerate(world.clients):
         for graph in client.graphs:  # type: ignore[union-attr]

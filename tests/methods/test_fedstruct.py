@@ -93,10 +93,10 @@ def test_two_rounds_equal_slow_loops(hops: int, powers: str, federation: Make, s
 def test_of_equal_vectors_it_is_a_constant_beside_fedavg(federation: Make, start: Callable[..., Any]) -> None:
     """Layer norm makes zeros of equal entries, so all nodes get the same class scores, for any P_bar."""
     run = start(federation(SIZES), "fedstruct", **PLAIN)
-    (cohort,), shown = run.simulation.client_batches, run.method.global_model(run.simulation.server)
+    (clients,), shown = run.simulation.client_batches, run.method.global_model(run.simulation.server)
     flat = {n: v.expand(3, *v.shape) for n, v in (shown | {"vectors": torch.ones_like(shown["vectors"])}).items()}
-    gnn = cohort.forward(flat, training=False).logits
-    more = run.method.predict_own(flat, cohort) - gnn
+    gnn = clients.forward(flat, training=False).logits
+    more = run.method.predict_own(flat, clients) - gnn
     torch.testing.assert_close(more, more[:1].expand_as(more), rtol=1e-5, atol=1e-6)
 
 
@@ -108,9 +108,9 @@ def test_without_a_graph_in_the_model_clients_predict_as_on_the_whole_graph(
     world = federation(SIZES)
     run = start(world, "fedstruct", {"hops": 3, "keep": keep}, **{**PLAIN, "kinds": ["mlp"]})
     run.round(1)
-    (cohort,), shown = run.simulation.client_batches, run.simulation.models()
-    on_own = run.method.predict_own(shown.expanded(3), cohort)
-    on_whole = run.method.predict(shown.expanded(1), cohort.network.select([0]), (collate([whole_client(world)]),))
+    (clients,), shown = run.simulation.client_batches, run.simulation.models()
+    on_own = run.method.predict_own(shown.expanded(3), clients)
+    on_whole = run.method.predict(shown.expanded(1), clients.network.select([0]), (collate([whole_client(world)]),))
     ids = torch.cat([client.graph.ndata["global_id"] for client in world.clients])
     torch.testing.assert_close(on_own, on_whole[ids], rtol=1e-4, atol=1e-5)
 

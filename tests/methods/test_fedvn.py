@@ -145,8 +145,8 @@ def test_rounds_equal_slow_loops(rival: str, labelled_sets: Make, start: Callabl
                     theta[name] = mean
         if rival == "mean":
             rivals.append(sum(size / 23 * s for size, s in zip((9, 6, 8), links, strict=True)))
-    (found,), (cohort,) = run.simulation.personal_models(), run.simulation.client_batches
-    scores = run.method.predict(found, cohort.network, cohort.data)
+    (found,), (clients,) = run.simulation.personal_models(), run.simulation.client_batches
+    scores = run.method.predict(found, clients.network, clients.data)
     expected = []
     for k, client in enumerate(world.clients):
         for name, value in own[k].items():
@@ -160,9 +160,9 @@ def test_virtual_nodes_without_values_mean_nothing_in_one_layer(labelled_sets: M
     """What nodes without values gather reaches others a layer later."""
     for layers in (1, 2):
         run = start(labelled_sets(), "fedvn", PARAMS, **TRAINING | {"backbone": {"hidden": H, "layers": layers}})
-        (cohort,) = run.simulation.client_batches
-        batch, model = cohort.batch, cohort.network.groups[0].backbone
-        empty = cohort.params | {"virtual": torch.zeros(3, M, H)}
+        (clients,) = run.simulation.client_batches
+        batch, model = clients.batch, clients.network.groups[0].backbone
+        empty = clients.params | {"virtual": torch.zeros(3, M, H)}
         links = torch.rand(len(batch.nodes.label), M, generator=torch.Generator().manual_seed(0))
         one, other = (model.classify(empty, batch, s, FIXED).logits for s in (links, 0 * links))
         assert torch.equal(one, other) == (layers == 1)

@@ -125,11 +125,11 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     world = federation(SIZES, seed=SEED)  # at others two nodes look alike to a third up to rounding
     run = start(world, "fggp", PARAMS, **PLAIN)
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
-    clients = [Slow(client, k, 5) for k, client in enumerate(world.clients)]
+    slow_clients = [Slow(client, k, 5) for k, client in enumerate(world.clients)]
     memory: list[tuple[int, torch.Tensor]] = []
     for number in (1, 2, 3):
         uploads, sent, trained = run.round(number), dict[int, list[torch.Tensor]](), []
-        for k, slow in enumerate(clients):
+        for k, slow in enumerate(slow_clients):
             if (number - 1) % REFRESH == 0:
                 slow.look_around(model)
             theta = dict(model)
@@ -152,10 +152,10 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any]) ->
     held = run.simulation.server.state["memory"]
     assert held["classes"].tolist() == [j for j, _ in memory]
     torch.testing.assert_close(held["rows"], torch.stack([row for _, row in memory]), rtol=1e-4, atol=1e-5)
-    (cohort,) = run.simulation.client_batches
+    (clients,) = run.simulation.client_batches
     shown = run.simulation.models().expanded(3)
-    scores = run.method.predict(shown, cohort.network, cohort.data)
-    h = torch.cat([gcn(model, slow.x, slow.plain)[0] for slow in clients])
+    scores = run.method.predict(shown, clients.network, clients.data)
+    h = torch.cat([gcn(model, slow.x, slow.plain)[0] for slow in slow_clients])
     for i in range(len(h)):
         near = sorted(memory, key=lambda own: -cosine(h[i], own[1]))[:3]
         vote, mass = [1e-5] * 3, sum(math.exp(cosine(h[i], row) / 0.1) for _, row in near)

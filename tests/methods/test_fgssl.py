@@ -82,16 +82,16 @@ def test_the_objective_written_out(params: dict[str, Any], federation: Make, sta
     game = start(world, "fgssl", {**NO_VIEWS, **options, **params}, backbone={"dropout": 0.0}, **GCN)
     first = {n: v.unsqueeze(0) for n, v in game.simulation.server.state["model"].items()}
     game.round(1)
-    cohort, method = game.simulation.client_batches[0], game.simulation.method
+    clients, method = game.simulation.client_batches[0], game.simulation.method
     w = {n: v.unsqueeze(0) for n, v in game.simulation.server.state["model"].items()}
-    cohort.received = {"model": {n: v.expand(3, *v.shape[1:]) for n, v in w.items()}}
-    for value in cohort.params.values():
+    clients.received = {"model": {n: v.expand(3, *v.shape[1:]) for n, v in w.items()}}
+    for value in clients.params.values():
         value.requires_grad_(True)
-    loss = method.local_loss(cohort)
-    grads = torch.autograd.grad(loss.sum(), list(cohort.params.values()))
+    loss = method.local_loss(clients)
+    grads = torch.autograd.grad(loss.sum(), list(clients.params.values()))
     alone = start(world, "local", backbone={"dropout": 0.0}, clients_per_batch=1, **GCN)
     for k, single in enumerate(alone.simulation.client_batches):
-        leaf = {n: v[k : k + 1].detach().clone().requires_grad_(True) for n, v in cohort.params.items()}
+        leaf = {n: v[k : k + 1].detach().clone().requires_grad_(True) for n, v in clients.params.items()}
         own = single.forward(leaf, training=False)
         with torch.no_grad():
             fixed, initial = (single.forward(model, training=False) for model in (w, first))
@@ -128,10 +128,10 @@ def test_views_take_the_strength_of_their_side(federation: Make, start: Start) -
     """A strength whose rates are 0 leaves that side's graph alone, and the other side's not."""
     still = {"strong_edges": 0.0, "strong_features": 0.0}
     game = start(federation((30, 20, 25)), "fgssl", {"local_view": "strong", "global_view": "weak", **still}, **GCN)
-    cohort, method = game.simulation.client_batches[0], game.simulation.method
-    assert method.view(cohort, method.local_view, "local")[0].graph is cohort.batch.graph
-    seen = method.view(cohort, method.global_view, "global")[0]
-    assert seen.graph.num_edges() < cohort.batch.graph.num_edges()
+    clients, method = game.simulation.client_batches[0], game.simulation.method
+    assert method.view(clients, method.local_view, "local")[0].graph is clients.batch.graph
+    seen = method.view(clients, method.global_view, "global")[0]
+    assert seen.graph.num_edges() < clients.batch.graph.num_edges()
 
 
 def test_the_ablations_cannot_be_switched_on(start: Start, federation: Make) -> None:
@@ -144,10 +144,10 @@ def test_the_target_of_a_contrast_of_views(federation: Make, start: Start) -> No
     game = start(federation(), "fgssl", {"target": "initial"}, backbone={"dropout": 0.5}, **GCN)
     first = {n: v.clone() for n, v in game.simulation.server.state["model"].items()}
     models(game)
-    cohort, method = game.simulation.client_batches[0], game.simulation.method
-    for n, value in cohort.state["initial"].items():
+    clients, method = game.simulation.client_batches[0], game.simulation.method
+    for n, value in clients.state["initial"].items():
         torch.testing.assert_close(value, first[n].expand_as(value), rtol=0, atol=0)
-    one, two = (method.other_target(cohort, cohort.data).logits for _ in range(2))
+    one, two = (method.other_target(clients, clients.data).logits for _ in range(2))
     torch.testing.assert_close(one, two, rtol=0, atol=0)
     assert not one.requires_grad
     mine = start(federation(), "fgssl", {"target": "local"}, backbone={"dropout": 0.5}, **GCN)

@@ -24,10 +24,10 @@ def divergence(teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
 def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(SIZES), "fml", {"alpha": 0.3, "beta": 0.8, "nodes": nodes}, backbone={"dropout": 0})
     run.round(1)
-    cohort = run.simulation.client_batches[0]
-    for value in cohort.params.values():
+    clients = run.simulation.client_batches[0]
+    for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch = run.method.pair(cohort), cohort.batch
+    out, batch = run.method.pair(clients), clients.batch
     own, m = out.private.logits, out.shared.logits
     private, meme = [], []
     for k in range(5):
@@ -37,10 +37,10 @@ def test_losses_and_gradients(nodes: str, federation: Make, start: Callable[...,
         ce = [sum(-F.log_softmax(z[i], 0)[batch.label[i]] for i in train) / len(train) for z in (own, m)]
         private.append(0.3 * ce[0] + 0.7 * sum(divergence(m[i], own[i]) for i in taught) / len(taught))
         meme.append(0.8 * ce[1] + 0.2 * sum(divergence(own[i], m[i]) for i in taught) / len(taught))
-    mine = run.method.local_loss(cohort)
+    mine = run.method.local_loss(clients)
     torch.testing.assert_close(mine, torch.stack(private) + torch.stack(meme))
     for shared, loss in ((False, torch.stack(private)), (True, torch.stack(meme))):
-        params = [value for name, value in sorted(cohort.params.items()) if name.startswith("shared.") == shared]
+        params = [value for name, value in sorted(clients.params.items()) if name.startswith("shared.") == shared]
         found = torch.autograd.grad(mine.sum(), params, retain_graph=True)
         torch.testing.assert_close(found, torch.autograd.grad(loss.sum(), params, retain_graph=True))
         assert any(grad.abs().max() > 0 for grad in found)

@@ -151,10 +151,10 @@ def test_the_norm_is_that_of_the_last_minibatch_of_each_client(labelled_sets: Ma
     world = labelled_sets((13, 5, 6))  # 7, 3, 3 training graphs: three minibatches (the last joined), one and one
     run = start(world, "gcfl+", kinds=["gin"], local_epochs=1, batch_size=3, lr=1e-9, backbone={"dropout": 0.0})
     norms = run.round(1)["norm"].squeeze(1)
-    (cohort,) = run.simulation.client_batches
+    (clients,) = run.simulation.client_batches
     model = run.simulation.server.initial_model()
     leaf = {n: v.expand(3, *v.shape).clone().requires_grad_(True) for n, v in model.items()}
-    loss = cohort.cross_entropy(cohort.forward(leaf, training=False).logits).sum()
+    loss = clients.cross_entropy(clients.forward(leaf, training=False).logits).sum()
     grads = torch.autograd.grad(loss, list(leaf.values()))
     whole = sum(g.flatten(1).square().sum(1) for g in grads).sqrt()
     torch.testing.assert_close(norms[1:], whole[1:], rtol=1e-4, atol=1e-6)

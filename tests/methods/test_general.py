@@ -71,24 +71,26 @@ def test_proximal_term_and_its_gradient(federation: Make) -> None:
     simulation = Simulation(
         method, method.arrange(federation()), [BACKBONES.build("gcn", {"hidden": 4})], TrainConfig(), 0
     )
-    cohort = simulation.client_batches[0]
+    clients = simulation.client_batches[0]
     torch.manual_seed(0)
-    cohort.received = {"model": {n: torch.randn_like(v) for n, v in cohort.params.items()}}
+    clients.received = {"model": {n: torch.randn_like(v) for n, v in clients.params.items()}}
     plain = METHODS.build("fedavg")
-    for value in cohort.params.values():
+    for value in clients.params.values():
         value.requires_grad_(True)
-    cohort.streams = cohort.streams.select(range(3))
-    state = {k: g.bit_generator.state for k, g in zip(cohort.clients, cohort.streams("dropout"), strict=True)}
-    with_term = method.local_loss(cohort)
-    for generator, k in zip(cohort.streams("dropout"), cohort.clients, strict=True):
+    clients.streams = clients.streams.select(range(3))
+    state = {k: g.bit_generator.state for k, g in zip(clients.ids, clients.streams("dropout"), strict=True)}
+    with_term = method.local_loss(clients)
+    for generator, k in zip(clients.streams("dropout"), clients.ids, strict=True):
         generator.bit_generator.state = state[k]  # the same dropout for both losses
-    term = with_term - plain.local_loss(cohort)
+    term = with_term - plain.local_loss(clients)
     for k in range(3):
-        expected = sum(0.35 * (v[k] - cohort.received["model"][n][k]).square().sum() for n, v in cohort.params.items())
+        expected = sum(
+            0.35 * (v[k] - clients.received["model"][n][k]).square().sum() for n, v in clients.params.items()
+        )
         torch.testing.assert_close(term[k], expected, rtol=1e-4, atol=1e-5)
-    found = torch.autograd.grad(term.sum(), list(cohort.params.values()))
-    for (n, v), g in zip(cohort.params.items(), found, strict=True):
-        torch.testing.assert_close(g, 0.7 * (v.detach() - cohort.received["model"][n]), rtol=1e-4, atol=1e-5)
+    found = torch.autograd.grad(term.sum(), list(clients.params.values()))
+    for (n, v), g in zip(clients.params.items(), found, strict=True):
+        torch.testing.assert_close(g, 0.7 * (v.detach() - clients.received["model"][n]), rtol=1e-4, atol=1e-5)
 
 
 def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
@@ -106,11 +108,11 @@ def test_scaffold_against_the_algorithm_written_out(federation: Make) -> None:
         simulation.round(method.phases(config)[0], number)
         moves, changes = [], []
         for k in simulation.server.participants:
-            cohort = slow.client_batches[k]
+            clients = slow.client_batches[k]
             y = {n: v.clone() for n, v in x.items()}
             for _ in range(3):
                 leaf = {n: v.unsqueeze(0).clone().requires_grad_(True) for n, v in y.items()}
-                loss = cohort.cross_entropy(cohort.forward(leaf, training=False).logits)
+                loss = clients.cross_entropy(clients.forward(leaf, training=False).logits)
                 grads = torch.autograd.grad(loss.sum(), list(leaf.values()))
                 for (n, v), g in zip(y.items(), grads, strict=True):
                     y[n] = v - 0.2 * (g[0] + 0.01 * v - own[k][n] + c[n])

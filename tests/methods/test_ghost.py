@@ -85,8 +85,8 @@ def test_the_round_equals_slow_loops(
     monkeypatch.setattr(ghost, "DROPOUT", 0.0)
     world = federation(SIZES)
     run = start(world, "ghost", PARAMS, **PLAIN)
-    (cohort,), p = run.simulation.client_batches, run.method
-    first = {n: v.clone() for n, v in cohort.params.items()}
+    (clients,), p = run.simulation.client_batches, run.method
+    first = {n: v.clone() for n, v in clients.params.items()}
     model = {n: v.clone() for n, v in run.simulation.server.initial_model().items()}
     uploads = run.round(1)["generator"]
     for k, client in enumerate(world.clients):
@@ -163,6 +163,6 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(federation: Make, start: Cal
     for epochs, expected in ((4, 4), (100, 6)):
         run = start(federation(SIZES), "ghost", {**PARAMS, "epochs": epochs}, rounds=3, **PLAIN)
         run.round(1)
-        (cohort,) = run.simulation.client_batches
-        assert {int(own) for own in cohort.optimiser().steps["0.weight"]} == {expected}
+        (clients,) = run.simulation.client_batches
+        assert {int(own) for own in clients.optimiser().steps["0.weight"]} == {expected}
         assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]

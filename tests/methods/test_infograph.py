@@ -61,16 +61,16 @@ def test_loss_is_the_jensen_shannon_form_client_by_client() -> None:
 
 
 def test_batch_loss_scores_discriminated_node_codes_against_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
-    (cohort,) = start_graphs(graph_sets(), "infograph-fedavg").simulation.client_batches
-    assert isinstance(cohort, GraphClientBatch)
-    next(iter(cohort.steps()))
-    method, batch = InfoGraphFedAvg(), cohort.minibatch
-    found = method.batch_loss(cohort)
+    (clients,) = start_graphs(graph_sets(), "infograph-fedavg").simulation.client_batches
+    assert isinstance(clients, GraphClientBatch)
+    next(iter(clients.steps()))
+    method, batch = InfoGraphFedAvg(), clients.minibatch
+    found = method.batch_loss(clients)
     model = InfoGraphModel(hidden=H, layers=LAYERS)
-    codes = model.gin.encode(named(cohort.params, "encoder"), batch, neighbours)
+    codes = model.gin.encode(named(clients.params, "encoder"), batch, neighbours)
 
     def discriminate(part: str, rows: torch.Tensor, k: int) -> torch.Tensor:
-        own = {name: value[k] for name, value in named(cohort.params, part).items()}
+        own = {name: value[k] for name, value in named(clients.params, part).items()}
         h = rows
         for i in range(3):
             h = torch.relu(h @ own[f"{i}.weight"] + own[f"{i}.bias"])
@@ -101,7 +101,7 @@ def test_fedprox_without_its_term_is_fedavg_and_with_it_is_not(family: str, grap
 
 
 def test_the_proximal_term_leaves_running_statistics_alone(graph_sets: Make, start_graphs: Start) -> None:
-    (cohort,) = start_graphs(graph_sets(), "infograph-fedprox").simulation.client_batches
-    other = {name: value + 2 for name, value in cohort.params.items()}
-    trained = sum(value[0].numel() for name, value in cohort.params.items() if not is_statistic(name))
-    torch.testing.assert_close(cohort.sq_distance(other), torch.full((3,), 4.0 * trained))
+    (clients,) = start_graphs(graph_sets(), "infograph-fedprox").simulation.client_batches
+    other = {name: value + 2 for name, value in clients.params.items()}
+    trained = sum(value[0].numel() for name, value in clients.params.items() if not is_statistic(name))
+    torch.testing.assert_close(clients.sq_distance(other), torch.full((3,), 4.0 * trained))

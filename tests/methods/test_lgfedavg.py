@@ -22,14 +22,14 @@ def test_head_is_the_weighted_mean_and_encoders_stay_apart(federation: Make, sta
     for number in (1, 2):
         head = run.round(number)["head"]
     nodes = [client.graph.num_nodes() for client in world.clients]
-    cohort = run.simulation.client_batches[0]
+    clients = run.simulation.client_batches[0]
     scored = run.simulation.models().personal[0]
     for name in ("head.weight", "head.bias"):
         mean = sum(n / sum(nodes) * own for n, own in zip(nodes, head[name], strict=True))
         assert not torch.allclose(head[name][0], head[name][1])
         for client in range(5):  # five architectures: each client is the only one of its group
             torch.testing.assert_close(scored[f"{client}:{name}"][0], mean)
-    for name, value in cohort.params.items():
+    for name, value in clients.params.items():
         if "head." not in name:
             assert torch.equal(value, scored[name])
 

@@ -190,13 +190,13 @@ def test_loss_and_gradient(squared: str, federation: Make, start: Callable[..., 
     """CE + lambda mean_i |r_i - c^(y_i)|^2, the pull left out for a class without a prototype."""
     world = federation((13, 7, 10, 9, 8))
     run = start(world, "fedproto", {"lam": 0.7, "squared": squared}, backbone={"dropout": 0})
-    cohort = run.simulation.client_batches[0]
+    clients = run.simulation.client_batches[0]
     table = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
     table[1] = torch.nan
-    cohort.received = {"prototypes": table.expand(5, 3, 8)}
-    for value in cohort.params.values():
+    clients.received = {"prototypes": table.expand(5, 3, 8)}
+    for value in clients.params.values():
         value.requires_grad_(True)
-    out, batch = cohort.forward(), cohort.batch
+    out, batch = clients.forward(), clients.batch
     slow = []
     for k in range(5):
         rows = [i for j in range(3) for i in members(batch, k, j)]
@@ -207,11 +207,11 @@ def test_loss_and_gradient(squared: str, federation: Make, start: Callable[..., 
                 apart = sum((out.embedding[i, a] - table[batch.label[i], a]) ** 2 for a in range(8))
                 pulls = pulls + apart / (8 if squared == "mean" else 1)
         slow.append(ce + 0.7 * pulls / len(rows))
-    mine = run.method.local_loss(cohort)
+    mine = run.method.local_loss(clients)
     torch.testing.assert_close(mine, torch.stack(slow))
-    names = sorted(cohort.params)
-    found = torch.autograd.grad(mine.sum(), [cohort.params[n] for n in names], retain_graph=True)
-    expected = torch.autograd.grad(torch.stack(slow).sum(), [cohort.params[n] for n in names])
+    names = sorted(clients.params)
+    found = torch.autograd.grad(mine.sum(), [clients.params[n] for n in names], retain_graph=True)
+    expected = torch.autograd.grad(torch.stack(slow).sum(), [clients.params[n] for n in names])
     torch.testing.assert_close(found, expected)
 
 
@@ -227,17 +227,17 @@ def test_nearest_prototype() -> None:
 def test_a_training_pass_drops_units_of_both_models(name: str, federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(), name, backbone={"dropout": 0.5})
     run.round(1)
-    cohort, method = run.simulation.client_batches[0], run.method
-    one, other = method.pair(cohort), method.pair(cohort)
+    clients, method = run.simulation.client_batches[0], run.method
+    one, other = method.pair(clients), method.pair(clients)
     assert not torch.equal(one.private.logits, other.private.logits)
     assert not torch.equal(one.shared.logits, other.shared.logits)
-    asked = [method.shared_forward(cohort, training=False).logits for _ in range(2)]
+    asked = [method.shared_forward(clients, training=False).logits for _ in range(2)]
     torch.testing.assert_close(*asked)
 
 
 def test_without_dropout_a_training_pass_is_the_one_that_asks(federation: Make, start: Callable[..., Any]) -> None:
     run = start(federation(), "fml", backbone={"dropout": 0})
     run.round(1)
-    cohort = run.simulation.client_batches[0]
-    asked = run.method.shared_forward(cohort, training=False)
-    torch.testing.assert_close(run.method.pair(cohort).shared.logits, asked.logits)
+    clients = run.simulation.client_batches[0]
+    asked = run.method.shared_forward(clients, training=False)
+    torch.testing.assert_close(run.method.pair(clients).shared.logits, asked.logits)

@@ -24,15 +24,15 @@ def test_a_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) 
     before = {n: v.clone() for n, v in game.simulation.client_batches[0].params.items()}
     game.round(2)
     finals = []
-    for k, cohort in enumerate(alone.simulation.client_batches):
+    for k, clients in enumerate(alone.simulation.client_batches):
         with torch.no_grad():
-            near = cohort.forward({n: v.unsqueeze(0) for n, v in w.items()}, training=False).embedding
-            far = cohort.forward({n: v[k : k + 1] for n, v in before.items()}, training=False).embedding
+            near = clients.forward({n: v.unsqueeze(0) for n, v in w.items()}, training=False).embedding
+            far = clients.forward({n: v[k : k + 1] for n, v in before.items()}, training=False).embedding
         theta = {n: v.unsqueeze(0).clone() for n, v in w.items()}
         for _ in range(2):
             leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-            out = cohort.forward(leaf, training=False)
-            loss, nodes = cohort.cross_entropy(out.logits).sum(), len(near)
+            out = clients.forward(leaf, training=False)
+            loss, nodes = clients.cross_entropy(out.logits).sum(), len(near)
             for i in range(nodes):
                 r = out.embedding[i]
                 up = torch.exp(torch.cosine_similarity(r, near[i], dim=0) / 0.4)

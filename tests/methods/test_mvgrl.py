@@ -67,22 +67,22 @@ def cross(nodes: list[torch.Tensor], graphs: list[torch.Tensor]) -> torch.Tensor
 
 def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: Make, start_graphs: Start) -> None:
     world = graph_sets((5, 3, 4))
-    (cohort,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
-    assert isinstance(cohort, GraphClientBatch)
+    (clients,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
+    assert isinstance(clients, GraphClientBatch)
     torch.manual_seed(0)
-    cohort.params = {name: value + 0.1 * torch.randn_like(value) for name, value in cohort.params.items()}
-    next(iter(cohort.steps()))
-    for value in cohort.params.values():
+    clients.params = {name: value + 0.1 * torch.randn_like(value) for name, value in clients.params.items()}
+    next(iter(clients.steps()))
+    for value in clients.params.values():
         value.requires_grad_(True)
-    found = MVGRLFedAvg().batch_loss(cohort)
-    names = list(cohort.params)
-    grads = dict(zip(names, torch.autograd.grad(found.sum(), [cohort.params[n] for n in names]), strict=True))
+    found = MVGRLFedAvg().batch_loss(clients)
+    names = list(clients.params)
+    grads = dict(zip(names, torch.autograd.grad(found.sum(), [clients.params[n] for n in names]), strict=True))
     graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
     place = 0
-    for k, count in enumerate(cohort.minibatch.counts):
-        picks = cohort.minibatch.picks[place : place + count]
+    for k, count in enumerate(clients.minibatch.counts):
+        picks = clients.minibatch.picks[place : place + count]
         place += count
-        own = {name: value[k].detach().requires_grad_(True) for name, value in cohort.params.items()}
+        own = {name: value[k].detach().requires_grad_(True) for name, value in clients.params.items()}
         seen = [codes(own, graphs[i]) for i in picks]
         nodes, graph_codes = ([[views[v][part] for views in seen] for v in (0, 1)] for part in (0, 1))
         expected = cross(nodes[0], graph_codes[1]) + cross(nodes[1], graph_codes[0])
@@ -93,11 +93,11 @@ def test_loss_contrasts_nodes_of_one_view_with_graphs_of_the_other(graph_sets: M
 
 def test_embedding_is_the_sum_of_both_views_graph_codes(graph_sets: Make, start_graphs: Start) -> None:
     world = graph_sets((5, 3, 4))
-    (cohort,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
-    assert isinstance(cohort, GraphClientBatch)
-    batch = cohort.stack.batch(cohort.held)
-    found = MVGRLFedAvg().embed(cohort.params, cohort.network, batch)
-    own = {name: value[0] for name, value in cohort.params.items()}
+    (clients,) = start_graphs(world, "mvgrl-fedavg").simulation.client_batches
+    assert isinstance(clients, GraphClientBatch)
+    batch = clients.stack.batch(clients.held)
+    found = MVGRLFedAvg().embed(clients.params, clients.network, batch)
+    own = {name: value[0] for name, value in clients.params.items()}
     graphs = [graph for client in world.clients for graph in client.graphs]  # type: ignore[union-attr]
     expected = [first[1] + second[1] for first, second in (codes(own, graph) for graph in graphs)]
     torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-6)

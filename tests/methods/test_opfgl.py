@@ -189,8 +189,8 @@ def slow_client(client: Any, w: Model, x: torch.Tensor, a: torch.Tensor, p: dict
 def test_the_round_equals_slow_loops(federation: Make, start: Callable[..., Any]) -> None:
     world = federation(SIZES)
     run = start(world, "o-pfgl", PARAMS, **PLAIN)
-    (cohort,) = run.simulation.client_batches
-    first = {n: v.clone() for n, v in cohort.params.items()}
+    (clients,) = run.simulation.client_batches
+    first = {n: v.clone() for n, v in clients.params.items()}
     uploads = run.round(1)["0"]
     told = [statistics(client, PARAMS) for client in world.clients]
     labelled = sum(int(client.graph.ndata["train_mask"].sum()) for client in world.clients)
@@ -202,12 +202,12 @@ def test_the_round_equals_slow_loops(federation: Make, start: Callable[..., Any]
             torch.testing.assert_close(uploads["deviation"][k, c], deviation.float(), rtol=1e-5, atol=1e-5)
     classes = [pooled([own[c] for own in told]) for c in range(C)]
     x, w = slow_surrogate([(n, mean.float(), s.float()) for n, mean, s in classes], PARAMS)
-    torch.testing.assert_close(cohort.received["features"][0], x, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(cohort.received["edges"][0], w, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(clients.received["features"][0], x, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(clients.received["edges"][0], w, rtol=1e-5, atol=1e-5)
     for k, client in enumerate(world.clients):
         expected = slow_client(client, {n: v[k] for n, v in first.items()}, x, w, PARAMS)
         for name, value in expected.items():
-            torch.testing.assert_close(cohort.params[name][k], value, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(clients.params[name][k], value, rtol=1e-5, atol=1e-5)
 
 
 def test_pooled_statistics_are_those_of_all_nodes(federation: Make, start: Callable[..., Any]) -> None:
@@ -230,8 +230,8 @@ def test_it_spends_at_most_the_epochs_of_all_rounds(
 ) -> None:
     run = start(federation(SIZES), "o-pfgl", PARAMS | {"epochs": epochs}, rounds=3, **PLAIN)
     run.round(1)
-    (cohort,) = run.simulation.client_batches
-    taken = sum(cohort.optimiser(name).steps["0.weight"] for name in ("model", "personal"))
+    (clients,) = run.simulation.client_batches
+    taken = sum(clients.optimiser(name).steps["0.weight"] for name in ("model", "personal"))
     assert {int(own) for own in taken} == {expected}
     assert [phase.rounds for phase in run.method.phases(run.simulation.config)] == [1]
 

@@ -36,13 +36,13 @@ def test_rounds_equal_slow_loops(federation: Make, start: Callable[..., Any], in
     thetas: list[dict[str, torch.Tensor]] = []
     for number in (1, 2):
         uploads, followed, thetas = run.round(number)["model"], [], []
-        for k, cohort in enumerate(alone.simulation.client_batches):
+        for k, clients in enumerate(alone.simulation.client_batches):
             theta, own, left = dict(w), dict(w), 3
             while left:
                 for _ in range(min(inner, left)):
                     leaf = {n: v.clone().requires_grad_(True) for n, v in theta.items()}
-                    logits = cohort.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
-                    grads = torch.autograd.grad(cohort.cross_entropy(logits).sum(), list(leaf.values()))
+                    logits = clients.forward({n: v.unsqueeze(0) for n, v in leaf.items()}, training=False).logits
+                    grads = torch.autograd.grad(clients.cross_entropy(logits).sum(), list(leaf.values()))
                     theta = {
                         n: v - RATE * (g + lam * (v - own[n])) for (n, v), g in zip(theta.items(), grads, strict=True)
                     }

@@ -118,9 +118,9 @@ def test_three_rounds_equal_slow_loops(federation: Make, start: Callable[..., An
                 own = [h for k in chosen for h, y in sent[k] if y == c]
                 if own:
                     book[c, slot] = sum(own) / len(own)
-        (cohort,) = run.simulation.client_batches
-        run.simulation._deliver(cohort)
-        torch.testing.assert_close(cohort.received["repository"][0], book, rtol=1e-4, atol=1e-5)
+        (clients,) = run.simulation.client_batches
+        run.simulation._deliver(clients)
+        torch.testing.assert_close(clients.received["repository"][0], book, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [2, 5, 9])

@@ -54,15 +54,15 @@ def run(data, method: str = "fedavg"):
     federation = made(data)
     backbone = BACKBONES.build("gin", {"hidden": 8}) if data.task == "graph" else BACKBONES.build("gcn", {"hidden": 8})
     simulation, evaluator = set_up(federation, METHODS.build(method), [backbone], CONFIG, 1)
-    cohort = simulation.client_batches[0]
+    clients = simulation.client_batches[0]
     with torch.no_grad():
-        logits = cohort.forward(training=False).logits
-        loss = cohort.loss(logits)
+        logits = clients.forward(training=False).logits
+        loss = clients.loss(logits)
     simulation.round(simulation.method.phases(CONFIG)[0], 1)
     models = simulation.models()
     with torch.no_grad():
-        predicted = cohort.forward(models.expanded(3), training=False).logits.split(cohort.batch.sizes)
-    return federation, logits.split(cohort.batch.sizes), loss, predicted, evaluator.score(models, "global", "local")
+        predicted = clients.forward(models.expanded(3), training=False).logits.split(clients.batch.sizes)
+    return federation, logits.split(clients.batch.sizes), loss, predicted, evaluator.score(models, "global", "local")
 
 
 def rows(client, part: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -93,12 +93,12 @@ def test_its_numbers_are_those_of_the_file(toy) -> None:
     assert made.task == "toy-degree" and made.num_classes == 1
     config = TrainConfig(rounds=1, local_epochs=1)
     simulation, evaluator = set_up(made, METHODS.build("fedavg"), [BACKBONES.build("gcn", {"hidden": 8})], config, 0)
-    cohort = simulation.client_batches[0]
-    assert torch.isnan(cohort.batch.label[~cohort.batch.masks["train"]]).all()  # hidden from the method
+    clients = simulation.client_batches[0]
+    assert torch.isnan(clients.batch.label[~clients.batch.masks["train"]]).all()  # hidden from the method
     simulation.round(simulation.method.phases(config)[0], 1)
     models = simulation.models()
     with torch.no_grad():
-        predicted = cohort.forward(models.expanded(3), training=False).logits.split(cohort.batch.sizes)
+        predicted = clients.forward(models.expanded(3), training=False).logits.split(clients.batch.sizes)
     found = evaluator.score(models, "global", "local").test
     for k, (client, own) in enumerate(zip(made.clients, predicted, strict=True)):
         rows = client.graph.ndata["test_mask"].bool()

@@ -26,7 +26,7 @@ class Planted(FedAvg):
 class Broken(FedAvg):
     """Fails with any setting."""
 
-    def local_loss(self, cohort):
+    def local_loss(self, clients):
         raise ValueError("no luck")
 
 

@@ -80,13 +80,13 @@ class GraphMethod(Method):
     def protocol(self, config: TrainConfig) -> TrainConfig:
         return config.model_copy(update={"select_by": "last", "patience": None, "score_on": "global"})
 
-    def local_loss(self, cohort: ClientBatch) -> torch.Tensor:
+    def local_loss(self, clients: ClientBatch) -> torch.Tensor:
         """(K,) each client's loss on its minibatch; 0 for a client that sits the step out."""
-        assert isinstance(cohort, GraphClientBatch)
-        return self.batch_loss(cohort)
+        assert isinstance(clients, GraphClientBatch)
+        return self.batch_loss(clients)
 
-    def batch_loss(self, cohort: GraphClientBatch) -> torch.Tensor:
-        """(K,) the same, on `cohort.minibatch`."""
+    def batch_loss(self, clients: GraphClientBatch) -> torch.Tensor:
+        """(K,) the same, on `clients.minibatch`."""
         raise NotImplementedError
 
     def embed(self, params: Params, network: Network, batch: GraphBatch) -> torch.Tensor:

@@ -38,9 +38,9 @@ def watched(name: str, trial: Trial) -> SimpleNamespace:
             seen.participants.append(list(own.participants))
             return step.server(own, uploads)
 
-        def client(cohort: Any) -> Any:
-            upload = step.client(cohort)
-            seen.down.append(flat(cohort.received["model"]))
+        def client(clients: Any) -> Any:
+            upload = step.client(clients)
+            seen.down.append(flat(clients.received["model"]))
             seen.up.append(flat(upload["model"]))
             return upload
 

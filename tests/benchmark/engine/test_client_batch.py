@@ -38,9 +38,9 @@ def after(
     for number in range(1, 4):
         simulation.round(built.phases(settings)[0], number)
     personal = []
-    for cohort in simulation.client_batches:
-        for position in range(len(cohort)):
-            own = cohort.network.take(cohort.params, [position])
+    for clients in simulation.client_batches:
+        for position in range(len(clients)):
+            own = clients.network.take(clients.params, [position])
             personal.append(torch.cat([value.flatten() for _, value in sorted(own.items())]))
     return personal
 

@@ -93,9 +93,9 @@ def test_a_method_sees_the_wrong_labels_and_fewer_of_them_and_no_others() -> Non
     seen: list[torch.Tensor] = []
 
     class Curious(FedAvg):
-        def prepare(self, cohort: ClientBatch) -> None:
-            seen.extend([cohort.batch.label.clone(), cohort.batch.masks["train"].clone()])
-            super().prepare(cohort)
+        def prepare(self, clients: ClientBatch) -> None:
+            seen.extend([clients.batch.label.clone(), clients.batch.masks["train"].clone()])
+            super().prepare(clients)
 
     federation, backbones = two_classes()
     config = TrainConfig(rounds=1, label_noise=0.5, missing_labels=0.5)

@@ -57,20 +57,20 @@ def test_one_client_of_a_domain_trains_as_alone() -> None:
 def test_who_waits_keeps_the_layers_that_it_had() -> None:
     simulation = after(0, "fedavg", participation=0.4)  # one of three a round
     (phase,) = simulation.method.phases(simulation.config)
-    (cohort,) = simulation.client_batches
-    before = {n: v.clone() for n, v in at_home(cohort.params).items()}
+    (clients,) = simulation.client_batches
+    before = {n: v.clone() for n, v in at_home(clients.params).items()}
     seen = set()
     for number in range(1, 7):
         simulation.round(phase, number)
         (who,) = simulation.server.participants
         seen.add(who)
-        for n, value in at_home(cohort.params).items():
+        for n, value in at_home(clients.params).items():
             for k in range(3):
                 moved = not torch.equal(value[k], before[n][k])
                 assert k == who or not moved
-        assert any(not torch.equal(at_home(cohort.params)[n][who], before[n][who]) for n in before)
+        assert any(not torch.equal(at_home(clients.params)[n][who], before[n][who]) for n in before)
         (shown,) = simulation.personal_models() or ()
-        before = {n: v.clone() for n, v in at_home(cohort.params).items()}
+        before = {n: v.clone() for n, v in at_home(clients.params).items()}
         assert all(torch.equal(shown[n], value) for n, value in before.items())
     assert len(seen) > 1
 
@@ -84,35 +84,35 @@ def test_the_servers_encoder_is_scored_between_each_clients_own_layers() -> None
     models = simulation.models()
     scored = evaluator.score(models, "global", "local")
     assert scored is not None and scored.predicted is not None and models.personal is not None
-    (cohort,) = simulation.client_batches
+    (clients,) = simulation.client_batches
     encoder = {n: v.expand(3, *v.shape) for n, v in simulation.server.state["model"].items()}
-    logits = cohort.network.forward(at_home(models.personal[0]) | encoder, cohort.data).logits
+    logits = clients.network.forward(at_home(models.personal[0]) | encoder, clients.data).logits
     assert torch.equal(scored.predicted, logits.argmax(1))
     assert evaluator.score(models, "global", "global") is None and evaluator.score(models, "personal", "union") is None
 
 
 def test_nobody_is_said_to_be_of_a_class_that_it_has_not() -> None:
     simulation = after(1, "fedavg")
-    (cohort,) = simulation.client_batches
+    (clients,) = simulation.client_batches
     own = [int(client.classes) for client in exchange_clients(simulation)]
     assert own == [2, 3, 2]
     torch.manual_seed(0)
-    wild = {n: 10 * torch.randn_like(v) for n, v in cohort.params.items()}
-    logits = cohort.network.forward(wild, cohort.data).logits
-    for k, rows in enumerate(cohort.batch.per_client(logits)):
+    wild = {n: 10 * torch.randn_like(v) for n, v in clients.params.items()}
+    logits = clients.network.forward(wild, clients.data).logits
+    for k, rows in enumerate(clients.batch.per_client(logits)):
         assert int(rows.argmax(1).max()) < own[k]
         assert torch.isfinite(rows).all()
         assert (rows[:, own[k] :] < -1e29).all() and (rows[:, : own[k]] > -1e29).all()
 
 
 def exchange_clients(simulation: Simulation) -> list[GraphClient]:
-    return [member for cohort in simulation.client_batches for member in cohort.members]
+    return [member for clients in simulation.client_batches for member in clients.members]
 
 
 def test_layers_at_home_are_not_pulled_towards_where_they_were() -> None:
-    (cohort,) = after(1, "fedprox").client_batches
-    far = {n: v + 1 for n, v in cohort.params.items()}
-    assert cohort.sq_distance(far).tolist() == pytest.approx([ENCODER] * 3, rel=1e-4)
+    (clients,) = after(1, "fedprox").client_batches
+    far = {n: v + 1 for n, v in clients.params.items()}
+    assert clients.sq_distance(far).tolist() == pytest.approx([ENCODER] * 3, rel=1e-4)
 
 
 def test_there_is_no_whole_to_be_scored_on() -> None:

@@ -54,12 +54,12 @@ def made(data):
 def cohort_of(data, **params):
     backbone = BACKBONES.build("gine", {"hidden": H, "dropout": 0.0, **params})
     simulation, _ = set_up(made(data), METHODS.build("fedavg"), [backbone], CONFIG, 0)
-    cohort = simulation.client_batches[0]
+    clients = simulation.client_batches[0]
     generator = torch.Generator().manual_seed(0)
-    cohort.params = {  # clients differ
-        name: value + 0.1 * torch.randn(value.shape, generator=generator) for name, value in cohort.params.items()
+    clients.params = {  # clients differ
+        name: value + 0.1 * torch.randn(value.shape, generator=generator) for name, value in clients.params.items()
     }
-    return cohort
+    return clients
 
 
 def by_loops(model: dict[str, torch.Tensor], graph: dgl.DGLGraph, layers: int, eps: float) -> torch.Tensor:
@@ -79,51 +79,51 @@ def by_loops(model: dict[str, torch.Tensor], graph: dgl.DGLGraph, layers: int, e
 @pytest.mark.parametrize(("layers", "train_eps"), [(1, False), (3, True)])
 def test_a_model_and_its_gradient_are_those_of_loops(layers: int, train_eps: bool) -> None:
     data = bonded()
-    cohort = cohort_of(data, layers=layers, eps=0.3, train_eps=train_eps)
-    for value in cohort.params.values():
+    clients = cohort_of(data, layers=layers, eps=0.3, train_eps=train_eps)
+    for value in clients.params.values():
         value.requires_grad_(True)
-    found = cohort.forward(training=False).logits
-    cohort.loss(found).sum().backward()
-    per_client = found.split(cohort.batch.sizes)
-    for k, member in enumerate(cohort.members):
-        model = {name: value[k].detach().clone().requires_grad_(True) for name, value in cohort.params.items()}
+    found = clients.forward(training=False).logits
+    clients.loss(found).sum().backward()
+    per_client = found.split(clients.batch.sizes)
+    for k, member in enumerate(clients.members):
+        model = {name: value[k].detach().clone().requires_grad_(True) for name, value in clients.params.items()}
         wanted = torch.stack([by_loops(model, graph, layers, 0.3) for graph in member.graphs])
         assert torch.allclose(per_client[k], wanted, atol=1e-5, rtol=1e-5)
         rows = member.masks["train"]
         F.mse_loss(wanted[rows], member.label[rows]).backward()
         for name, value in model.items():
-            assert torch.allclose(cohort.params[name].grad[k], value.grad, atol=1e-4, rtol=1e-4), name
+            assert torch.allclose(clients.params[name].grad[k], value.grad, atol=1e-4, rtol=1e-4), name
 
 
 def test_a_layer_is_that_of_pyg() -> None:
     pyg = pytest.importorskip("torch_geometric.nn")
-    cohort = cohort_of(bonded(), layers=2, eps=0.2)
-    nodes = cohort.batch.nodes
+    clients = cohort_of(bonded(), layers=2, eps=0.2)
+    nodes = clients.batch.nodes
     h = torch.randn(len(nodes.label), H, generator=torch.Generator().manual_seed(1))
-    backbone = cohort.network.backbones[0].encoder
+    backbone = clients.network.backbones[0].encoder
     with torch.no_grad():
-        found = backbone.layer(cohort.params, 1, h, nodes).split(nodes.sizes)
-    for k, (member, own) in enumerate(zip(cohort.members, h.split(nodes.sizes), strict=True)):
+        found = backbone.layer(clients.params, 1, h, nodes).split(nodes.sizes)
+    for k, (member, own) in enumerate(zip(clients.members, h.split(nodes.sizes), strict=True)):
         graph = dgl.batch(member.graphs)
         maps = torch.nn.Sequential(torch.nn.Linear(H, H), torch.nn.ReLU(), torch.nn.Linear(H, H))
         layer = pyg.GINEConv(maps, eps=0.2, edge_dim=BOND)
         with torch.no_grad():
             for linear, name in ((maps[0], "inner"), (maps[2], "outer"), (layer.lin, "edge")):
-                linear.weight.copy_(cohort.params[f"1.{name}.weight"][k].T)
-                linear.bias.copy_(cohort.params[f"1.{name}.bias"][k])
+                linear.weight.copy_(clients.params[f"1.{name}.weight"][k].T)
+                linear.bias.copy_(clients.params[f"1.{name}.bias"][k])
             wanted = layer(own, torch.stack(graph.edges()), graph.edata["feat"].float())
         assert torch.allclose(found[k], wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_a_minibatch_has_the_edges_of_its_graphs() -> None:
-    cohort = cohort_of(bonded())
+    clients = cohort_of(bonded())
     with torch.no_grad():
-        every = cohort.forward(training=False).logits.split(cohort.batch.sizes)
-        for active in cohort.steps():
+        every = clients.forward(training=False).logits.split(clients.batch.sizes)
+        for active in clients.steps():
             assert active is None or active
-            rows = cohort.at.split(cohort.batch.sizes)
+            rows = clients.at.split(clients.batch.sizes)
             held = np.cumsum([0, *map(len, every)])
-            some = cohort.forward(training=False).logits.split(cohort.batch.sizes)
+            some = clients.forward(training=False).logits.split(clients.batch.sizes)
             for k, own in enumerate(some):
                 assert torch.allclose(own, every[k][rows[k] - held[k]], atol=1e-5)
 

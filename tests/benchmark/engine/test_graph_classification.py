@@ -35,9 +35,9 @@ def running(world: Federation, name: str, kind: str = "gin", size: int | None = 
 
 
 def cohort_of(world: Federation, name: str = "fedavg", **kwargs: Any) -> LabelledClientBatch:
-    cohort = running(world, name, **kwargs).client_batches[0]
-    assert isinstance(cohort, LabelledClientBatch)
-    return cohort
+    clients = running(world, name, **kwargs).client_batches[0]
+    assert isinstance(clients, LabelledClientBatch)
+    return clients
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
@@ -78,10 +78,10 @@ def test_the_model_is_what_its_formula_says(kind: str, readout: str, labelled_se
     world = labelled_sets((5, 3, 4))
     backbone = BACKBONES.build(kind, {**SMALL, "readout": readout})
     simulation, _ = set_up(world, METHODS.build("fedavg"), [backbone], TrainConfig(batch_size=3), 5)
-    (cohort,) = simulation.client_batches
+    (clients,) = simulation.client_batches
     torch.manual_seed(0)
-    params = {name: torch.randn_like(value) for name, value in cohort.params.items()}
-    found = cohort.forward(params, training=False)
+    params = {name: torch.randn_like(value) for name, value in clients.params.items()}
+    found = clients.forward(params, training=False)
     place = 0
     for k, client in enumerate(world.clients):
         assert isinstance(client, GraphClient)
@@ -106,11 +106,11 @@ def test_every_backbone_classifies_graphs(kind: str, labelled_sets: Make) -> Non
 def test_dropout_is_drawn_when_training_alone(labelled_sets: Make) -> None:
     backbone = BACKBONES.build("gin", {**SMALL, "dropout": 0.5, "input_dropout": 0.5})
     simulation, _ = set_up(labelled_sets(), METHODS.build("fedavg"), [backbone], TrainConfig(), 5)
-    (cohort,) = simulation.client_batches
-    plain = cohort.forward(training=False).logits
-    assert torch.equal(plain, cohort.forward(training=False).logits)
-    assert not torch.equal(cohort.forward().logits, cohort.forward().logits)
-    assert isinstance(cohort.network.backbones[0], GraphModel)
+    (clients,) = simulation.client_batches
+    plain = clients.forward(training=False).logits
+    assert torch.equal(plain, clients.forward(training=False).logits)
+    assert not torch.equal(clients.forward().logits, clients.forward().logits)
+    assert isinstance(clients.network.backbones[0], GraphModel)
 
 
 # -- minibatches ------------------------------------------------------------------------------------------------------
@@ -118,21 +118,23 @@ def test_dropout_is_drawn_when_training_alone(labelled_sets: Make) -> None:
 
 def test_an_epoch_shows_each_training_graph_once_and_no_other(labelled_sets: Make) -> None:
     world = labelled_sets((11, 6, 2))  # 6, 3 and 1 training graphs, by threes
-    cohort = cohort_of(world)
-    every, data = cohort.batch, cohort.data
+    clients = cohort_of(world)
+    every, data = clients.batch, clients.data
     trained = [set((own.global_id[own.masks["train"]]).tolist()) for own in world.clients]
     for _ in range(2):
         seen: list[list[int]] = [[], [], []]
         active = []
-        for moving in cohort.steps():
+        for moving in clients.steps():
             active.append(moving)
-            assert cohort.batch.masks["train"].all() and torch.equal(every.global_id[cohort.at], cohort.batch.global_id)
-            assert cohort.forward().logits.shape == (sum(cohort.batch.sizes), 3)
-            for own, ids in zip(seen, cohort.batch.per_client(cohort.batch.global_id), strict=True):
+            assert clients.batch.masks["train"].all() and torch.equal(
+                every.global_id[clients.at], clients.batch.global_id
+            )
+            assert clients.forward().logits.shape == (sum(clients.batch.sizes), 3)
+            for own, ids in zip(seen, clients.batch.per_client(clients.batch.global_id), strict=True):
                 own.extend(ids.tolist())
         assert active == [None, [0]]
         assert [set(own) for own in seen] == trained and [len(own) for own in seen] == [6, 3, 1]
-    assert cohort.batch is every and cohort.data is data and cohort.at == slice(None)
+    assert clients.batch is every and clients.data is data and clients.at == slice(None)
     assert every.sizes == (11, 6, 2)
 
 
@@ -239,10 +241,10 @@ def test_corrections_know_how_many_steps_there_were(name: str, labelled_sets: Ma
 
 def test_the_contrast_of_moon_meets_the_minibatch(labelled_sets: Make) -> None:
     """Rows computed before training, taken at the step's graphs, are those of the step's graphs."""
-    cohort = cohort_of(labelled_sets((11, 6, 9)))
-    frozen = cohort.forward(training=False).embedding
-    for _ in cohort.steps():
-        torch.testing.assert_close(frozen[cohort.at], cohort.forward(training=False).embedding)
+    clients = cohort_of(labelled_sets((11, 6, 9)))
+    frozen = clients.forward(training=False).embedding
+    for _ in clients.steps():
+        torch.testing.assert_close(frozen[clients.at], clients.forward(training=False).embedding)
 
 
 # -- what a method sees, and how it is scored -------------------------------------------------------------------------

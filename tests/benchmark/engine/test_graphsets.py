@@ -47,9 +47,9 @@ def run(world: Federation, name: str, rounds: int = 3, **kwargs: Any) -> Simulat
 
 
 def cohort_of(world: Federation, name: str = "intra-fedavg", **kwargs: Any) -> GraphClientBatch:
-    (cohort,) = simulation(world, name, **kwargs).client_batches
-    assert isinstance(cohort, GraphClientBatch)
-    return cohort
+    (clients,) = simulation(world, name, **kwargs).client_batches
+    assert isinstance(clients, GraphClientBatch)
+    return clients
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------
@@ -148,9 +148,9 @@ def test_who_sits_out_does_not_move_and_counts_no_step(config: dict[str, Any]) -
 def held(running: Simulation) -> list[torch.Tensor]:
     """All that the clients hold, client by client."""
     return [
-        torch.cat([value[k].flatten() for _, value in sorted(cohort.params.items())])
-        for cohort in running.client_batches
-        for k in range(len(cohort))
+        torch.cat([value[k].flatten() for _, value in sorted(clients.params.items())])
+        for clients in running.client_batches
+        for k in range(len(clients))
     ]
 
 

@@ -280,11 +280,11 @@ def test_cohorts_are_cut_by_what_is_stored(federation: Make, monkeypatch: pytest
     each = 16 * (35 + 320 * sum(held) / 5 / 40)
     assert each < 16 * 355 / 2
     monkeypatch.setattr(simulation, "FEW_BYTES", 16 * 355 * 2.01)
-    assert [len(cohort) for cohort in start(world).client_batches] == [2, 2, 1]  # of few clients, whole parameters
+    assert [len(clients) for clients in start(world).client_batches] == [2, 2, 1]  # of few clients, whole parameters
     monkeypatch.setattr(lazy, "FEW", 4)
     for bound, sizes in ((each * 1.01, [1] * 5), (each * 2.01, [2, 2, 1]), (each * 5.01, [5])):
         monkeypatch.setattr(simulation, "BATCH_BYTES", bound)
-        assert [len(cohort) for cohort in start(world).client_batches] == sizes
+        assert [len(clients) for clients in start(world).client_batches] == sizes
 
 
 def test_weighted_sums_of_gradients() -> None:

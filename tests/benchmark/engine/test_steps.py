@@ -124,8 +124,8 @@ EPOCHS = 2
 class Turns(Method):
     """Every client shows 3 floats in each of two rounds; the others answer with one each; it gets the answers' sum."""
 
-    def prepare(self, cohort: ClientBatch) -> None:
-        cohort.state["log"] = [torch.zeros(0) for _ in cohort.clients]
+    def prepare(self, clients: ClientBatch) -> None:
+        clients.state["log"] = [torch.zeros(0) for _ in clients.ids]
 
     def open(self, server: Server) -> Download:
         return {"start": torch.tensor([7.0])}
@@ -146,21 +146,21 @@ class Turns(Method):
         return set(range(server.clients)) - set(cls.owner(server))
 
     @staticmethod
-    def note(cohort: ClientBatch, name: str) -> None:
-        received = cohort.received.get(name)
-        for k in range(len(cohort)):
+    def note(clients: ClientBatch, name: str) -> None:
+        received = clients.received.get(name)
+        for k in range(len(clients)):
             own = torch.zeros(0) if received is None else received[k]
-            cohort.state["log"][k] = torch.cat([cohort.state["log"][k], own])
+            clients.state["log"][k] = torch.cat([clients.state["log"][k], own])
 
-    def begin(self, cohort: ClientBatch) -> Tree:
-        self.note(cohort, "start")
+    def begin(self, clients: ClientBatch) -> Tree:
+        self.note(clients, "start")
         return {}
 
-    def show(self, cohort: ClientBatch) -> Tree:
-        assert len(cohort) == 1
-        assert set(cohort.received) <= {"sum"}
-        self.note(cohort, "sum")
-        return {"word": torch.full((1, 3), float(10 * cohort.round))}
+    def show(self, clients: ClientBatch) -> Tree:
+        assert len(clients) == 1
+        assert set(clients.received) <= {"sum"}
+        self.note(clients, "sum")
+        return {"word": torch.full((1, 3), float(10 * clients.round))}
 
     def relay(self, server: Server, uploads: Tree) -> Download:
         assert server.participants == self.owner(server) and server.weights.tolist() == [1.0]
@@ -171,9 +171,9 @@ class Turns(Method):
         CALLS.append(common.round)
         return message["word"].square().sum() + common.classes
 
-    def answer(self, cohort: ClientBatch) -> Tree:
-        self.note(cohort, "word")
-        return {"answer": torch.stack([cohort.shared + client for client in cohort.clients])}
+    def answer(self, clients: ClientBatch) -> Tree:
+        self.note(clients, "word")
+        return {"answer": torch.stack([clients.shared + client for client in clients.ids])}
 
     def total(self, server: Server, uploads: Tree) -> Download:
         assert server.participants == sorted(self.others(server))
@@ -190,7 +190,7 @@ def exchange_of(method: Method, federation: Federation, size: int, participation
 
 
 def logs(simulation: Simulation) -> list[list[float]]:
-    return [entry.tolist() for cohort in simulation.client_batches for entry in cohort.state["log"]]
+    return [entry.tolist() for clients in simulation.client_batches for entry in clients.state["log"]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -217,7 +217,7 @@ def test_turns_reach_whom_they_are_meant_for(size: int, federation: Make) -> Non
     # Up: two words of 12 bytes as owner, six answers of 4. Down: the start, six words, one sum.
     assert simulation.upload_bytes == [2 * 12 + 6 * 4] * 4
     assert simulation.download_bytes == [4 + 6 * 12 + 4] * 4
-    assert all(cohort.shared is None for cohort in simulation.client_batches)
+    assert all(clients.shared is None for clients in simulation.client_batches)
 
 
 class Addressed(Turns):
@@ -242,8 +242,8 @@ class Addressed(Turns):
         whom = server.participants if self.whom is None else self.whom
         return Each({"word": [torch.full((k + 1,), float(k)) for k in whom]}, self.whom)
 
-    def read(self, cohort: ClientBatch) -> Tree:
-        self.note(cohort, "word")
+    def read(self, clients: ClientBatch) -> Tree:
+        self.note(clients, "word")
         return {}
 
 
@@ -275,8 +275,8 @@ def test_only_narrows_the_participants_of_the_round(federation: Make) -> None:
         assert (uploads == {}) == (not server.participants)
         return {}
 
-    def client(cohort: ClientBatch) -> Tree:
-        return {"id": torch.tensor(cohort.clients)}
+    def client(clients: ClientBatch) -> Tree:
+        return {"id": torch.tensor(clients.ids)}
 
     chosen: list[list[int]] = []
 

@@ -96,10 +96,10 @@ def prepared(place: int, name: str, **training: Any) -> ClientBatch:
     simulation, _ = set_up(
         own.federation, METHODS.build(name), own.backbones, own.config, 0, len(own.federation.clients)
     )
-    (cohort,) = simulation.client_batches
-    cohort.load({k: v.expand(len(cohort), *v.shape) for k, v in simulation.server.initial_model().items()})
-    cohort.received = {"model": dict(cohort.params)}
-    return cohort
+    (clients,) = simulation.client_batches
+    clients.load({k: v.expand(len(clients), *v.shape) for k, v in simulation.server.initial_model().items()})
+    clients.received = {"model": dict(clients.params)}
+    return clients
 
 
 @pytest.mark.parametrize(("place", "name"), [(NODES, "fedavg"), (OVERLAP, "fedavg"), (SETS, "infograph-fedavg"),
@@ -108,15 +108,15 @@ def test_a_straggler_has_the_model_of_its_last_epoch(place: int, name: str) -> N
     """With dropout, minibatches and running statistics: those who stop early have what all had at that time."""
     method = METHODS.build(name)
     many, pace = len(trial(place).federation.clients), [1, 3, 2, 1]
-    cohort = prepared(place, name)
-    cohort.epochs = tuple(pace[:many])
-    cohort.fit(method.local_loss)
+    clients = prepared(place, name)
+    clients.epochs = tuple(pace[:many])
+    clients.fit(method.local_loss)
     for epochs in (1, 2, 3):
         stopped = prepared(place, name)
         stopped.fit(method.local_loss, epochs)
         for key, value in stopped.params.items():
             for k in (k for k in range(many) if pace[k] == epochs):
-                torch.testing.assert_close(cohort.params[key][k], value[k], rtol=1e-5, atol=1e-7, msg=f"{key} {k}")
+                torch.testing.assert_close(clients.params[key][k], value[k], rtol=1e-5, atol=1e-7, msg=f"{key} {k}")
 
 
 @pytest.mark.parametrize("place", [NODES, OVERLAP, GRAPHS])
@@ -134,9 +134,9 @@ def test_scaffold_divides_by_the_steps_that_a_client_took(place: int) -> None:
     own = trial(place, straggle=SHARE)
     found = record(METHODS.build("scaffold", {"lr": 0.05}), own)
     first = {(name, k): value for name, k, value in found.uploads if " round 1," in name}
-    cohort = prepared(place, "fedavg")
-    for k, epochs in enumerate(paces(len(cohort))[0]):
-        steps = epochs * _steps(cohort, k)
+    clients = prepared(place, "fedavg")
+    for k, epochs in enumerate(paces(len(clients))[0]):
+        steps = epochs * _steps(clients, k)
         pairs = [(name, value) for (name, of), value in first.items() if of == k and "control" in name]
         assert pairs
         for name, control in pairs:
@@ -144,11 +144,11 @@ def test_scaffold_divides_by_the_steps_that_a_client_took(place: int) -> None:
             torch.testing.assert_close(control, -moved / (steps * 0.05), rtol=1e-4, atol=1e-6)
 
 
-def _steps(cohort: Any, client: int) -> int:
+def _steps(clients: Any, client: int) -> int:
     """Minibatches of 8 training graphs, a last one of one graph joined to the one before; on nodes one step."""
-    if not hasattr(cohort, "stacked"):
+    if not hasattr(clients, "stacked"):
         return 1
-    count = int(cohort.members[client].masks["train"].sum())
+    count = int(clients.members[client].masks["train"].sum())
     return max(1, -(-count // 8) - (count % 8 == 1 and count > 1))
 
 
@@ -167,10 +167,10 @@ def test_one_local_epoch_cannot_be_cut() -> None:
 class OwnLoop(FedAvg):
     """Takes its step itself."""
 
-    def client(self, cohort: ClientBatch) -> Tree:
-        cohort.load(cohort.received["model"])
-        cohort.optimiser().step(cohort.params, {n: torch.ones_like(v) for n, v in cohort.params.items()})
-        return {"model": cohort.params}
+    def client(self, clients: ClientBatch) -> Tree:
+        clients.load(clients.received["model"])
+        clients.optimiser().step(clients.params, {n: torch.ones_like(v) for n, v in clients.params.items()})
+        return {"model": clients.params}
 
 
 def test_steps_outside_of_fit_cannot_be_cut_and_the_row_says_so() -> None:
@@ -222,8 +222,8 @@ def test_who_fails_sends_and_gets_nothing_and_keeps_its_model() -> None:
 
         def watched(phase: Any, number: int) -> None:
             before(phase, number)
-            (cohort,) = simulation.client_batches
-            models.append(torch.cat([value.flatten(1) for value in cohort.params.values()], 1).clone())
+            (clients,) = simulation.client_batches
+            models.append(torch.cat([value.flatten(1) for value in clients.params.values()], 1).clone())
 
         if not models and number_of(simulation) == 0:
             simulation.round = watched

@@ -113,41 +113,41 @@ def test_a_selection_leads_to_no_other_client(federation: Make, size: int | None
     world = federation((13, 7, 10, 9))
     config = TrainConfig(rounds=1, local_epochs=1)
     simulation, _ = set_up(world, METHODS.build("fedavg"), GCN, config, 0, size)
-    for cohort in simulation.client_batches:
-        cohort.streams("dropout")
-        whole = torch.randn(sum(cohort.batch.sizes), 2)
-        cohort.state["rows"] = cohort.batch.per_client(whole)
-        for position, client in enumerate(cohort.clients):
-            part = cohort.select([position]) if len(cohort) > 1 else cohort
+    for clients in simulation.client_batches:
+        clients.streams("dropout")
+        whole = torch.randn(sum(clients.batch.sizes), 2)
+        clients.state["rows"] = clients.batch.per_client(whole)
+        for position, client in enumerate(clients.ids):
+            part = clients.select([position]) if len(clients) > 1 else clients
             mine = set(map(id, reachable(part)))
             others = [own for own in range(4) if own != client]
             for other in simulation.client_batches:
-                for place, own in enumerate(other.clients):
+                for place, own in enumerate(other.ids):
                     drawn = other.streams.select([place])("dropout")
                     assert (id(drawn[0]) in mine) == (own == client)
                     assert (id(other.members[place]) in mine) == (own == client)
             assert not memory(part) & memory([simulation.client_batches[0].members[k] for k in others if size is None])
-            assert memory(part.state) != memory(whole) or len(cohort) == 1
+            assert memory(part.state) != memory(whole) or len(clients) == 1
 
 
 def test_a_selection_of_sets_of_graphs_has_a_stack_of_its_own(graph_sets: Make) -> None:
     world = hide_labels(graph_sets((5, 3, 4)))
     streams = Streams(0, range(3), {})
     network = Network([BACKBONES.build("gin", {"hidden": 4})], range(3))
-    cohort = GraphClientBatch(world.clients, network, TrainConfig(batch_size=2), streams, 3, 4)
+    clients = GraphClientBatch(world.clients, network, TrainConfig(batch_size=2), streams, 3, 4)
     diffusion = PersonalisedPageRank(0.2)
     for kind in (normalised, diffusion):
-        cohort.stack.operator(kind)
-    part = cohort.select([2, 0])
+        clients.stack.operator(kind)
+    part = clients.select([2, 0])
     assert isinstance(part, GraphClientBatch)
-    assert not memory(part) & memory(cohort.stack, world.clients[1])
-    own = cohort.stack.batch([cohort.held[2], cohort.held[0]])
+    assert not memory(part) & memory(clients.stack, world.clients[1])
+    own = clients.stack.batch([clients.held[2], clients.held[0]])
     mine = part.stack.batch(part.held)
     assert torch.equal(own.x, mine.x)
     for kind in (normalised, diffusion):
         assert (own.view(kind).scipy() != mine.view(kind).scipy()).nnz == 0
     third = part.stack.part([g for m in part.members[1:] for g in m.graphs], part.held[1])
-    assert (third.operator(diffusion) != cohort.stack.batch([cohort.held[0]]).view(diffusion).scipy()).nnz == 0
+    assert (third.operator(diffusion) != clients.stack.batch([clients.held[0]]).view(diffusion).scipy()).nnz == 0
 
 
 def test_a_delivered_row_is_not_a_view_of_those_of_others() -> None:
@@ -224,12 +224,12 @@ def test_a_ledger_counts_what_is_inside(federation: Make) -> None:
     simulation, _ = set_up(federation((13, 9)), METHODS.build("fedavg"), GCN, TrainConfig(rounds=1), 0)
     method = simulation.method
     with counting() as outer:
-        (cohort,) = simulation.client_batches
-        assert isinstance(cohort, ClientBatch)
-        cohort.fit(method.local_loss, 2)  # type: ignore[attr-defined]
+        (clients,) = simulation.client_batches
+        assert isinstance(clients, ClientBatch)
+        clients.fit(method.local_loss, 2)  # type: ignore[attr-defined]
         with counting() as inner:
-            cohort.fit(method.local_loss, 3)  # type: ignore[attr-defined]
-    cohort.fit(method.local_loss, 5)  # type: ignore[attr-defined]
+            clients.fit(method.local_loss, 3)  # type: ignore[attr-defined]
+    clients.fit(method.local_loss, 5)  # type: ignore[attr-defined]
     assert (outer.total, inner.total) == (2, 3)
 
 
