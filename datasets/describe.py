@@ -141,8 +141,8 @@ def _pairwise(held: sp.csr_matrix, sizes: np.ndarray) -> float:
     if len(sizes) < 2:
         return 0.0
     shared = (held @ held.T).toarray()
-    one, other = np.triu_indices(len(sizes), k=1)
-    return float((shared[one, other] / (sizes[one] + sizes[other] - shared[one, other])).mean())
+    first, second = np.triu_indices(len(sizes), k=1)
+    return float((shared[first, second] / (sizes[first] + sizes[second] - shared[first, second])).mean())
 
 
 def properties(data: NodeData, parts: Sequence[np.ndarray]) -> dict[str, float]:

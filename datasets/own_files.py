@@ -138,9 +138,9 @@ def _table(path: Path, known: Sequence[str], needed: Sequence[str], mistakes: Mi
         mistakes.append(f"{path.name}:{reader.line_num}: {error}; write comma-separated lines, quotes in pairs")
         return None
     if len(rows) < (1 if known is ENDS else 2):  # a graph may have no edge
-        one = path.stem.removesuffix("s")
+        row_noun = path.stem.removesuffix("s")
         what = "after" if rows else "and not even"
-        mistakes.append(f"{path.name}: no line {what} the header; write one line per {one}")
+        mistakes.append(f"{path.name}: no line {what} the header; write one line per {row_noun}")
         return None
     table = Table(path.name, rows[0], rows[1:], lines[1:])
     _check_header(table, known, needed, mistakes)

@@ -46,7 +46,7 @@ def _route(facts: Mapping[str, Any]) -> Route:
     files = facts["files"]
     paths = files if isinstance(files, dict) else {file: file for file in files}
     if "each" in facts:
-        paths = {f.replace("EACH", one): p.replace("EACH", one) for one in facts["each"] for f, p in paths.items()}
+        paths = {f.replace("EACH", part): p.replace("EACH", part) for part in facts["each"] for f, p in paths.items()}
     where = {
         file.replace("NAME", facts["name"]): (facts["at"] + path).replace("NAME", facts["name"])
         for file, path in paths.items()

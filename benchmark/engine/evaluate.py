@@ -132,13 +132,13 @@ class Evaluator:
         The batch, which methods get, has no label at all.
         """
         if data not in self._graphs:
-            one = whole_client(self.original) if data == "global" else union_client(self.original)
+            client = whole_client(self.original) if data == "global" else union_client(self.original)
             at_once = self.client_batches[0].batch.at_once if self.client_batches else None
-            large = one.graph.num_nodes() >= LARGE and len(self.original.clients) > 1
+            large = client.graph.num_nodes() >= LARGE and len(self.original.clients) > 1
             if large:
                 give_back()
-            batch = replace(collate([unlabelled(one)]), at_once=at_once, sums_first=large)
-            self._graphs[data] = batch, own_rows([one])
+            batch = replace(collate([unlabelled(client)]), at_once=at_once, sums_first=large)
+            self._graphs[data] = batch, own_rows([client])
         return self._graphs[data]
 
     @torch.no_grad()

@@ -64,7 +64,7 @@ class GpuKernels(Kernels):
     def products(self, rows: torch.Tensor, weight: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         padded = padding_of(tuple(sizes), rows.device)
         made = [group.padded(rows) @ weight.index_select(0, group.clients) for group in padded.groups]
-        return _joined([one.flatten(0, 1) for one in made], padded.place, rows.new_empty(0, weight.shape[2]))
+        return _joined([product.flatten(0, 1) for product in made], padded.place, rows.new_empty(0, weight.shape[2]))
 
     def weight_gradients(self, rows: torch.Tensor, grad: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         padded, none = padding_of(tuple(sizes), rows.device), rows.new_zeros(1, rows.shape[1], grad.shape[1])

@@ -109,7 +109,7 @@ class Lazy(torch.Tensor):
 
 def _by_parts(func: Any, args: Any, kwargs: Any) -> Parts | None:
     """The result of an operation that the parts know, None of any other."""
-    parts = [parts_of(one) for one in args]
+    parts = [parts_of(arg) for arg in args]
     if func is aten.clone.default and parts[0] is not None:
         return parts[0].copy()
     if func is aten.add.Tensor and not kwargs and parts[0] is not None and parts[1] is not None:

@@ -219,7 +219,7 @@ def _client(number: int, member: NodeClient | GraphClient, clients: ClientBatch,
         graph, feat, of = member.graph, member.feat, member.graph.ndata
         label, masks = of["label"], {part: of[f"{part}_mask"].bool() for part in ("train", "val", "test")}
     else:
-        graph = dgl.batch([one.local_var() for one in member.graphs])
+        graph = dgl.batch([graph.local_var() for graph in member.graphs])
         feat, label, masks = graph.ndata["feat"].float(), member.label, member.masks
     sparse = feat.layout == torch.sparse_csr
     if kind == "dense" and sparse:

@@ -123,7 +123,7 @@ def _hide_in_graph(client: NodeClient) -> NodeClient:
 
 def _hide_in_rows(client: RowsClient) -> RowsClient:
     masks = {part: mask.clone() for part, mask in client.masks.items()}
-    values = {one.name: getattr(client, one.name) for one in fields(client) if one.name != "feat"}
+    values = {field.name: getattr(client, field.name) for field in fields(client) if field.name != "feat"}
     copies = {name: value.clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
     copies |= {"label": _seen(client.label, masks)}
     return replace(client, **copies, graph=_copy(client.graph), masks=masks)

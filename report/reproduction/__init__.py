@@ -135,7 +135,7 @@ def _runs(paper: Paper, made: Mapping[str, Sequence[View]]) -> str:
 def _line(suite: str, spec: Table, view: View) -> list[str]:
     named = f"; {md(view.reading.id)}" if view.reading.id else ""
     ran = [ours for ours in view.cells if ours.n]
-    verdicts: list[str] = [one.verdict for one in view.affected_claims]
+    verdicts: list[str] = [claim.verdict for claim in view.affected_claims]
     return [
         f"{md(spec.table)}: {md(spec.shows)}{named}",
         f"[{suite}]({suite}/{INDEX})",
@@ -143,7 +143,7 @@ def _line(suite: str, spec: Table, view: View) -> list[str]:
         spans(seed for ours in ran for seed in ours.seeds) or ABSENT,
         signed(view.gap, 2) if finite(view.gap) else ABSENT,
         *(str(verdicts.count(word)) for word in VERDICTS),
-        str(sum(one.size in ("agrees", "more") for one in view.affected_claims)),
+        str(sum(claim.size in ("agrees", "more") for claim in view.affected_claims)),
     ]
 
 

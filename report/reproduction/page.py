@@ -54,23 +54,23 @@ def our_text(view: View, figure: Printed) -> str:
     return f"*{number(mean, places)}{spread}* (n={ours.n}){apart}{picked}"
 
 
-def verdict_text(one: JudgedClaim | None) -> str:
+def verdict_text(claim: JudgedClaim | None) -> str:
     """What became of a claim: against zero with its interval, then against the gain_text that the paper prints."""
-    if one is None:
+    if claim is None:
         return ""
-    if one.verdict in ("not run", "not claimed") or one.difference is None:
-        return f"*{one.verdict}*"
-    figure, gap = one.figures[0], one.difference
+    if claim.verdict in ("not run", "not claimed") or claim.difference is None:
+        return f"*{claim.verdict}*"
+    figure, gap = claim.figures[0], claim.difference
     scale, places = figure.scale, digits(figure)
-    word = f"**{one.verdict}**" if one.verdict != "inconclusive" else one.verdict
+    word = f"**{claim.verdict}**" if claim.verdict != "inconclusive" else claim.verdict
     sure = f" ({signed(scale * gap.low, places)} to {signed(scale * gap.high, places)})"
-    told = f"{word}<br>{signed(scale * gap.mean, places)}{sure if one.n >= MIN_SEEDS else f', n={one.n}'}"
-    return f"{told}<br>{SIZES[one.size]} {gain_text(one)}" if one.size else told
+    told = f"{word}<br>{signed(scale * gap.mean, places)}{sure if claim.n >= MIN_SEEDS else f', n={claim.n}'}"
+    return f"{told}<br>{SIZES[claim.size]} {gain_text(claim)}" if claim.size else told
 
 
-def gain_text(one: JudgedClaim) -> str:
+def gain_text(claim: JudgedClaim) -> str:
     """The published gain of a claim."""
-    return signed(one.figures[0].scale * one.gain, digits(one.figures[0]))
+    return signed(claim.figures[0].scale * claim.gain, digits(claim.figures[0]))
 
 
 LONG = 2000  # characters of a sentence
@@ -104,17 +104,17 @@ def figures_by_reading(base: View, others: Sequence[View]) -> str:
 
 def claims_by_reading(base: View, others: Sequence[View]) -> str:
     """The claims about these figures, judged under each reading, and the readings that support them."""
-    under = [{one.figures: one for one in view.affected_claims} for view in (base, *others)]
+    under = [{claim.figures: claim for claim in view.affected_claims} for view in (base, *others)]
     names = [view.reading.id for view in (base, *others)]
     lines = []
     for figures, first in under[0].items():
         judged = [claims.get(figures) for claims in under]
-        if first.verdict == "not claimed" or all(one is None or one.difference is None for one in judged[1:]):
+        if first.verdict == "not claimed" or all(claim is None or claim.difference is None for claim in judged[1:]):
             continue
-        holds = [name for name, one in zip(names, judged, strict=True) if one and one.verdict == "supported"]
-        claim = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
-        told = [verdict_text(one) or ABSENT for one in judged]
-        lines.append([claim, gain_text(first), *told, md(", ".join(holds)) or "none"])
+        holds = [name for name, claim in zip(names, judged, strict=True) if claim and claim.verdict == "supported"]
+        text = f"{base.row_label(base.table.line(figures[0]))} > {_place(base, figures[1])}"
+        told = [verdict_text(claim) or ABSENT for claim in judged]
+        lines.append([text, gain_text(first), *told, md(", ".join(holds)) or "none"])
     headings = ["Claim", "published", *_headings(base, others), "supported under"]
     return markdown_table(lines, headings, "lr" + "l" * (len(others) + 2)) if lines else ""
 
@@ -161,9 +161,9 @@ def _compared(view: View, line: str, column: Place) -> str:
 def _claims(view: View) -> list[str]:
     """The tables of what became of the claims."""
     by_pair: dict[tuple[str, str], dict[Place, JudgedClaim]] = {}
-    for one in view.claims:
-        better, worse = map(view.table.line, one.figures)
-        by_pair.setdefault((better, worse), {})[view.table.column(one.figures[0])] = one
+    for claim in view.claims:
+        better, worse = map(view.table.line, claim.figures)
+        by_pair.setdefault((better, worse), {})[view.table.column(claim.figures[0])] = claim
     texts = []
     for block in view.blocks:
         shown = [place for place in block if any(place in claims for claims in by_pair.values())]
@@ -182,7 +182,7 @@ def _claims(view: View) -> list[str]:
 
 def tally(claims: Sequence[JudgedClaim]) -> str:
     """'12 supported, 3 contradicted': claims by verdict_text, without those that the table itself does not make."""
-    verdicts: list[str] = [one.verdict for one in claims]
+    verdicts: list[str] = [claim.verdict for claim in claims]
     return ", ".join(f"{verdicts.count(v)} {v}" for v in (*VERDICTS, "not run") if v in verdicts) or "none"
 
 
@@ -257,12 +257,12 @@ def readings(paper: Paper, views: Sequence[View]) -> tuple[View, View | None]:
 def stated_counts(paper: Paper, made: Mapping[str, Sequence[View]]) -> tuple[int, int, int]:
     """The counts of a paper's claims over its tables under the reading that follows what it states."""
     stated = [readings(paper, made[suite])[0] for suite in paper.tables if suite in made]
-    return counts([one for view in stated for one in view.affected_claims])
+    return counts([claim for view in stated for claim in view.affected_claims])
 
 
 def counts(claims: Iterable[JudgedClaim]) -> tuple[int, int, int]:
     """How many are supported, contradicted and inconclusive."""
-    verdicts: list[str] = [one.verdict for one in claims]
+    verdicts: list[str] = [claim.verdict for claim in claims]
     supported, contradicted, inconclusive = map(verdicts.count, VERDICTS)
     return supported, contradicted, inconclusive
 
@@ -278,9 +278,9 @@ def _table(stated: View, other: View | None) -> str:
     for key in dict.fromkeys([*under[0], *under[1]]):
         claims, best = (each.get(key, []) for each in under)
         first, second, metric = key
-        claim = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
-        published = points(fmean(one.gain for one in claims or best))
-        lines.append([claim, published, *_judged(stated, claims), *_judged(other, best)])
+        text = f"{stated.row_label(first)} > {stated.row_label(second)}{metric}"
+        published = points(fmean(claim.gain for claim in claims or best))
+        lines.append([text, published, *_judged(stated, claims), *_judged(other, best)])
     return markdown_table(lines, HEADERS, "lrlrlr")
 
 
@@ -288,11 +288,11 @@ def _grouped(view: View) -> Claims:
     """The claims with enough seeds by what is above what; also by metric where a table has several."""
     several = len({figure.metric for figure in view.figures}) > 1
     grouped: Claims = {}
-    for one in view.affected_claims:
-        if one.verdict != "not claimed" and one.n >= MIN_SEEDS:
-            first, second = one.figures
+    for claim in view.affected_claims:
+        if claim.verdict != "not claimed" and claim.n >= MIN_SEEDS:
+            first, second = claim.figures
             metric = f", {'macro-F1' if first.column == 'macro_f1' else 'accuracy'}" if several else ""
-            grouped.setdefault((view.table.line(first), view.table.line(second), metric), []).append(one)
+            grouped.setdefault((view.table.line(first), view.table.line(second), metric), []).append(claim)
     return grouped
 
 
@@ -301,8 +301,8 @@ def _judged(view: View | None, claims: Sequence[JudgedClaim]) -> list[str]:
     if view is None or not claims:
         return [ABSENT, ABSENT]
     strata = []
-    for one in claims:
-        first, second = (view.ours[figure].seeds for figure in one.figures)
+    for claim in claims:
+        first, second = (view.ours[figure].seeds for figure in claim.figures)
         strata.append([first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())])
     gain = stratified_difference(strata, [1 / len(strata)] * len(strata))
     verdict = "**supported**" if gain.low > 0 else "**contradicted**" if gain.high <= 0 else "inconclusive"

@@ -119,7 +119,7 @@ class View:
     @property
     def affected_claims(self) -> list[JudgedClaim]:
         """The claims about a figure that is the reading's own."""
-        return [one for one in self.claims if self.affected & {*one.figures}]
+        return [claim for claim in self.claims if self.affected & {*claim.figures}]
 
     def _mean(self, figure: Printed) -> bool:
         return self.paper.is_mean(self.table, figure)
