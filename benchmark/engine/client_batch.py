@@ -36,8 +36,8 @@ class ClientBatch:
     architecture.
     params: the clients' models, (K, ...). state: what a method keeps at its clients between rounds; a tree whose
     leaves have one entry per client. received: the last download, leaves (K, ...); shared: the result of `Step.shared`.
-    sums_first: of `batch`. cache: what follows from data and state and can be made again at any time; a selection starts
-    with an empty one.
+    sums_first: of `batch`.
+    cache: what follows from data and state and can be made again at any time; a selection starts with an empty one.
     epochs: of the round's local epochs, how many each client does, where some of them straggle; None: all do all.
     """
 
