@@ -41,8 +41,8 @@ def the_pages() -> Path:
 def joined(text: str) -> str:
     """A page of the leaderboards with a way back, its links to the results folder as the site has them."""
 
-    def target(found: re.Match[str]) -> str:
-        place = found[1]
+    def target(match: re.Match[str]) -> str:
+        place = match[1]
         if place == "FINDINGS.md":
             return 'href="../FINDINGS.html"'
         if (ROOT / "results" / place).match("*/REPRODUCTION.md"):
@@ -73,12 +73,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point links that leave the site to the repository."""
     folder = posixpath.dirname(page.file.src_uri)
 
-    def target(found: re.Match[str]) -> str:
-        place = posixpath.normpath(posixpath.join(folder, found[2]))
+    def target(match: re.Match[str]) -> str:
+        place = posixpath.normpath(posixpath.join(folder, match[2]))
         if place == BOARD:
-            return f"{found[1]}{posixpath.relpath(f'{PAGES}/index.html', folder or '.')})"
+            return f"{match[1]}{posixpath.relpath(f'{PAGES}/index.html', folder or '.')})"
         if files.get_file_from_path(place) is None and (ROOT / place).exists():
-            return f"{found[1]}{SOURCE}{place}{found[3]}"
-        return found[0]
+            return f"{match[1]}{SOURCE}{place}{match[3]}"
+        return match[0]
 
     return LINK.sub(target, markdown)

@@ -31,9 +31,9 @@ print(good.groupby(["suite", "dataset", "method"])["score"].agg(["mean", "std", 
 # %%
 suite = os.environ.get("SUITE") or good["suite"].iloc[0]
 dataset = os.environ.get("DATASET") or good.loc[good["suite"] == suite, "dataset"].iloc[0]
-own = good[(good["suite"] == suite) & (good["dataset"] == dataset)]
-own = own.assign(megabytes=(own["upload_bytes_best"] + own["download_bytes_best"]) / 1e6)
-means = own.groupby("method")[["megabytes", "score"]].mean()
+task_rows = good[(good["suite"] == suite) & (good["dataset"] == dataset)]
+task_rows = task_rows.assign(megabytes=(task_rows["upload_bytes_best"] + task_rows["download_bytes_best"]) / 1e6)
+means = task_rows.groupby("method")[["megabytes", "score"]].mean()
 axes = means.plot.scatter("megabytes", "score", title=f"{dataset} ({suite})")
 axes.set_xscale("symlog")
 for method, place in means.iterrows():
@@ -45,7 +45,7 @@ plt.close(axes.figure)
 # The curves of a run are stored next to its row.
 
 # %%
-if stored := store.history(suite, own["key"].iloc[0]):
+if stored := store.history(suite, task_rows["key"].iloc[0]):
     print(pd.DataFrame(stored["history"]).tail())
 
 # %% [markdown]
@@ -61,7 +61,7 @@ def by_kind(row: pd.Series) -> pd.Series:
     return scores.groupby(lambda k: f"{k % len(kinds)} {kinds[k % len(kinds)]}").mean()
 
 
-options = own.filter(regex=r"^(method|backbone)\.").map(str)
-settings = [options[name] for name in options if options.groupby(own["method"])[name].nunique().max() > 1]
-scores = own.apply(by_kind, axis=1)
-print(scores.groupby([own["method"], own["clients"], *settings]).mean().round(3).to_string())
+options = task_rows.filter(regex=r"^(method|backbone)\.").map(str)
+settings = [options[name] for name in options if options.groupby(task_rows["method"])[name].nunique().max() > 1]
+scores = task_rows.apply(by_kind, axis=1)
+print(scores.groupby([task_rows["method"], task_rows["clients"], *settings]).mean().round(3).to_string())

@@ -67,10 +67,10 @@ def near_hubs(data: Raw, among: np.ndarray, most: int) -> np.ndarray:
 def communities(edges: np.ndarray, count: int, sites: int) -> np.ndarray:
     """(count,) the site of each node: Louvain communities, each given to the site with fewest nodes."""
     site, load = np.zeros(count, int), np.zeros(sites)
-    found = nx.community.louvain_communities(graph_of(edges, np.arange(count)), seed=SEED)
-    for own in sorted(found, key=len, reverse=True):
+    groups = nx.community.louvain_communities(graph_of(edges, np.arange(count)), seed=SEED)
+    for group in sorted(groups, key=len, reverse=True):
         least = int(load.argmin())
-        site[list(own)], load[least] = least, load[least] + len(own)
+        site[list(group)], load[least] = least, load[least] + len(group)
     return site
 
 
@@ -78,9 +78,9 @@ def skewed(label: np.ndarray, sites: int, alpha: float) -> np.ndarray:
     """(N,) the site of each node: of every class, shares from a Dirichlet distribution."""
     rng, site = np.random.default_rng(SEED), np.zeros(len(label), int)
     for c in np.unique(label):
-        own = rng.permutation(np.flatnonzero(label == c))
-        ends = (np.cumsum(rng.dirichlet([alpha] * sites))[:-1] * len(own)).astype(int)
-        for number, part in enumerate(np.split(own, ends)):
+        nodes = rng.permutation(np.flatnonzero(label == c))
+        ends = (np.cumsum(rng.dirichlet([alpha] * sites))[:-1] * len(nodes)).astype(int)
+        for number, part in enumerate(np.split(nodes, ends)):
             site[part] = number
     return site
 
@@ -109,16 +109,26 @@ def main(folder: Path) -> None:
     assert papers.owner is not None
     of = [np.flatnonzero(papers.owner == source) for source in range(3)]
     write(folder / "papers-dblp", papers, near_hubs(papers, of[2], 2000), 8)
-    parts = [near_hubs(papers, own, 650) for own in of]
-    write(folder / "papers-three", papers, np.concatenate(parts), np.repeat(range(3), [len(own) for own in parts]))
+    parts = [near_hubs(papers, nodes_of_source, 650) for nodes_of_source in of]
+    write(
+        folder / "papers-three",
+        papers,
+        np.concatenate(parts),
+        np.repeat(range(3), list(map(len, parts))),
+    )
     nodes = near_hubs(papers, of[1], 2000)
     write(folder / "papers-skewed", papers, nodes, skewed(papers.label[nodes], 6, 0.5))
     users = raw("twitch")
     assert users.owner is not None
     of = [np.flatnonzero(users.owner == country) for country in np.unique(users.owner)]
     write(folder / "twitch-one", users, min(of, key=len), 5)
-    parts = [near_hubs(users, own, 280) for own in of]
-    write(folder / "twitch-seven", users, np.concatenate(parts), np.repeat(range(len(of)), [len(own) for own in parts]))
+    parts = [near_hubs(users, nodes_of_country, 280) for nodes_of_country in of]
+    write(
+        folder / "twitch-seven",
+        users,
+        np.concatenate(parts),
+        np.repeat(range(len(of)), list(map(len, parts))),
+    )
 
 
 if __name__ == "__main__":

@@ -26,18 +26,18 @@ KEPT = ("adjusted_homophily", "label_skew", "majority")
 
 def tasks(boards: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
     """The tasks of the boards (suite -> rows) whose properties are known."""
-    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    tasks_by_place: dict[tuple[str, str, int], dict[str, Any]] = {}
     for suite, rows in boards.items():
-        for own in tasks_of(rows):
-            found.setdefault((own["dataset"], own["partition"], own["clients"]), {"suite": suite} | own)
-    return [found[place] for place in sorted(found)]
+        for task in tasks_of(rows):
+            tasks_by_place.setdefault((task["dataset"], task["partition"], task["clients"]), {"suite": suite} | task)
+    return [tasks_by_place[place] for place in sorted(tasks_by_place)]
 
 
 def tasks_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """The tasks of a board's rows. A method without a score for every seed of a task is left out of it."""
-    known, found = read_properties(), []
+    known, tasks = read_properties(), []
     rows = rows[(rows["status"] == "ok") & ~rows["reference"].astype(bool)]
-    for names, own in rows.groupby([*TASK, "split", "split_params"], sort=True):
+    for names, task_rows in rows.groupby([*TASK, "split", "split_params"], sort=True):
         place = [str(name) for name in names]
         properties = known.get(tuple(place[: len(TASK)]))
         dataset, split, params = place[0], place[-2], mapping(place[-1])
@@ -46,22 +46,22 @@ def tasks_of(rows: pd.DataFrame) -> list[dict[str, Any]]:
             continue
         labels = share * properties["client_nodes"] / properties["classes"]
         facts = {name: properties[name] for name in KEPT} | {"labels": labels, "nodes": properties["client_nodes"]}
-        runs = own.groupby("method")["seed"].nunique()
-        means = own[own["method"].map(runs) == runs.max()].groupby("method")[["score", "macro_f1"]].mean()
-        found.append({
+        runs = task_rows.groupby("method")["seed"].nunique()
+        means = task_rows[task_rows["method"].map(runs) == runs.max()].groupby("method")[["score", "macro_f1"]].mean()
+        tasks.append({
             "dataset": dataset, "partition": place[2], "clients": int(place[4]),
-            "metric": own["score_metric"].iloc[0].split(",")[0],
+            "metric": task_rows["score_metric"].iloc[0].split(",")[0],
             "properties": {name: round(value, 4) for name, value in facts.items()},
             "methods": {str(name): {key: round(value, 5) for key, value in line.items()}
                         for name, line in means.to_dict("index").items()},
         })  # fmt: skip
-    return found
+    return tasks
 
 
-def text(found: dict[str, Any]) -> str:
+def text(content: dict[str, Any]) -> str:
     """JSON with a line for each entry of a list."""
-    costs = ",\n".join(f' "{name}": {_lines(own)}' for name, own in found["costs"].items())
-    return f'{{"costs": {{\n{costs}}},\n"tasks": {_lines(found["tasks"])}}}\n'
+    costs = ",\n".join(f' "{name}": {_lines(cost)}' for name, cost in content["costs"].items())
+    return f'{{"costs": {{\n{costs}}},\n"tasks": {_lines(content["tasks"])}}}\n'
 
 
 def _lines(entries: list[Any]) -> str:
@@ -71,7 +71,7 @@ def _lines(entries: list[Any]) -> str:
 if __name__ == "__main__":
     store = Store(Path(__file__).parents[1] / "results")
     boards = {suite: frame(store.rows(suite, latest_only=True)) for suite in BOARDS}
-    found = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(boards)}
-    write_atomically(FILE, text(found).encode())
-    print(f"{FILE.name}: {len(found['tasks'])} tasks, {FILE.stat().st_size >> 10} KiB")
+    content = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(boards)}
+    write_atomically(FILE, text(content).encode())
+    print(f"{FILE.name}: {len(content['tasks'])} tasks, {FILE.stat().st_size >> 10} KiB")
     print(f"federations.csv: {len(register(store.rows()))} new")
