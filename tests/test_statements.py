@@ -201,7 +201,7 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"by {signed(-one.mean)[1:]} ({signed(-one.high)} to {signed(-one.low)}). At alpha 10 FedAvg leads "
         f"significantly: Cora {gains[0]}, CiteSeer {gains[1]}, Photo {gains[2]}.",
         "results on clients and skew: 3 graphs, 3 seeds, 40 rounds",
-        "The stress leaderboards (clients and skew in finding 2) stop after 40 rounds with settings chosen for 400, "
+        "Two stress leaderboards (clients and skew in finding 2) stop after 40 rounds with settings chosen for 400, "
         "which favours fast convergence",
     ]
 

@@ -57,6 +57,7 @@ PINNED = {  # the key of one stored row a suite: a change of any of these orphan
     "stress": "d8832bfe6b2dbab7",  # fedavg, cora, seed 1, label noise 0.4
     "stress-cut": "a5ad9958b68920dc",  # fedavg, cora
     "stress-homophily": "8785df0c2e7fc006",  # fedavg, csbm
+    "stress-homophily-3": "8913e2d9b5d5c5e0",  # fedavg, csbm
     "privacy": "612332fdc24cf1be",  # fedavg, cora
     "graph-tuned": "4e9187917183a13d",  # fedavg, mutag
     "unseen": "00f3d4a6e0d9934f",  # fedavg, cora, seed 0
