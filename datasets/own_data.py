@@ -11,31 +11,29 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
-import scipy.sparse as sp
 from pydantic import Field
 
-from ..registry import UserError, did_you_mean, listed
+from ..registry import UserError, did_you_mean
 from . import content as contents
-from .content import Content, node_content
+from .content import Content
 from .features import Preprocessing
-from .federation import PARTS, Data, Measure, NodeData, Task
-from .own_files import ARCHIVE, EDGES, NODES, SHOWN, Mistakes, Raw, fractions, number, read_archive, read_tables
-from .own_notes import note_alike, note_telling
+from .federation import Data, Measure, NodeData, Task
+from .own_content import read
+from .own_files import ARCHIVE, EDGES, NODES, Mistakes
 from .partitioning import PARTITIONS, PartitionSpec
 from .shared_content import mapped, offer
 from .spec import DATASETS, About, NodeSpec, preprocessing
 
 OWN = "own:"
 VARIABLE = "FGLBENCH_OWN"
-MISSING = ("na", "n/a", "<na>", "none", "null", "missing", "unlabeled", "unlabelled", "?", "-")  # or names of classes
 DIGITS = 16  # hex digits of the fingerprint that are a parameter
 _folders: dict[str, Path] = {}  # by name, of this process
 _received: dict[str, Content] = {}  # by name, from another machine
@@ -215,142 +213,6 @@ _from_memory = lru_cache(maxsize=2)(mapped)
 @lru_cache(maxsize=2)
 def _read(folder: Path, stamp: object) -> tuple[Content | None, Mistakes]:
     return read(folder)
-
-
-# -- from the values of the files to content -------------------------------------------------------------------------
-
-
-def read(folder: Path) -> tuple[Content | None, Mistakes]:
-    """Return the canonical content of a folder, or None and its mistakes."""
-    mistakes, raw = Mistakes(), None
-    if (folder / ARCHIVE).is_file():
-        if (folder / NODES).is_file():
-            mistakes.notes.append(f"{NODES} not used: {ARCHIVE} takes precedence; keep one of both")
-        raw = read_archive(folder / ARCHIVE, mistakes)
-    elif (folder / NODES).is_file() and (folder / EDGES).is_file():
-        raw = read_tables(folder, mistakes)
-    else:
-        there = listed(sorted(path.name for path in folder.iterdir()), SHOWN) or "nothing"
-        mistakes.append(f"{folder}: neither {NODES} and {EDGES} nor {ARCHIVE}, but {there}; put either into the folder")
-    return (None if raw is None or mistakes else _checked(raw, mistakes)), mistakes
-
-
-def _checked(raw: Raw, mistakes: Mistakes) -> Content | None:
-    """Return the canonical content, or None if there are mistakes."""
-    label = _without_missing(raw, _plain(raw.label, ("unknown",)), mistakes)
-    codes, classes = _coded(label)
-    unlabelled = sorted(set(raw.label[label == ""].tolist()) - {""})
-    if unlabelled:
-        words = ", ".join(map(repr, unlabelled[:3]))
-        count = int((label == "").sum())
-        mistakes.notes.append(f"{count} node{'s' * (count > 1)} without a label (empty, or one of: {words})")
-    fractions = _fractional(label)
-    mistakes.where(fractions, lambda i: f"{raw.at('label', i)}: label {str(label[i])!r} is no class; round it to one")
-    if classes < 2:
-        negative = any(_negative(word) for word in set(raw.label.tolist()))
-        hint = " (a negative number means no label)" if negative else ""
-        mistakes.append(f"{raw.at('label', 0)}: {classes} different labels{hint}; a classifier needs at least 2")
-    _check_features(raw, mistakes)
-    split = _split(raw, codes, mistakes)
-    client = None if raw.client is None else _plain(raw.client)
-    if client is not None:
-        mistakes.where(client == "", lambda i: f"{raw.at('client', i)}: a node without a client; name one for each")
-    if mistakes:
-        return None
-    note_alike(label, lambda i: raw.at("label", i), ("labels", "classes"), mistakes)
-    note_alike(client, lambda i: raw.at("client", i), ("clients", "clients"), mistakes)
-    note_telling(raw, codes, "label", mistakes)
-    if raw.part is not None:
-        note_telling(raw, _coded(raw.part)[0], "split", mistakes)
-    content = node_content(raw.edges, codes, raw.feat, split)
-    mistakes.classes, mistakes.sites = _ranked(label), [] if client is None else _ranked(client)
-    return content if client is None else content | {"client": _coded(client)[0]}
-
-
-def _check_features(raw: Raw, mistakes: Mistakes) -> None:
-    if not raw.feat.shape[1]:
-        mistakes.append(f"{raw.at('feature', 0)}: no features; give each node at least one number, as its degree")
-    if sp.issparse(raw.feat):
-        wrong = np.zeros(raw.feat.shape[0], dtype=bool)
-        wrong[sp.coo_matrix(raw.feat).row[~np.isfinite(raw.feat.data)]] = True
-    else:
-        wrong = ~np.isfinite(raw.feat).all(axis=1)
-    mistakes.where(wrong, lambda i: f"{raw.at('feature', i)}: a feature is not finite (float32); give a number")
-
-
-def _split(raw: Raw, codes: np.ndarray, mistakes: Mistakes) -> dict[str, np.ndarray]:
-    """Return the nodes of each part; empty if the files have no split. codes: of the labels."""
-    part = raw.part
-    if part is None:
-        return {}
-    known = np.isin(part, [*PARTS, ""])
-    fix = "write train, val, test or leave it empty"
-    mistakes.where(~known, lambda i: f"{raw.at('split', i)}: split {str(part[i])!r:.60}; {fix}")
-    bare = known & (part != "") & (codes < 0)
-    fix = "label it or leave split empty"
-    mistakes.where(bare, lambda i: f"{raw.at('split', i)}: a node of the split without a label; {fix}")
-    split = {name: np.flatnonzero(part == name) for name in PARTS}
-    if not len(split["train"]) or not len(split["test"]):
-        mistakes.append(f"{raw.at('split', 0)}: the split has no training or no test node; give both, or no split")
-    return {str(name): ids for name, ids in split.items()}
-
-
-def _plain(words: np.ndarray, none: Sequence[str] = ()) -> np.ndarray:
-    """Return whole numbers without ".0", and "" for nan, a negative number or a word of `none` (in any case)."""
-
-    def plain(word: str) -> str:
-        if _negative(word) or word.lower() in ("nan", *none):
-            return ""
-        return re.sub(r"^\+?(\d+)(\.0*)?$", r"\1", word)
-
-    return _mapped(words, plain)
-
-
-def _mapped(words: np.ndarray, function: Callable[[str], Any]) -> np.ndarray:
-    """Return what becomes of each word (N,). Many are alike: each different one is looked at once."""
-    given = words.tolist()
-    table = {word: function(word) for word in set(given)}
-    return np.array([table[word] for word in given])
-
-
-def _without_missing(raw: Raw, label: np.ndarray, mistakes: Mistakes) -> np.ndarray:
-    """Return labels with "" for words of MISSING among numbers; a note where another word may mean no label."""
-    known = sorted(set(label.tolist()) - {""})
-    words = [word for word in known if np.isnan(number(word))]
-    missing = [word for word in words if word.lower() in MISSING]
-    if len(words) < len(known):  # some are numbers
-        label = np.where(np.isin(label, missing), "", label)
-        doubtful = [word for word in words if word not in missing]
-    else:
-        doubtful = missing
-    if doubtful:
-        place = raw.at("label", int(np.flatnonzero(label == doubtful[0])[0]))
-        mistakes.notes.append(f"{place}: label {doubtful[0]!r} is a class; leave it empty where a node has no label")
-    return label
-
-
-def _negative(word: str) -> bool:
-    return re.fullmatch(r"-0*[1-9]\d*(\.0*)?", word) is not None
-
-
-def _fractional(words: np.ndarray) -> np.ndarray:
-    """Return which words are fractions (N,), if all are numbers; else none of them is."""
-    values = _mapped(words, lambda word: 0.0 if word == "" else number(word))
-    return np.zeros(len(words), dtype=bool) if np.isnan(values).any() else fractions(values)
-
-
-def _coded(words: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return codes from 0 in the order of the words (of the numbers, if all are), -1 for "", and how many there are."""
-    ranked = _ranked(words)
-    place = {word: code for code, word in enumerate(ranked)} | {"": -1}
-    return np.array([place[word] for word in words.tolist()], dtype=np.int64), len(ranked)
-
-
-def _ranked(words: np.ndarray) -> list[str]:
-    """Return the words other than "", in the order of their codes."""
-    known = set(words.tolist()) - {""}
-    numeric = all(re.fullmatch(r"[+-]?\d+", word, re.ASCII) for word in known)
-    return sorted(known, key=lambda word: (int(word), word) if numeric else (0, word))
 
 
 # -- registered --------------------------------------------------------------------------------------------------------
