@@ -29,10 +29,10 @@ def pairs(graph: Any, name: torch.Tensor | None = None) -> set[tuple[int, int]]:
     if name is not None:
         source, target = name[source], name[target]
     both = list(zip(source.tolist(), target.tolist(), strict=True))
-    found = {(min(pair), max(pair)) for pair in both}
-    assert len(both) == len(set(both)) == 2 * len(found)
-    assert all(u != v for u, v in found)
-    return found
+    edges = {(min(pair), max(pair)) for pair in both}
+    assert len(both) == len(set(both)) == 2 * len(edges)
+    assert all(u != v for u, v in edges)
+    return edges
 
 
 def held(client: Any) -> torch.Tensor:
@@ -43,11 +43,11 @@ def seen(federation: Federation) -> list[torch.Tensor]:
     """All that clients and the whole graph hold, as dense tensors."""
     whole = federation.whole
     assert isinstance(whole, NodeData)
-    found = [whole.feat.to_dense(), *whole.graph.edges(), whole.label, *federation.masks.values()]
+    tensors = [whole.feat.to_dense(), *whole.graph.edges(), whole.label, *federation.masks.values()]
     for client in federation.clients:
-        found += [client.feat.to_dense(), *client.graph.edges()]
-        found += [client.graph.ndata[name] for name in sorted(client.graph.ndata)]
-    return found
+        tensors += [client.feat.to_dense(), *client.graph.edges()]
+        tensors += [client.graph.ndata[name] for name in sorted(client.graph.ndata)]
+    return tensors
 
 
 def is_one(federation: Federation) -> None:
@@ -56,10 +56,10 @@ def is_one(federation: Federation) -> None:
     every = pairs(whole.graph)
     for client in federation.clients:
         ids = held(client)
-        own = set(ids.tolist())
+        nodes = set(ids.tolist())
         assert torch.equal(client.feat.to_dense(), whole.feat.to_dense()[ids])
         assert torch.equal(client.graph.ndata["label"], whole.label[ids])
-        assert pairs(client.graph, ids) == {pair for pair in every if own.issuperset(pair)}
+        assert pairs(client.graph, ids) == {pair for pair in every if nodes.issuperset(pair)}
         for part, mask in federation.masks.items():
             assert torch.equal(client.graph.ndata[f"{part}_mask"], mask[ids])
 
@@ -74,9 +74,9 @@ def test_no_condition_is_the_federation_itself() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_vanishing_strength_changes_nothing_to_the_bit(cut: Cut, name: str) -> None:
     """All that is rebuilt under a condition is built as it was: 1e-12 of anything here is none of it."""
-    found = hard(cut(), **{name: 1e-12})
-    assert found is not cut()
-    for was, now in zip(seen(cut()), seen(found), strict=True):
+    rebuilt = hard(cut(), **{name: 1e-12})
+    assert rebuilt is not cut()
+    for was, now in zip(seen(cut()), seen(rebuilt), strict=True):
         if name == "feature_noise" and now.is_floating_point():
             torch.testing.assert_close(now, was, rtol=0, atol=1e-9)
         else:
@@ -99,22 +99,22 @@ def test_what_tests_and_validates_stays_and_clients_and_the_whole_stay_one(cut: 
 
 def changed(before: Federation, after: Federation, what: str) -> list[tuple[int, int]]:
     """For each client how many of its (items, changed items) there are: entries, edges, labels, training nodes."""
-    found = []
+    counts = []
     for was, now in zip(before.clients, after.clients, strict=True):
         if what == "missing_features":
             filled = was.feat.to_dense() != 0
-            found.append((int(filled.sum()), int((now.feat.to_dense()[filled] == 0).sum())))
+            counts.append((int(filled.sum()), int((now.feat.to_dense()[filled] == 0).sum())))
         elif what == "dropped_edges":
-            found.append((len(pairs(was.graph)), len(pairs(was.graph) - pairs(now.graph))))
+            counts.append((len(pairs(was.graph)), len(pairs(was.graph) - pairs(now.graph))))
         elif what == "edge_noise":
-            found.append((len(pairs(was.graph)), len(pairs(now.graph) - pairs(was.graph))))
+            counts.append((len(pairs(was.graph)), len(pairs(now.graph) - pairs(was.graph))))
         else:
             trains = was.graph.ndata["train_mask"]
             wrong = now.graph.ndata["label"] != was.graph.ndata["label"]
             gone = trains & ~now.graph.ndata["train_mask"]
             assert not (wrong & ~trains).any()
-            found.append((int(trains.sum()), int((wrong if what == "label_noise" else gone).sum())))
-    return found
+            counts.append((int(trains.sum()), int((wrong if what == "label_noise" else gone).sum())))
+    return counts
 
 
 @pytest.mark.parametrize("strength", [0.25, 0.5, 1.0])

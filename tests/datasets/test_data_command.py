@@ -129,22 +129,22 @@ def data() -> NodeData:
 def test_against_counts_one_by_one(data: NodeData) -> None:
     order = np.random.default_rng(4).permutation(30)
     parts = [np.sort(order[:6]), np.sort(order[6:17]), np.sort(order[17:])]
-    found, label = properties(data, parts), data.label.tolist()
+    values, label = properties(data, parts), data.label.tolist()
     edges = [(u, v) for u, v in zip(*(ends.tolist() for ends in data.graph.edges()), strict=True) if u < v]
-    shares = [sum(own == c for own in label) / 29 for c in range(3)]
+    shares = [sum(value == c for value in label) / 29 for c in range(3)]
     majority, skew = [], []
     for part in parts:
-        own = [label[node] for node in part if label[node] >= 0]
-        mine = [own.count(c) / len(own) for c in range(3)]
+        labels = [label[node] for node in part if label[node] >= 0]
+        mine = [labels.count(c) / len(labels) for c in range(3)]
         majority.append(max(mine))
         skew.append(sum(max(a - b, 0) for a, b in zip(mine, shares, strict=True)))  # total variation, its other form
     kept = sum(u in part and v in part for u, v in edges for part in map(set, parts))
-    assert found["majority"] == pytest.approx(max(shares))
-    assert found["client_majority"] == pytest.approx(sum(majority) / 3)
-    assert found["label_skew"] == pytest.approx(sum(skew) / 3)
-    assert found["lost_edges"] == pytest.approx(1 - kept / len(edges))
-    assert [found[name] for name in ("nodes", "edges", "features", "classes")] == [30, len(edges), 4, 3]
-    assert [found[f"client_{name}"] for name in ("nodes", "least", "most")] == [10, 6, 13]
+    assert values["majority"] == pytest.approx(max(shares))
+    assert values["client_majority"] == pytest.approx(sum(majority) / 3)
+    assert values["label_skew"] == pytest.approx(sum(skew) / 3)
+    assert values["lost_edges"] == pytest.approx(1 - kept / len(edges))
+    assert [values[name] for name in ("nodes", "edges", "features", "classes")] == [30, len(edges), 4, 3]
+    assert [values[f"client_{name}"] for name in ("nodes", "least", "most")] == [10, 6, 13]
 
 
 def test_homophily_by_its_definition(data: NodeData) -> None:
@@ -182,7 +182,7 @@ def test_the_command_writes_what_is_read(tmp_path: Path, capsys: pytest.CaptureF
     assert "wrote 2 tasks" in told.out and told.err.count("dataset 'cora' is unavailable") == 1
     table = read_properties(path)
     assert [(task[0], task[2], task[4]) for task in table] == [("csbm", "uniform", "2"), ("csbm", "uniform", "3")]
-    assert [own["client_nodes"] for own in table.values()] == [30, 20]
+    assert [row["client_nodes"] for row in table.values()] == [30, 20]
     before = path.read_bytes()
     write_properties(table, path)
     assert path.read_bytes() == before
@@ -195,4 +195,4 @@ def test_every_task_of_the_node_board_has_its_line() -> None:
     wanted = {(cell.dataset.name, cell.partition.name, str(cell.clients)) for cell in load_suite("node").cells()}
     known = {(task[0], task[2], task[4]) for task in table}
     assert {task for task in wanted - known if task[0] != "ogbn-arxiv"} == set()
-    assert len(TASK) == 5 and all(0 <= own["lost_edges"] <= 1 for own in table.values())
+    assert len(TASK) == 5 and all(0 <= row["lost_edges"] <= 1 for row in table.values())

@@ -321,8 +321,8 @@ def test_specs_can_be_sent_to_another_process_which_does_not_import_ogb() -> Non
     names = ["coauthor-cs", "tolokers", "tu:ANY"]
     specs = [DATASETS.build(name) for name in names]
     assert pickle.loads(pickle.dumps(specs)) == specs
-    own = "import sys, fglbench, dgl; before = 'ogb' in sys.modules"  # DGL 2.1 itself imports it where it is there
-    code = f"{own}; import pickle; print(*(spec.name for spec in pickle.load(sys.stdin.buffer)))"
+    imports = "import sys, fglbench, dgl; before = 'ogb' in sys.modules"  # DGL 2.1 itself imports it where it is there
+    code = f"{imports}; import pickle; print(*(spec.name for spec in pickle.load(sys.stdin.buffer)))"
     code += "; print(not before and 'ogb' in sys.modules)"
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert other.communicate(pickle.dumps(specs))[0].decode().split() == [*names, "False"]

@@ -27,9 +27,9 @@ def test_unit_rows_are_those_of_scikit_learn_to_the_bit(kind: type, density: flo
     dense[3] = 0  # an empty row stays one
     feat = sp.csr_matrix(dense)
     before = feat.copy()
-    found, wanted = preprocess(feat, "unit"), normalize(feat, norm="l2").astype(np.float32)
-    assert (found.data == wanted.data).all()
-    assert (found.indices == wanted.indices).all()
+    scaled, wanted = preprocess(feat, "unit"), normalize(feat, norm="l2").astype(np.float32)
+    assert (scaled.data == wanted.data).all()
+    assert (scaled.indices == wanted.indices).all()
     assert (preprocess(dense, "unit") == normalize(dense, norm="l2").astype(np.float32)).all()
     assert (feat != before).nnz == 0  # what was given is left as it was
 
@@ -57,16 +57,16 @@ def test_the_columns_are_those_of_a_dense_decomposition(edges: np.ndarray) -> No
     dense = np.zeros((NODES, NODES))
     dense[edges[:, 0], edges[:, 1]] = dense[edges[:, 1], edges[:, 0]] = 1
     left, values, _ = np.linalg.svd(dense)
-    found = module.structural(edges, NODES, 4, seed=0)
-    np.testing.assert_allclose(found["feat_values"], values[:4], atol=0.0005)
-    for own, wanted in zip(found["feat"].T, left.T, strict=False):
+    columns = module.structural(edges, NODES, 4, seed=0)
+    np.testing.assert_allclose(columns["feat_values"], values[:4], atol=0.0005)
+    for column, wanted in zip(columns["feat"].T, left.T, strict=False):
         score = (wanted - wanted.mean()) / wanted.std()
-        assert min(np.abs(own - score).max(), np.abs(own + score).max()) < 1e-4
+        assert min(np.abs(column - score).max(), np.abs(column + score).max()) < 1e-4
 
 
 def test_columns_without_spread_are_zeros() -> None:
-    found = module.structural(np.zeros((0, 2), dtype=np.int64), NODES, 4, seed=0)
-    np.testing.assert_array_equal(found["feat"], np.zeros((NODES, 4)))
+    columns = module.structural(np.zeros((0, 2), dtype=np.int64), NODES, 4, seed=0)
+    np.testing.assert_array_equal(columns["feat"], np.zeros((NODES, 4)))
 
 
 def test_they_are_computed_once_a_cache(arxiv: None, monkeypatch: pytest.MonkeyPatch) -> None:

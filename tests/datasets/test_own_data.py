@@ -25,8 +25,8 @@ DOC = Path(__file__).parents[2] / "docs" / "own-data.md"
 
 def blocks() -> list[str]:
     """The indented blocks of the page."""
-    found = re.findall(r"(?:^    .*\n)+", DOC.read_text(), re.MULTILINE)
-    return [textwrap.dedent(block) for block in found]
+    matches = re.findall(r"(?:^    .*\n)+", DOC.read_text(), re.MULTILINE)
+    return [textwrap.dedent(block) for block in matches]
 
 
 @pytest.fixture
@@ -56,15 +56,15 @@ def test_the_worked_example_runs_as_it_is_printed(villages: Path, capsys: pytest
     with_own, registered = commands()
     assert main(with_own) == 0
     results = villages.parent / "runs" / "villages"
-    found = rows(results)
-    assert len(found) == 4
-    assert {row["dataset"] for row in found} == {"own:villages"}
-    assert {row["suite"] for row in found} == {CUSTOM}
-    assert {(row["partition"], row["clients"], row["split"], row["source"]) for row in found} == {
+    stored = rows(results)
+    assert len(stored) == 4
+    assert {row["dataset"] for row in stored} == {"own:villages"}
+    assert {row["suite"] for row in stored} == {CUSTOM}
+    assert {(row["partition"], row["clients"], row["split"], row["source"]) for row in stored} == {
         ("own", "2", "fixed", "own")
     }
-    assert all(row["dataset_fingerprint"][:16] in row["dataset_params"] for row in found)
-    assert str(villages) not in str(found)  # the path is private
+    assert all(row["dataset_fingerprint"][:16] in row["dataset_params"] for row in stored)
+    assert str(villages) not in str(stored)  # the path is private
     assert main(registered) == 0
     assert [row["suite"] for row in rows(results)] == [CUSTOM] * 5
     capsys.readouterr()
@@ -129,10 +129,10 @@ def test_an_archive_says_the_same_as_tables(villages: Path) -> None:
     for part in ("train", "val", "test"):
         arrays[part] = np.isin(np.arange(10), tables[f"split_{part}"])
     for features in (feat, sp.csr_matrix(feat)):
-        own = {"features": features}
+        stored = {"features": features}
         if sp.issparse(features):
-            own = {f"features_{part}": getattr(features, part) for part in ("data", "indices", "indptr", "shape")}
-        np.savez(villages / "graph.npz", **arrays, **own)
+            stored = {f"features_{part}": getattr(features, part) for part in ("data", "indices", "indptr", "shape")}
+        np.savez(villages / "graph.npz", **arrays, **stored)
         content, mistakes = read(villages)
         assert mistakes == []
         assert content is not None
@@ -203,7 +203,7 @@ def test_each_mistake_of_an_archive_is_one_line(tmp_path: Path, name: str, value
         "clients": [0, 0, 1, 1], "train": [True, False, True, False], "test": [False, True, False, True],
     }  # fmt: skip
     arrays |= {value: arrays.pop(name)} if isinstance(value, str) else {name: value}
-    np.savez(tmp_path / "graph.npz", **{key: np.array(own) for key, own in arrays.items() if own is not None})
+    np.savez(tmp_path / "graph.npz", **{key: np.array(array) for key, array in arrays.items() if array is not None})
     content, mistakes = read(tmp_path)
     assert content is None
     assert mistakes[0].startswith(line), mistakes
@@ -266,8 +266,8 @@ def test_an_edited_folder_is_another_cell_and_is_not_mistaken_for_the_old(villag
 
 
 def test_own_data_are_never_filed_under_a_board(villages: Path) -> None:
-    found = select(Request(suites=("leaderboard",), datasets=("cora", announce(villages)), methods=("fedavg",)))
-    filed = {(suite, cell.dataset.name) for suite, cell in found}
+    cells = select(Request(suites=("leaderboard",), datasets=("cora", announce(villages)), methods=("fedavg",)))
+    filed = {(suite, cell.dataset.name) for suite, cell in cells}
     assert ("leaderboard", "own:villages") not in filed
     assert ("custom", "own:villages") in filed
 

@@ -71,13 +71,13 @@ CASES = [
 
 def test_metis_does_not_depend_on_the_order_of_edges(csbm: NodeData) -> None:
     """DGL's threads may order them as they like: the same graph with its edges shuffled has the same parts."""
-    spec, found = PARTITIONS.build("metis"), set()
+    spec, partitions = PARTITIONS.build("metis"), set()
     for seed in range(5):
         order = torch.from_numpy(np.random.default_rng(seed).permutation(csbm.graph.num_edges()))
         source, target = csbm.graph.edges(order="eid")
         other = replace(csbm, graph=dgl.graph((source[order], target[order]), num_nodes=csbm.graph.num_nodes()))
-        found.add(b"|".join(part.tobytes() for part in spec(other, 5, 0)))
-    assert len(found) == 1
+        partitions.add(b"|".join(part.tobytes() for part in spec(other, 5, 0)))
+    assert len(partitions) == 1
 
 
 @pytest.mark.parametrize("dealing", ["balanced", "whole"])
@@ -85,27 +85,27 @@ def test_louvain_by_size_does_not_depend_on_how_the_library_numbers_communities(
     dealing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six communities of equal size, numbered in many ways: the library's order decides who gets which, ours not."""
-    data, found = cliques(6, 5), {}
+    data, by_ordering = cliques(6, 5), {}
     true = np.repeat(np.arange(6), 5)
     for ordering in ("library", "size"):
         spec = PARTITIONS.build("louvain", {"ordering": ordering, "dealing": dealing, "delta": 0})
         seen = set()
         for numbers in itertools.islice(itertools.permutations(range(6)), 0, None, 37):
-            monkeypatch.setattr(SknetLouvain, "fit_predict", lambda *_, own=numbers: np.array(own)[true])
+            monkeypatch.setattr(SknetLouvain, "fit_predict", lambda *_, numbers=numbers: np.array(numbers)[true])
             seen.add(tuple(part.tobytes() for part in spec(data, 3, 0)))
-        found[ordering] = seen
-    assert len(found["library"]) > 1
-    (parts,) = found["size"]
+        by_ordering[ordering] = seen
+    assert len(by_ordering["library"]) > 1
+    (parts,) = by_ordering["size"]
     held = [np.frombuffer(part, dtype=np.int64) // 5 for part in parts]  # equal sizes: in the order of smallest nodes
-    assert [sorted(set(own.tolist())) for own in held] == [[0, 3], [1, 4], [2, 5]]
+    assert [sorted(set(communities.tolist())) for communities in held] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_louvain_by_size_takes_the_smallest_node_of_equal_communities(monkeypatch: pytest.MonkeyPatch) -> None:
     number = np.array([0, 2, 2, 1, 1, 0, 1])  # {0, 5}, {3, 4, 6} and {1, 2}
     monkeypatch.setattr(SknetLouvain, "fit_predict", lambda *_: number)
     spec = PARTITIONS.build("louvain", {"ordering": "size"})
-    found = spec.communities(node_data(np.array([[0, 1]]), number), np.random.default_rng(0))
-    assert [ids.tolist() for ids in found] == [[3, 4, 6], [0, 5], [1, 2]]
+    communities = spec.communities(node_data(np.array([[0, 1]]), number), np.random.default_rng(0))
+    assert [ids.tolist() for ids in communities] == [[3, 4, 6], [0, 5], [1, 2]]
 
 
 @pytest.mark.parametrize(("name", "params", "clients"), CASES)
@@ -254,7 +254,7 @@ def fedpub_slowly(owner: list[int], communities: int, draw: Callable[[list[int],
     """The paper's rule, node by node: five clients a community, each with a half of it. owner: of each node."""
     clients = []
     for community in range(communities):
-        members = [node for node, own in enumerate(owner) if own == community]
+        members = [node for node, number in enumerate(owner) if number == community]
         for _ in range(5):
             clients.append(sorted(draw(members, len(members) // 2)))
     return clients
@@ -269,8 +269,8 @@ def test_metis_overlap_is_fed_pubs_rule(clients: int, csbm: NodeData) -> None:
     expected = fedpub_slowly(
         owner.tolist(), communities, lambda members, count: rng.choice(members, count, replace=False).tolist()
     )
-    found = PARTITIONS.build("metis-overlap")(csbm, clients, 3)
-    assert [part.tolist() for part in found] == expected
+    actual = PARTITIONS.build("metis-overlap")(csbm, clients, 3)
+    assert [part.tolist() for part in actual] == expected
 
 
 def test_metis_overlap_shares_as_chance_says() -> None:

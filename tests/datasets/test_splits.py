@@ -191,9 +191,9 @@ def test_who_holds_more_training_nodes_than_its_share_by_others_gets_no_other() 
     one, other = np.arange(4), np.arange(4, 8)
     train = spec(data, [one, other], 0).whole["train"].nonzero().squeeze(1).numpy()
     assert len(train) == 4
-    found = spec(data, [one, other, np.append(train, [8, 9])], 0).whole  # six nodes: three for training, and has four
-    assert found["train"].nonzero().squeeze(1).tolist() == train.tolist()
-    assert (found["val"] | found["test"])[[8, 9]].all()
+    masks = spec(data, [one, other, np.append(train, [8, 9])], 0).whole  # six nodes: three for training, and has four
+    assert masks["train"].nonzero().squeeze(1).tolist() == train.tolist()
+    assert (masks["val"] | masks["test"])[[8, 9]].all()
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,11 @@ def test_splits_and_tasks() -> None:
     assert result.clients == [{}, {}]
     with pytest.raises(UserError, match="for node datasets and 'set' is a graph dataset; choose one of none, ratio"):
         SPLITS.build("per-class")(graphs, [np.arange(4)], 0)
-    found = SPLITS.build("ratio", {"train": 0.5, "val": 0.01, "test": 0.49})(graphs, [np.arange(4)], 0)
-    assert found.role.tolist().count(TRAIN) == 2 and {*found.role[[0, 2]]} == {*found.role[[1, 3]]} == {TRAIN, TEST}
+    parts = SPLITS.build("ratio", {"train": 0.5, "val": 0.01, "test": 0.49})(graphs, [np.arange(4)], 0)
+    assert parts.role.tolist().count(TRAIN) == 2 and {*parts.role[[0, 2]]} == {*parts.role[[1, 3]]} == {
+        TRAIN,
+        TEST,
+    }
     with pytest.raises(UserError, match="'ratio' leaves 'set' no training graph at all"):
         SPLITS.build("ratio", {"train": 0.4, "val": 0.1, "test": 0.5})(graphs, [np.arange(4)], 0)
     with pytest.raises(UserError, match="for graph datasets and 'toy' is a node dataset; choose one of fixed"):

@@ -50,7 +50,7 @@ def test_edges_are_split_per_client_and_drawn_pairs_have_no_edge() -> None:
         ids = client.graph.ndata["global_id"]
         every = undirected(dgl.node_subgraph(whole.graph, ids))
         parts = {name: part(client, name, 1) for name in ("train", "val", "test")}
-        counts = {name: len(own) for name, own in parts.items()}
+        counts = {name: len(edges) for name, edges in parts.items()}
         assert counts["val"] == round(0.1 * len(every)) and counts["test"] == round(0.2 * len(every))
         assert sorted(sum(parts.values(), [])) == sorted(every)  # noqa: RUF017
         others = [pair for name in counts for pair in part(client, name, 0)]
@@ -64,14 +64,14 @@ def test_no_edge_to_be_predicted_is_in_anything_that_a_method_sees() -> None:
     for clients, partition in ((3, "uniform"), (6, "random-overlap")):
         made = build_federation(data(), PARTITIONS.build(partition), SPLITS.build("links"), clients, 1)
         tested = {
-            tuple(sorted(own.graph.ndata["global_id"][list(pair)].tolist()))
-            for own in made.clients for name in ("val", "test") for pair in part(own, name, 1)
+            tuple(sorted(client.graph.ndata["global_id"][list(pair)].tolist()))
+            for client in made.clients for name in ("val", "test") for pair in part(client, name, 1)
         }  # fmt: skip
         seen = hide_labels(made)
         assert seen.whole.graph.num_edges() == 0 and (seen.whole.label == -1).all()
-        for own in seen.clients:  # an edge that two clients hold is no training edge of the other
-            assert not undirected(own.graph, own.graph.ndata["global_id"]) & tested
-            assert (own.label[~own.masks["train"]] == -1).all() and (own.graph.ndata["label"] == -1).all()
+        for client in seen.clients:  # an edge that two clients hold is no training edge of the other
+            assert not undirected(client.graph, client.graph.ndata["global_id"]) & tested
+            assert (client.label[~client.masks["train"]] == -1).all() and (client.graph.ndata["label"] == -1).all()
         assert tested
 
 
@@ -134,21 +134,25 @@ def test_fedavg_is_a_plain_loop_over_clients(decoder: str) -> None:
         simulation.round(phase, number)
         trained, sizes = [], [client.graph.num_nodes() for client in made.clients]
         for client in made.clients:
-            own = {name: value.clone().requires_grad_() for name, value in model.items()}
+            local = {name: value.clone().requires_grad_() for name, value in model.items()}
             for _ in range(2):
-                known, logits = client.masks["train"], reference(client, own, decoder)
+                known, logits = client.masks["train"], reference(client, local, decoder)
                 loss = F.binary_cross_entropy_with_logits(
                     (logits[:, 1] - logits[:, 0])[known], client.label[known].float()
                 )
-                for (name, value), grad in zip(own.items(), torch.autograd.grad(loss, list(own.values())), strict=True):
-                    own[name] = (value - 0.1 * grad).detach().requires_grad_()
-            trained.append(own)
+                for (name, value), grad in zip(
+                    local.items(), torch.autograd.grad(loss, list(local.values())), strict=True
+                ):
+                    local[name] = (value - 0.1 * grad).detach().requires_grad_()
+            trained.append(local)
         weights = [size / sum(sizes) for size in sizes]
-        model = {name: sum(w * own[name].detach() for w, own in zip(weights, trained, strict=True)) for name in model}
-    found = simulation.models()
+        model = {
+            name: sum(w * local[name].detach() for w, local in zip(weights, trained, strict=True)) for name in model
+        }
+    models = simulation.models()
     for name, value in model.items():
-        assert torch.allclose(found.server[name], value, rtol=1e-4, atol=1e-5), name
-    scored = evaluator.score(found, "global", "local")
+        assert torch.allclose(models.server[name], value, rtol=1e-4, atol=1e-5), name
+    scored = evaluator.score(models, "global", "local")
     for k, client in enumerate(made.clients):
         with torch.no_grad():
             logits, tested = reference(client, model, decoder), client.masks["test"]
@@ -163,13 +167,13 @@ def test_mean_reciprocal_rank_is_that_of_ogb() -> None:
         torch.from_numpy(rng.integers(0, 2, 60)),
     )
     masks = {"val": torch.zeros(60, dtype=torch.bool), "test": torch.ones(60, dtype=torch.bool)}
-    found = Target.of([label], [masks], [40, 20]).mrr(margin, "test")
-    for k, own in enumerate((slice(0, 40), slice(40, 60))):
-        edges, others = margin[own][label[own] == 1], margin[own][label[own] == 0]
+    ranks = Target.of([label], [masks], [40, 20]).mrr(margin, "test")
+    for k, rows in enumerate((slice(0, 40), slice(40, 60))):
+        edges, others = margin[rows][label[rows] == 1], margin[rows][label[rows] == 0]
         told = OgbEvaluator(name="ogbl-citation2").eval(
             {"y_pred_pos": edges, "y_pred_neg": others.expand(len(edges), len(others))}
         )
-        assert float(found[k]) == pytest.approx(float(told["mrr_list"].mean()), abs=1e-6)
+        assert float(ranks[k]) == pytest.approx(float(told["mrr_list"].mean()), abs=1e-6)
 
 
 def test_scores_follow_the_measure_and_hidden_labels_change_nothing() -> None:

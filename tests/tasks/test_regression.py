@@ -81,11 +81,11 @@ def test_loss_and_errors_are_those_of_torch_and_scikit_learn(task: str, score: s
     for k, client in enumerate(federation.clients):
         target, trained = rows(client, "train")
         assert float(loss[k]) == pytest.approx(float(F.mse_loss(logits[k][trained], target[trained])), abs=1e-5)
-        for part, found in (("val", scored.val), ("test", scored.test)):
+        for part, errors in (("val", scored.val), ("test", scored.test)):
             _, mine = rows(client, part)
-            truth, own = target[mine].numpy(), predicted[k][mine].numpy()
-            told = mean_absolute_error(truth, own) if score == "mae" else mean_squared_error(truth, own) ** 0.5
-            assert float(found[k]) == pytest.approx(told, abs=1e-5)
+            truth, guess = target[mine].numpy(), predicted[k][mine].numpy()
+            told = mean_absolute_error(truth, guess) if score == "mae" else mean_squared_error(truth, guess) ** 0.5
+            assert float(errors[k]) == pytest.approx(told, abs=1e-5)
 
 
 def test_nodes_without_a_target_have_no_part_and_the_best_round_has_the_lowest_error() -> None:
@@ -103,7 +103,7 @@ def test_nodes_without_a_target_have_no_part_and_the_best_round_has_the_lowest_e
 
 def test_learning_lowers_the_error_of_every_method_that_applies() -> None:
     federation, config = made(nodes()), TrainConfig(rounds=40, local_epochs=3, lr=0.03)
-    spread = float(torch.cat([rows(own, "test")[0] for own in federation.clients]).nan_to_num().std())
+    spread = float(torch.cat([rows(client, "test")[0] for client in federation.clients]).nan_to_num().std())
     for name in ("fedavg", "fedprox", "ditto", "fedper"):
         outcome = train(federation, METHODS.build(name), [BACKBONES.build("mlp", {"hidden": 16})], config, 0)
         assert outcome.score < 0.6 * spread, (name, outcome.score, spread)
@@ -136,13 +136,14 @@ def test_the_scaffold_split_is_that_of_deepchem_and_clients_share_no_scaffold() 
         seen |= set(held)
         parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
         n = len(client.graphs)
-        for own in sorted(held.values(), key=lambda own: (len(own), own[0]), reverse=True):  # scaffold_split, DeepChem
-            if len(parts["train"]) + len(own) > 0.8 * n:
-                bad = len(parts["train"]) + len(parts["val"]) + len(own) > 0.9 * n
-                parts["test" if bad else "val"] += own
+        # scaffold_split of DeepChem
+        for group in sorted(held.values(), key=lambda group: (len(group), group[0]), reverse=True):
+            if len(parts["train"]) + len(group) > 0.8 * n:
+                bad = len(parts["train"]) + len(parts["val"]) + len(group) > 0.9 * n
+                parts["test" if bad else "val"] += group
             else:
-                parts["train"] += own
-        assert {name: sorted(own) for name, own in parts.items()} == {
+                parts["train"] += group
+        assert {name: sorted(group) for name, group in parts.items()} == {
             name: mask.nonzero().squeeze(1).tolist() for name, mask in client.masks.items()
         }
     assert len(seen) == len(set(data.group.tolist()))

@@ -99,11 +99,11 @@ def test_its_numbers_are_those_of_the_file(toy) -> None:
     models = simulation.models()
     with torch.no_grad():
         predicted = clients.forward(models.expanded(3), training=False).logits.split(clients.batch.sizes)
-    found = evaluator.score(models, "global", "local").test
-    for k, (client, own) in enumerate(zip(made.clients, predicted, strict=True)):
+    errors = evaluator.score(models, "global", "local").test
+    for k, (client, estimate) in enumerate(zip(made.clients, predicted, strict=True)):
         rows = client.graph.ndata["test_mask"].bool()
         degree = data.graph.in_degrees()[client.graph.ndata["global_id"]].float()
-        assert float(found[k]) == pytest.approx(mean_absolute_error(degree[rows], own[rows, 0]), abs=1e-5)
+        assert float(errors[k]) == pytest.approx(mean_absolute_error(degree[rows], estimate[rows, 0]), abs=1e-5)
 
 
 def test_a_name_is_taken_once(toy) -> None:

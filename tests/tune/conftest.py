@@ -47,8 +47,8 @@ def study(suite: str) -> Callable[..., Study]:
     """A study of one method of the tiny suite."""
 
     def make(method: str = "fedavg", **values: object) -> Study:
-        ((own,),) = studies(Wanted(suite, methods=(method,), **values)).values()
-        return own
+        ((made,),) = studies(Wanted(suite, methods=(method,), **values)).values()
+        return made
 
     return make
 

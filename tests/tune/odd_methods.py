@@ -54,4 +54,4 @@ class Fixed(FedAvg):
         return config.model_copy(update={"optimiser": "sgd", "lr": 0.1, "weight_decay": 0.0})
 
     def architecture(self, backbones):
-        return [own.model_copy(update={"dropout": 0.0}) for own in backbones]
+        return [backbone.model_copy(update={"dropout": 0.0}) for backbone in backbones]

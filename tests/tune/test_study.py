@@ -17,25 +17,27 @@ from fglbench.registry import UserError
 
 def rows_of(study, value):
     """Rows of the rung that is due, as if `value` (of a cell) had been measured."""
-    found = {}
+    rows = {}
     for cell in study.cells():
         row = cell.row("tiny", status="ok", started="", environment="e")
-        found[cell.key] = row.model_copy(update={"val": value(cell), "rounds": cell.training.rounds})
-    return found
+        rows[cell.key] = row.model_copy(update={"val": value(cell), "rounds": cell.training.rounds})
+    return rows
 
 
 def test_the_budget_is_that_of_a_count_by_hand_and_doubles_for_large_spaces() -> None:
-    found = studies(Wanted("leaderboard", methods=("local", "global", "scaffold", "fedomd"), datasets=("cora",)))
-    budgets = {own.cell.method.name: (own.sizes, own.rungs, own.rounds, own.size) for own in found["cora"]}
+    by_dataset = studies(Wanted("leaderboard", methods=("local", "global", "scaffold", "fedomd"), datasets=("cora",)))
+    budgets = {
+        study.cell.method.name: (study.sizes, study.rungs, study.rounds, study.size) for study in by_dataset["cora"]
+    }
     small, large = ([8, 2], [33, 100], 8 * 33 + 2 * 100, 10), ([16, 4], [33, 100], 16 * 33 + 4 * 100, 20)
     assert budgets == {"local": small, "global": small, "scaffold": small, "fedomd": large}  # FedOMD: 3 x 5 of its own
 
 
 def test_what_is_granted_is_what_is_run(study, carried_out) -> None:
-    own = study(trials=5, seeds=(100, 101))
-    rows = carried_out(own)
-    assert sum(row.rounds for row in rows) == own.rounds == own.ran == 2 * (5 * 3 + 2 * 9)
-    assert len(rows) == own.size == 14
+    search = study(trials=5, seeds=(100, 101))
+    rows = carried_out(search)
+    assert sum(row.rounds for row in rows) == search.rounds == search.ran == 2 * (5 * 3 + 2 * 9)
+    assert len(rows) == search.size == 14
     assert {row.seed for row in rows} == {100, 101}
     assert {row.tuning for row in rows} == {'{"trial":true}'}
 
@@ -43,33 +45,37 @@ def test_what_is_granted_is_what_is_run(study, carried_out) -> None:
 def test_a_rung_keeps_the_default_and_the_best_others(study) -> None:
     """Against the obvious: sort them all."""
     draw = random.Random(3)
-    own = study("fedprox", trials=14)
+    search = study("fedprox", trials=14)
     for size in (14, 3):
-        assert len(own.alive) == size and own.alive[0].number == 0
-        before, worth = own.alive, {trial.number: round(draw.random(), 1) for trial in own.alive}  # with ties
-        by_key = {cell.key: worth[trial.number] for trial in own.alive for cell in own._cells(trial)}
-        own.tell(rows_of(own, lambda cell, by_key=by_key: by_key[cell.key]))
+        assert len(search.alive) == size and search.alive[0].number == 0
+        before, worth = search.alive, {trial.number: round(draw.random(), 1) for trial in search.alive}  # with ties
+        by_key = {cell.key: worth[trial.number] for trial in search.alive for cell in search._cells(trial)}
+        search.tell(rows_of(search, lambda cell, by_key=by_key: by_key[cell.key]))
         best = sorted((trial for trial in before if trial.number), key=lambda t: (-worth[t.number], t.number))
         keep = {14: 3, 3: 0}[size]
-        assert [t.number for t in own.alive] == ([0, *sorted(t.number for t in best[: keep - 1])] if keep else [])
-    chosen = own.chosen("")
-    assert own.trials[chosen.trial].number == max(worth, key=lambda n: (worth[n], -n))
+        assert [t.number for t in search.alive] == ([0, *sorted(t.number for t in best[: keep - 1])] if keep else [])
+    chosen = search.chosen("")
+    assert search.trials[chosen.trial].number == max(worth, key=lambda n: (worth[n], -n))
     assert (chosen.default, chosen.val) == (worth[0], max(worth.values()))
 
 
 def test_all_methods_are_given_the_same_optimiser_settings() -> None:
     names = ("fedavg", "local", "fedprox", "fedsage", "scaffold")
-    found = {
-        own.cell.method.name: own for own in studies(Wanted("leaderboard", methods=names, datasets=("cora",)))["cora"]
+    by_method = {
+        study.cell.method.name: study
+        for study in studies(Wanted("leaderboard", methods=names, datasets=("cora",)))["cora"]
     }
     shared = ("training.optimiser", "training.weight_decay", "backbone.dropout")
-    rows = {name: [tuple(point.get(own) for own in shared) for point in study.points] for name, study in found.items()}
+    rows = {
+        name: [tuple(point.get(field) for field in shared) for point in study.points]
+        for name, study in by_method.items()
+    }
     assert rows["fedavg"] == rows["local"] == rows["fedsage"] == rows["fedprox"][:8]
     assert rows["fedavg"][0] == ('{"lr":0.01,"optimiser":"adam"}', '{"weight_decay":0.0005}', '{"dropout":0.5}')
     assert len(set(rows["fedavg"])) == 8 and len(set(rows["fedprox"])) == 16
     # SCAFFOLD brings its own SGD: its rate takes the optimiser's place, the other columns are those of all.
     assert [row[1:] for row in rows["scaffold"]] == [row[1:] for row in rows["fedavg"]]
-    assert {json.loads(point["method.lr"])["lr"] for point in found["scaffold"].points} == {
+    assert {json.loads(point["method.lr"])["lr"] for point in by_method["scaffold"].points} == {
         0.05,
         0.1,
         0.25,
@@ -89,23 +95,23 @@ def test_the_table_spans_the_rates_of_the_protocol_and_repeats_nothing() -> None
 
 
 def test_a_random_design_draws_from_the_ranges_anew_for_each_method_and_dataset() -> None:
-    found = studies(Wanted("node-3-random", datasets=("cora", "citeseer")))
-    points = {(own.cell.method.name, name): own.points for name, group in found.items() for own in group}
+    by_dataset = studies(Wanted("node-3-random", datasets=("cora", "citeseer")))
+    points = {(study.cell.method.name, name): study.points for name, group in by_dataset.items() for study in group}
     again = studies(Wanted("node-3-random", datasets=("cora",)))["cora"]
-    assert all(own.points == points[own.cell.method.name, "cora"] for own in again)
-    drawn = {key: [json.dumps(point, sort_keys=True) for point in own[1:]] for key, own in points.items()}
-    assert {len(own) for own in points.values()} == {24} and len(
-        {point for own in drawn.values() for point in own}
+    assert all(study.points == points[study.cell.method.name, "cora"] for study in again)
+    drawn = {key: [json.dumps(point, sort_keys=True) for point in design[1:]] for key, design in points.items()}
+    assert {len(design) for design in points.values()} == {24} and len(
+        {point for design in drawn.values() for point in design}
     ) == 23 * len(drawn)
-    for own in points.values():
-        for point in own[1:]:
+    for design in points.values():
+        for point in design[1:]:
             optimiser = json.loads(point.get("training.optimiser", '{"optimiser": "adam", "lr": 0.1}'))
             low, high = {"adam": (0.001, 0.1), "sgd": (0.05, 3)}[optimiser["optimiser"]]
             assert low <= optimiser["lr"] <= high
             assert 0 <= json.loads(point["training.weight_decay"])["weight_decay"] <= 0.01
     rates = [json.loads(p["training.optimiser"]) for p in points["fedavg", "cora"][1:]]
-    assert {own["optimiser"] for own in rates} == {"adam", "sgd"}
-    assert len({own["lr"] for own in rates}) == len(rates)  # no grid
+    assert {rate["optimiser"] for rate in rates} == {"adam", "sgd"}
+    assert len({rate["lr"] for rate in rates}) == len(rates)  # no grid
 
 
 def test_more_trials_begin_with_the_fewer_and_try_each_own_value(study) -> None:
@@ -116,12 +122,12 @@ def test_more_trials_begin_with_the_fewer_and_try_each_own_value(study) -> None:
 
 
 def test_a_planted_optimum_is_found(study, carried_out) -> None:
-    own = study("t-planted", trials=6)
-    carried_out(own)
-    chosen = own.chosen("0" * 40)
+    search = study("t-planted", trials=6)
+    carried_out(search)
+    chosen = search.chosen("0" * 40)
     assert chosen.method == {"key": 7}
     assert chosen.val > 0.5 > chosen.default
-    assert chosen.study == own.id and chosen.study.startswith("tiny/t-planted/csbm/")
+    assert chosen.study == search.id and chosen.study.startswith("tiny/t-planted/csbm/")
 
 
 class Permuted(FederationCache):
@@ -132,8 +138,8 @@ class Permuted(FederationCache):
         test, label = federation.masks["test"], federation.whole.label
         label[test] = (label[test] + 1) % 3
         for client in federation.clients:
-            own = client.graph.ndata
-            own["label"] = label[own["global_id"]]
+            columns = client.graph.ndata
+            columns["label"] = label[columns["global_id"]]
         return federation
 
 
@@ -148,26 +154,26 @@ def test_test_labels_do_not_matter(study, carried_out) -> None:
 
 
 def test_a_trial_that_failed_goes_no_further_and_others_do(study) -> None:
-    own = study(trials=4)
+    search = study(trials=4)
 
     def failed(row: Row) -> Row:
         return row.model_copy(update={"status": "timeout", "error": "too slow", "val": None})
 
-    rows = rows_of(own, lambda cell: 0.5)
-    bad = own.cells()[0].key  # the default
-    own.tell(rows | {bad: failed(rows[bad])})
-    assert len(own.alive) == 2 and 0 not in [trial.number for trial in own.alive]
-    while own.cells():
-        own.tell(rows_of(own, lambda cell: 0.5))
-    assert own.chosen("").default is None
+    rows = rows_of(search, lambda cell: 0.5)
+    bad = search.cells()[0].key  # the default
+    search.tell(rows | {bad: failed(rows[bad])})
+    assert len(search.alive) == 2 and 0 not in [trial.number for trial in search.alive]
+    while search.cells():
+        search.tell(rows_of(search, lambda cell: 0.5))
+    assert search.chosen("").default is None
 
 
 def test_when_all_trials_fail_the_first_reason_is_told(study, carried_out) -> None:
-    own = study("t-broken", trials=3)
-    rows = carried_out(own)
+    search = study("t-broken", trials=3)
+    rows = carried_out(search)
     assert [row.status for row in rows] == ["failed"] * 3  # each is a row
     with pytest.raises(UserError, match=r"tiny/t-broken/csbm/.*: all trials failed, .*no luck.*nothing was chosen"):
-        own.chosen("")
+        search.chosen("")
 
 
 @pytest.mark.parametrize(
@@ -194,8 +200,8 @@ def test_what_has_no_validation_is_refused() -> None:
 
 
 def test_sets_of_graphs_that_are_classified_have_validation() -> None:
-    found = studies(Wanted("graph", methods=("scaffold", "gcfl"), datasets=("mutag",)))
-    scaffold, gcfl = found["mutag"]
+    by_dataset = studies(Wanted("graph", methods=("scaffold", "gcfl"), datasets=("mutag",)))
+    scaffold, gcfl = by_dataset["mutag"]
     assert scaffold.cell.task == gcfl.cell.task == "graph-classification"
     (nodes,) = studies(Wanted("leaderboard", methods=("fedavg",), datasets=("cora",)))["cora"]
     assert nodes.cell.task == "node"  # the split has labels there too

@@ -123,11 +123,11 @@ def test_a_results_folder_of_trials_is_valid_but_for_its_commits(done) -> None:
     from fglbench.benchmark.submission.validate import validate
 
     folder, _ = done
-    found = validate(folder / "tuning", "tuning")
+    report = validate(folder / "tuning", "tuning")
     # Of a checkout at work, of a copy without its history, and of the plug-in.
     known = ("uncommitted changes", "is no git checkout", "is not known here")
-    assert not [str(own) for own in found.findings.entries if not any(part in str(own) for part in known)]
-    assert len(found.lines) == 10
+    assert not [str(finding) for finding in report.findings.entries if not any(part in str(finding) for part in known)]
+    assert len(report.lines) == 10
 
 
 def test_without_optuna_it_says_what_to_install(suite, tmp_path, odd, monkeypatch, capsys) -> None:

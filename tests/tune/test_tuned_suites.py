@@ -94,9 +94,9 @@ def test_what_is_not_tuned_is_told_by_those_who_run_it_on_one_short_line(tuned, 
     claims.cells_of.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = claims.expected("tiny", "fedprox")  # as `validate` asks
+        cells = claims.expected("tiny", "fedprox")  # as `validate` asks
     claims.cells_of.cache_clear()
-    assert sum(map(len, found.values())) == 8
+    assert sum(map(len, cells.values())) == 8
 
 
 def test_the_seed_that_chose_is_not_scored(tuned) -> None:
@@ -170,16 +170,19 @@ def test_show_says_what_is_tuned(capsys) -> None:
 
 def test_the_protocol_page_says_how_often_the_chosen_rate_is_at_the_edge_of_its_range() -> None:
     settings = [
-        own
+        setting
         for each in read_tuned(ROOT / "benchmark/suites/tuned/node-3.yaml").values()
         if len(each) == 8
-        for own in each.values()
+        for setting in each.values()
     ]
     ranges: dict[str, set[float]] = {}
     for row in TABLE:
         ranges.setdefault(row.optimiser, set()).add(row.rate)
     edges = {name: {min(rates), max(rates)} for name, rates in ranges.items()}
-    chosen = [(own.training.get("optimiser", "sgd"), (own.training | own.method).get("lr")) for own in settings]
+    chosen = [
+        (setting.training.get("optimiser", "sgd"), (setting.training | setting.method).get("lr"))
+        for setting in settings
+    ]
     at_edge = sum(rate in edges[name] for name, rate in chosen)
     said = f"now in {100 * at_edge / len(chosen):.0f}% of {len(chosen)}"
     assert said in (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -218,10 +221,10 @@ def trials_at_full_length(suite: str) -> dict[tuple[str, str, int], list[Trial]]
     for row in Store(ROOT_SETTINGS_FROM_TRIALS / "results" / "tuning").rows(suite, latest_only=True):
         if row.val is not None:
             groups[row.method, row.dataset, row.training, row.method_params, row.backbone_params][row.seed] = row
-    found: dict[tuple[str, str, int], list[Trial]] = defaultdict(list)
+    trials: dict[tuple[str, str, int], list[Trial]] = defaultdict(list)
     for (method, dataset, training, _, _), seeds in groups.items():
-        found[method, dataset, json.loads(training)["rounds"]].append(seeds)
-    return found
+        trials[method, dataset, json.loads(training)["rounds"]].append(seeds)
+    return trials
 
 
 def settings(row: Row) -> dict[str, Any]:
