@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import dgl
 import numpy as np
@@ -53,7 +52,8 @@ def build_federation(data: Data, partition: PartitionSpec, split: SplitSpec, cli
         held, masks = rows_of_clients, [client.masks for client in rows_of_clients]
     elif isinstance(data, NodeData):
         cut = replace(data, graph=data.graph.formats(["coo", "csr", "csc"]))  # of which what a cut makes ends with it
-        held = list(map(partial(node_client, cut), Rows(data.feat).each(parts), parts, roles.clients))
+        feats = Rows(data.feat).each(parts)
+        held = [node_client(cut, *client) for client in zip(feats, parts, roles.clients, strict=True)]
     else:
         held = [
             GraphClient(

@@ -185,10 +185,10 @@ class Evaluator:
             params = {name: torch.cat([stack[name] for stack in stacks]) for name in stacks[0]}
             yield from logits_of_each(network.backbones[0].layers, params, batch)
             return
-        for params, selected in self._one_by_one(models, model):
+        for params, selected in self.one_by_one(models, model):
             yield self.method.predict(params, selected, (batch,))
 
-    def _one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
+    def one_by_one(self, models: Models, model: str) -> Iterator[tuple[Params, Network]]:
         """The server's model, or the clients' in turn: K copies of a whole graph would not fit."""
         if model == "global":
             yield models.expanded(1), self.client_batches[0].network.select([0])

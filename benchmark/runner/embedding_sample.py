@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import numpy as np
@@ -10,7 +10,6 @@ import torch
 
 from ..engine.backbones import Forward, Params
 from ..engine.batch import Batch
-from ..engine.client_batch import ClientBatch
 from ..engine.evaluate import Evaluator, Models
 from ..engine.graphs.clustering import ClusteringEvaluator
 from ..engine.network import Network
@@ -52,19 +51,12 @@ def collect(evaluator: Evaluator, models: Models, seed: int) -> dict[str, np.nda
     elif not evaluator.method.travels:
         notes.append("clients' models are bound to their own graphs")
     else:
-        for client, model in enumerate(islice(_apart(models.personal, evaluator.client_batches), CLIENTS)):
+        for client, model in enumerate(islice(evaluator.one_by_one(models, "personal"), CLIENTS)):
             rows = embed(*model)
             name = "global" if one and "global" not in sample else f"client_{client:03d}"
             notes += _add(sample, name, rows, node if name == "global" else node[:SHARED])
     sample["note"] = np.array("; ".join(dict.fromkeys(notes)))
     return sample
-
-
-def _apart(personal: Sequence[Params], client_batches: Sequence[ClientBatch]) -> Iterator[tuple[Params, Network]]:
-    """The model of each client by itself."""
-    for params, clients in zip(personal, client_batches, strict=True):
-        for position in range(len(clients)):
-            yield clients.network.take(params, [position]), clients.network.select([position])
 
 
 def _add(sample: dict[str, np.ndarray], name: str, rows: torch.Tensor | None, node: np.ndarray) -> list[str]:

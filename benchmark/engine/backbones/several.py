@@ -46,7 +46,7 @@ def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.
 
 def _columns(summed: torch.Tensor, places: Sequence[slice], bias: torch.Tensor) -> list[torch.Tensor]:
     """Each model's columns with its bias; in a function, so that nothing else keeps what is large."""
-    return [summed[:, place].add_(own) for place, own in zip(places, bias, strict=True)]
+    return [summed[:, place].add_(shift) for place, shift in zip(places, bias, strict=True)]
 
 
 def _first(params: Params, k: int, batch: Batch, rows: slice) -> torch.Tensor:

@@ -170,7 +170,7 @@ class ClusteringEvaluator(Evaluator):
     def _score(self, models: Models, model: str, data: str, with_loss: bool) -> Scored | None:
         if data != "global":
             return None  # a client's own graphs are not clustered apart
-        scores = [self._clustered(params, network) for params, network in self._one_by_one(models, model)]
+        scores = [self._clustered(params, network) for params, network in self.one_by_one(models, model)]
         return scores[0] if model == "global" else beside(scores)
 
     def _clustered(self, params: Params, network: Network) -> Scored:
