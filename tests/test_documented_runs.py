@@ -109,7 +109,11 @@ def test_every_command_is_planned_run_or_has_a_reason() -> None:
     assert len(planned()) > 50
 
 
-@pytest.mark.parametrize("line", planned(), ids=lambda line: line[9:])
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=[pytest.mark.slow] * bool(number % 3)) for number, line in enumerate(planned())],
+    ids=lambda line: line[9:],
+)
 def test_it_is_planned(line: str, here: Path) -> None:
     words = shlex.split(line)[1:]
     assert said(words if "--dry-run" in words else [*words, "--dry-run"])
