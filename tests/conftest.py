@@ -96,14 +96,19 @@ def registries() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[None]:
-    """Commands run their cells in this process, and import plug-ins here: for tests of what follows from rows."""
+    """Commands run cells and checks in this process, and import plug-ins here: for tests of what follows from rows."""
     from fglbench.benchmark.runner.in_process import run_in_process
     from fglbench.benchmark.suites import apart
     from fglbench.benchmark.suites.plugins import load_plugins
 
+    def here(function: Callable[..., Any], plugins: Any, *arguments: Any) -> Any:
+        load_plugins(plugins)
+        return function(*arguments)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fglbench.benchmark.runner.supervisor.run_plan", run_in_process)
         patch.setattr(apart, "use", load_plugins)
+        patch.setattr("fglbench.benchmark.submission.verify.in_child", here)
         yield
 
 

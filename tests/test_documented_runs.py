@@ -156,7 +156,9 @@ def test_the_readme(here: Path) -> None:
     (here / "FOLDER" / "edges.csv").write_text(edges)
     (here / "results").symlink_to(ROOT / "results")
     few = (r"(fglbench run --quick) (--results)", r"\1 -m fedavg,fedprox,local -d cora \2")
-    walk("README.md", few, (r"(fglbench run .*)", rf"\1 {SHORT}"), (r"(fglbench reproduce .*)", r"\1 --dry-run"))
+    short = (r"(fglbench run .*)", rf"\1 {SHORT}")
+    plain = (r"fglbench new method my-method --torch.*", "")
+    walk("README.md", few, short, plain, (r"(fglbench (?:reproduce|recommend|compete) .*)", r"\1 --dry-run"))
     rows = fglbench.load_results("runs/first")
     assert len(rows) == 6 and set(rows["status"]) == {"ok"}
 

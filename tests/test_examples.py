@@ -107,7 +107,7 @@ def test_a_notebook_is_stored_with_what_it_printed(name: str) -> None:
     assert str(Path.home()) not in "".join(map(texts, code))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"DATASET": "csbm", "ROUNDS": "2", "OMP_NUM_THREADS": "1"}.items():
         monkeypatch.setenv(key, value)

@@ -7,23 +7,20 @@ number may be on a page outside of them (`NAMES` aside), so that a new number ne
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from fglbench.benchmark.suites.catalogue import catalogue
-from fglbench.benchmark.suites.published import TASK, read_properties
-from fglbench.report.characteristics import LABELS
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
-from fglbench.report.statistics import paired_difference, signed_rank_posterior
+from fglbench.report.statistics import paired_difference
 from fglbench.report.text import data_size
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results"
+from . import findings_pages
+from .statements import RESULTS, ROOT, same_graphs, squeezed
+
 WORDS = 900
 NAMES = (  # numbers that are no results
     "IJCAI 2023", "(2021)", "BigData 2024", "ICPP-W 2024", "(2025)", "Python 3.10, 3.11 or 3.12", "macro-F1",
@@ -55,10 +52,6 @@ def lost(gains: pd.Series, dataset: str) -> str:
     return f"{-100 * gains[dataset]:.1f}"
 
 
-def squeezed(text: str) -> str:
-    return " ".join(text.split())
-
-
 @pytest.fixture(scope="module")
 def boards() -> dict[str, Ranking]:
     return {board.suite: Ranking(board) for board in load_boards(RESULTS)}
@@ -72,36 +65,6 @@ def gap(boards: dict[str, Ranking], place: str, first: str = "fedavg", second: s
 
 def lost_to_skew(boards: dict[str, Ranking], dataset: str) -> str:
     return f"{-100 * gap(boards, f'{dataset} (label-dirichlet, alpha=0.1, 10 clients)').mean:.1f}"
-
-
-def homophilous(boards: dict[str, Ranking]) -> list[str]:
-    """The datasets of the node board with an adjusted homophily above 0.1."""
-    known, board = read_properties(), boards["node"].board
-    rows = board.rows.drop_duplicates("dataset")
-    found = {row["dataset"]: known[tuple(str(row[name]) for name in TASK)] for _, row in rows.iterrows()}
-    return [name for name, own in found.items() if own["adjusted_homophily"] > 0.1]
-
-
-def correlation(boards: dict[str, Ranking], datasets: list[str]) -> str:
-    """Spearman's rho of FedAvg's gain in accuracy with labelled nodes per class and client, and its p."""
-    ranking = boards["node"]
-    scores = ranking.board.by_dataset.loc[datasets]
-    rho, p = stats.spearmanr(
-        ranking.characteristics.properties.loc[datasets, LABELS], scores["fedavg"] - scores["local"]
-    )
-    return f"{rho:+.2f} (p = {p:.2f})"
-
-
-def same_graphs(boards: dict[str, Ranking], method: str, tuned: bool):
-    """The method minus FedAvg on the nine graphs of the board at published defaults, in ten Louvain clients."""
-    own, node = boards["leaderboard"].board, boards["node"].board
-    if not tuned:
-        scores = own.by_dataset
-    else:
-        rows = node.rows.drop_duplicates("task_label").set_index("dataset")
-        rows = rows[(rows["partition"] == "louvain") & (rows["clients"] == 10)]
-        scores = node.scores.loc[rows.loc[list(own.by_dataset.index), "task_label"]]
-    return signed_rank_posterior(scores[method] - scores["fedavg"]), float(scores["fedavg"].mean())
 
 
 def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
@@ -342,3 +305,20 @@ def test_no_number_stands_outside_of_a_statement(page: str, phrases: dict[str, l
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_short(page: str) -> None:
     assert len((ROOT / page).read_text(encoding="utf-8").split()) <= WORDS
+
+
+@pytest.fixture(scope="module")
+def phrases_of_findings(boards: dict[str, Ranking]) -> dict[str, list[str]]:
+    return findings_pages.phrases(boards)
+
+
+@pytest.mark.parametrize("name", findings_pages.PAGES)
+def test_each_number_of_a_page_of_findings_is_as_the_rows_have_it_or_a_setting(
+    name: str, phrases_of_findings: dict[str, list[str]]
+) -> None:
+    text, known = findings_pages.prose(findings_pages.PAGES[name]), findings_pages.SETTINGS.get(name, ())
+    stated = [squeezed(phrase) for phrase in [*phrases_of_findings.get(name, []), *known]]
+    assert [phrase for phrase in stated if phrase not in text] == []
+    for phrase in sorted(stated, key=len, reverse=True):
+        text = text.replace(phrase, " ")
+    assert re.findall(r".{0,30}\d[\d.,]*.{0,15}", re.sub(findings_pages.LABELS, "", text)) == []

@@ -61,7 +61,7 @@ print(json.dumps(found, sort_keys=True))
 
 
 def test_stored_rows_are_of_cells_of_their_suites() -> None:
-    """But for those of `graph` whose methods have got other settings; test_golden.py pins the keys themselves."""
+    """Except those of `graph` whose methods have got other settings; test_golden.py pins the keys themselves."""
     for suite in Store(RESULTS).suites():
         listed = select_listed(Request(suites=(suite,)))
         assert listed is not None
