@@ -1,4 +1,4 @@
-"""What test_statements.py and findings_pages.py read of the boards."""
+"""What test_findings_pages.py and findings_pages.py read of the boards."""
 
 from __future__ import annotations
 
