@@ -120,12 +120,16 @@ def second_tuning(boards: dict[str, Ranking]) -> list[str]:
     board, again = boards["node-3"].board, boards["node-3-random"]
     methods, datasets = again.board.ranked, list(again.board.by_dataset.index)
     assert (len(methods), sorted(datasets)) == (8, ["amazon-photo", "citeseer", "cora"])
-    first, second = (own.by_dataset.loc[datasets, methods] for own in (board, again.board))
+    first, second = (source.by_dataset.loc[datasets, methods] for source in (board, again.board))
     changes = 100 * (second - first)
     assert changes.mean().abs().max() < 0.6 and stats.kendalltau(first.mean(), second.mean())[0] > 0.8
     rows = board.rows[board.rows["dataset"].isin(datasets) & board.rows["method"].isin(methods)]
     verdicts = [
-        {(base, name): found.verdict for base, own in ranking.inference.against.items() for name, found in own.items()}
+        {
+            (base, name): pair.verdict
+            for base, pairs in ranking.inference.against.items()
+            for name, pair in pairs.items()
+        }
         for ranking in (Ranking(Board.build("node-3", rows)), again)
     ]
     assert verdicts[0] == verdicts[1] and again.inference.unit == "seed"
@@ -145,11 +149,11 @@ def node_boards(boards: dict[str, Ranking]) -> list[str]:
         lines.append(line(title, [average + same_graphs(boards, name, tuned)[0].mean for name in methods]))
     places = board.by_dataset[board.ranked].rank(axis=1, ascending=False)["fedsage+"]
     assert ((places == 1).sum(), (places >= 18).sum()) == (4, 3)
-    own, earlier = boards["node-3"].board.by_dataset, boards["node"].board
+    scores, earlier = boards["node-3"].board.by_dataset, boards["node"].board
     places = earlier.rows[earlier.rows["dataset"].isin(SAME_SPLITS) & earlier.rows["partition"].eq("louvain")]
     places = places[places["clients"].eq(10)].drop_duplicates("dataset").set_index("dataset")["task_label"]
     before = earlier.scores.loc[places[SAME_SPLITS]].set_axis(SAME_SPLITS)
-    changes = 100 * (own.loc[SAME_SPLITS, earlier.ranked] - before[earlier.ranked])
+    changes = 100 * (scores.loc[SAME_SPLITS, earlier.ranked] - before[earlier.ranked])
     means = changes.mean()
     assert len(earlier.ranked) == len(homophilous(boards)) == 9
     accuracy = list(boards["node"].inference.scores.index)
@@ -169,7 +173,7 @@ def graph_boards(boards: dict[str, Ranking]) -> list[str]:
     best = scores[board.ranked].max(axis=1)
     above = best - scores[["count-classifier", "majority"]].max(axis=1)
     assert sorted(above[above > 0].index) == ["dhfr", "nci1"]
-    spread = board.scored.groupby(["task_label", "entrant"])["score"].agg(lambda own: own.max() - own.min())
+    spread = board.scored.groupby(["task_label", "entrant"])["score"].agg(lambda scores: scores.max() - scores.min())
     means = board.scores.mean()
     relative = sorted((name for name in means.index if name.startswith("gcfl") and "largest" in name), key=len)
     gains = means[relative] - means["fedavg"]
@@ -180,7 +184,7 @@ def graph_boards(boards: dict[str, Ranking]) -> list[str]:
         "FedAvg": scores["fedavg"],
     }  # fmt: skip
     return [
-        *(line(title, list(own)) for title, own in names.items()),
+        *(line(title, list(scores_of_name)) for title, scores_of_name in names.items()),
         f"on NCI1 only, except for {percent(above['dhfr'])} points on DHFR",
         f"{percent(gains.iloc[0])} and {percent(gains.iloc[1])} points above FedAvg, still below local training",
         ", ".join(
@@ -192,17 +196,17 @@ def graph_boards(boards: dict[str, Ranking]) -> list[str]:
 
 
 def verified() -> list[str]:
-    found = pd.read_csv(ROOT / "results" / "verified.csv")
-    sets = found[found["suite"] == "graph"]
-    nodes = found.drop(sets.index)
+    verdicts = pd.read_csv(ROOT / "results" / "verified.csv")
+    sets = verdicts[verdicts["suite"] == "graph"]
+    nodes = verdicts.drop(sets.index)
     assert set(nodes["verdict"]) == {"passed"} and (nodes["score"] - nodes["ours"]).abs().max() < 0.0105
     passed = int((sets["verdict"] == "passed").sum())
     return ["no score differs by more than 1.0 point", f"For graph classification {passed} of {len(sets)} rows passed."]
 
 
 def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
-    found = {"conditions.md": [*conditions(boards), *hostile(boards)], "node-boards.md": node_boards(boards)}
-    return found | {"graph-boards.md": graph_boards(boards), "rows.md": verified()}
+    result = {"conditions.md": [*conditions(boards), *hostile(boards)], "node-boards.md": node_boards(boards)}
+    return result | {"graph-boards.md": graph_boards(boards), "rows.md": verified()}
 
 
 def prose(page: Path) -> str:

@@ -23,8 +23,8 @@ def homophilous(boards: dict[str, Ranking]) -> list[str]:
     """The datasets of the node board with an adjusted homophily above 0.1."""
     known, board = read_properties(), boards["node"].board
     rows = board.rows.drop_duplicates("dataset")
-    found = {row["dataset"]: known[tuple(str(row[name]) for name in TASK)] for _, row in rows.iterrows()}
-    return [name for name, own in found.items() if own["adjusted_homophily"] > 0.1]
+    properties = {row["dataset"]: known[tuple(str(row[name]) for name in TASK)] for _, row in rows.iterrows()}
+    return [name for name, values in properties.items() if values["adjusted_homophily"] > 0.1]
 
 
 def correlation(boards: dict[str, Ranking], datasets: list[str]) -> str:
@@ -39,11 +39,11 @@ def correlation(boards: dict[str, Ranking], datasets: list[str]) -> str:
 
 def same_graphs(boards: dict[str, Ranking], method: str, tuned: bool):
     """The method minus FedAvg on the nine graphs of the board at published defaults, in ten Louvain clients."""
-    own, node = boards["leaderboard"].board, boards["node"].board
+    defaults, node = boards["leaderboard"].board, boards["node"].board
     if not tuned:
-        scores = own.by_dataset
+        scores = defaults.by_dataset
     else:
         rows = node.rows.drop_duplicates("task_label").set_index("dataset")
         rows = rows[(rows["partition"] == "louvain") & (rows["clients"] == 10)]
-        scores = node.scores.loc[rows.loc[list(own.by_dataset.index), "task_label"]]
+        scores = node.scores.loc[rows.loc[list(defaults.by_dataset.index), "task_label"]]
     return signed_rank_posterior(scores[method] - scores["fedavg"]), float(scores["fedavg"].mean())

@@ -89,8 +89,10 @@ def walk(page: str, *more: tuple[str, str]) -> dict[str, str]:
 def quoted(page: str) -> list[str]:
     """The indented blocks of a page that are no commands."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = [textwrap.dedent(own).strip() for own in re.findall(r"(?:^    .*\n|\n(?=    ))+", text, flags=re.M)]
-    return [own for own in found if own and not own.startswith(("fglbench", "pip"))]
+    blocks_of_page = [
+        textwrap.dedent(block).strip() for block in re.findall(r"(?:^    .*\n|\n(?=    ))+", text, flags=re.M)
+    ]
+    return [block for block in blocks_of_page if block and not block.startswith(("fglbench", "pip"))]
 
 
 @pytest.fixture
@@ -135,16 +137,16 @@ def test_it_reads_data(line: str, here: Path) -> None:
 @pytest.mark.usefixtures("in_process")
 def test_the_tutorial(here: Path) -> None:
     printed = " ".join(" ".join(walk("docs/tutorial.md").values()).split())
-    outputs = [" ".join(own.split()) for own in quoted("docs/tutorial.md") if "import" not in own]
+    outputs = [" ".join(output.split()) for output in quoted("docs/tutorial.md") if "import" not in output]
     assert len(outputs) == 2
     words = re.sub(NUMBER, "#", printed)
-    for own in outputs:
-        place = words.find(re.sub(NUMBER, "#", own))
-        assert place >= 0, own
-        before, numbers = words.count("#", 0, place), re.findall(NUMBER, own)
+    for output in outputs:
+        place = words.find(re.sub(NUMBER, "#", output))
+        assert place >= 0, output
+        before, numbers = words.count("#", 0, place), re.findall(NUMBER, output)
         there = re.findall(NUMBER, printed)[before : before + len(numbers)]
         pairs = [(float(one), float(other)) for one, other in zip(there, numbers, strict=True) if ":" not in one]
-        assert all(one == pytest.approx(other, abs=0.3, rel=0.02) for one, other in pairs), own  # another processor
+        assert all(one == pytest.approx(other, abs=0.3, rel=0.02) for one, other in pairs), output  # another processor
 
 
 @needs_cora

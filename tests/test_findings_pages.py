@@ -39,12 +39,12 @@ def signed(value: float) -> str:
     return f"{rounded:+.1f}" if rounded else "0.0"
 
 
-def span(found: object) -> str:
-    return f"({signed(found.low)} to {signed(found.high)})"
+def span(difference: object) -> str:
+    return f"({signed(difference.low)} to {signed(difference.high)})"
 
 
-def effect(found: object) -> str:
-    return f"{signed(found.mean)} {span(found)}"
+def effect(difference: object) -> str:
+    return f"{signed(difference.mean)} {span(difference)}"
 
 
 def lost(gains: pd.Series, dataset: str) -> str:
@@ -75,9 +75,9 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
     equivalent = ["fedadam", "fedyogi", "moon", "fgssl-fgsd"]
     worse = ["local", "lg-fedavg", "fedproto", "fedtgp", "fml", "fedkd", "fedlit"]
     for verdict, names in (("better", []), ("equivalent", equivalent), ("worse", worse)):
-        assert sorted(name for name, found in against.items() if found.verdict == verdict) == sorted(names)
+        assert sorted(name for name, difference in against.items() if difference.verdict == verdict) == sorted(names)
     assert max(against, key=lambda name: against[name].mean) == "fedsage"
-    low_f1 = {name for name, found in ranking.macro_f1.against["fedavg"].items() if found.verdict == "worse"}
+    low_f1 = {name for name, difference in ranking.macro_f1.against["fedavg"].items() if difference.verdict == "worse"}
     assert low_f1 - set(worse) == {"adafgl", "fedomd", "fedgkc"} and set(worse) <= low_f1
     assert gain.verdict == macro.verdict == "better"
     low, high = ranking.inference.new_dataset("fedavg", "local")
@@ -96,7 +96,7 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
     assert paired_difference(tolokers["fedavg"], tolokers["local"]).high < 0
     traffic = ranking.table["traffic"]
     assert traffic["local"] == 0
-    assert {len(own) for own in ranking.board.expected.values()} == {5}
+    assert {len(seeds) for seeds in ranking.board.expected.values()} == {5}
     assert len(catalogue()["method"]) > 50 and len(catalogue()["dataset"]) > 20
     best, ranked = against["fedsage"], len(ranking.board.ranked)
     papers = [f"{title} {effect(against[name])}" for name, title in PAPERS.items()]
@@ -154,10 +154,10 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
     alpha = "{} (label-dirichlet, alpha={}, 10 clients)"
     skewed = {name: gap(boards, alpha.format(name, 0.1)) for name in ("cora", "citeseer", "amazon-photo")}
     alike = {name: gap(boards, alpha.format(name, 10.0)) for name in skewed}
-    assert all(found.mean < 0 for found in skewed.values())
-    assert [name for name, found in skewed.items() if found.high < 0] == ["citeseer"]
-    assert all(found.low > 0 for found in alike.values())
-    one, gains = skewed["citeseer"], [signed(own.mean) for own in alike.values()]
+    assert all(difference.mean < 0 for difference in skewed.values())
+    assert [name for name, difference in skewed.items() if difference.high < 0] == ["citeseer"]
+    assert all(difference.low > 0 for difference in alike.values())
+    one, gains = skewed["citeseer"], [signed(difference.mean) for difference in alike.values()]
     return [
         f"CiteSeer: {signed(few.mean)} with 5 clients, {signed(many.mean)} with 100",
         "At Dirichlet alpha 0.1 local training is higher on Cora, CiteSeer and Photo, significantly only on CiteSeer, "
@@ -170,7 +170,7 @@ def cut_phrases(boards: dict[str, Ranking]) -> list[str]:
 
 def default_phrases(boards: dict[str, Ranking]) -> list[str]:
     before, after, slow, fast = (
-        same_graphs(boards, name, tuned=own)[0] for name in ("feddc", "scaffold") for own in (False, True)
+        same_graphs(boards, name, tuned=tuned)[0] for name in ("feddc", "scaffold") for tuned in (False, True)
     )
     assert (len(boards["leaderboard"].board.by_dataset), after.verdict) == (9, "equivalent")
     return [
@@ -182,13 +182,13 @@ def default_phrases(boards: dict[str, Ranking]) -> list[str]:
 
 def privacy_phrases(boards: dict[str, Ranking]) -> list[str]:
     board = boards["privacy"].board
-    own = board.scored[(board.scored["clients"] == 10) & board.scored["method"].isin(["fedavg", "local"])]
-    epsilon = own["dp_epsilon"].astype(float).round()
-    free = own["entrant"].eq("fedavg") | own["training"].map(lambda text: "dp_clip" not in text)
-    avg = own["method"].eq("fedavg")
-    found = [own.loc[chosen, "score"] for chosen in (avg & free, epsilon.eq(355) & avg, epsilon.eq(12) & avg, ~avg)]
-    assert [len(scores) for scores in found] == [3, 3, 3, 3]
-    without, weak, strong, alone = (f"{100 * scores.mean():.1f}" for scores in found)
+    rows = board.scored[(board.scored["clients"] == 10) & board.scored["method"].isin(["fedavg", "local"])]
+    epsilon = rows["dp_epsilon"].astype(float).round()
+    free = rows["entrant"].eq("fedavg") | rows["training"].map(lambda text: "dp_clip" not in text)
+    avg = rows["method"].eq("fedavg")
+    groups = [rows.loc[chosen, "score"] for chosen in (avg & free, epsilon.eq(355) & avg, epsilon.eq(12) & avg, ~avg)]
+    assert [len(scores) for scores in groups] == [3, 3, 3, 3]
+    without, weak, strong, alone = (f"{100 * scores.mean():.1f}" for scores in groups)
     assert 0 < float(strong) < float(without) / 2
     private = set(board.scored.loc[board.scored["dp_epsilon"].notna(), "entrant"])
     assert len(private) > 30
@@ -222,7 +222,7 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         [name for name in rows if name.startswith("gcfl") and part in name] for part in ("0.03", "largest")
     )
     same = int((rows[released[0]] == rows[released[1]]).sum())
-    gains = [100 * (rows[own] - rows["fedavg"]).mean() for own in sorted(relative, key=len)]
+    gains = [100 * (rows[name] - rows["fedavg"]).mean() for name in sorted(relative, key=len)]
     assert min(gains) > 0
     again = pd.read_csv(RESULTS / "verified.csv")
     again = again[again["environment"].isin(again.loc[again["suite"] == "graph", "environment"])]
@@ -244,18 +244,21 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
 
 def claim_phrases() -> list[str]:
     """The lines of the scoreboard, from the index of the papers' tables, which the report makes from the rows."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    counts_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for line in (RESULTS / "REPRODUCTION.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if reading := re.match(r".*; ([\w-]+)$", cells[0]):
             suite = re.match(r"\[([\w-]+)\]", cells[1])[1]
-            found.setdefault(suite, {})[reading[1]] = tuple(map(int, cells[5:8]))
+            counts_of.setdefault(suite, {})[reading[1]] = tuple(map(int, cells[5:8]))
     lines = []
     for paper, stated in STATED.items():
-        own = [readings for suite, readings in found.items() if suite.startswith(f"{paper.lower()}-")]
-        others = [[counts for name, counts in readings.items() if name != stated] for readings in own]
+        readings_of_paper = [readings for suite, readings in counts_of.items() if suite.startswith(f"{paper.lower()}-")]
+        others = [[counts for name, counts in readings.items() if name != stated] for readings in readings_of_paper]
         best = [max(each, key=lambda counts: (counts[0], -counts[1])) for each in others]
-        sums = [" / ".join(map(str, np.sum(counts, axis=0))) for counts in ([each[stated] for each in own], best)]
+        sums = [
+            " / ".join(map(str, np.sum(counts, axis=0)))
+            for counts in ([each[stated] for each in readings_of_paper], best)
+        ]
         lines.append(f"| {paper} | {sums[0]} | {sums[1]} |")
     return lines
 
@@ -263,8 +266,8 @@ def claim_phrases() -> list[str]:
 @pytest.fixture(scope="module")
 def phrases(boards: dict[str, Ranking]) -> dict[str, list[str]]:
     readme, findings = node_phrases(boards)
-    for own in (cut_phrases, default_phrases, privacy_phrases, graph_phrases):
-        findings += own(boards)
+    for part in (cut_phrases, default_phrases, privacy_phrases, graph_phrases):
+        findings += part(boards)
     alone = boards["graph"].inference.against["local"]["fedavg"]
     skewed = [lost_to_skew(boards, name) for name in ("cora", "amazon-photo", "citeseer")]
     readme.append(
@@ -289,14 +292,14 @@ def prose(page: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_each_statement_is_as_the_rows_have_it(page: str, phrases: dict[str, list[str]]) -> None:
     text = prose(page)
-    assert [own for own in phrases[page] if squeezed(own) not in text] == []
+    assert [phrase for phrase in phrases[page] if squeezed(phrase) not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_number_stands_outside_of_a_statement(page: str, phrases: dict[str, list[str]]) -> None:
     text = prose(page)
-    for own in sorted([*phrases[page], *NAMES], key=len, reverse=True):
-        text = text.replace(squeezed(own), " ")
+    for phrase in sorted([*phrases[page], *NAMES], key=len, reverse=True):
+        text = text.replace(squeezed(phrase), " ")
     names = r"\b(?:NCI1|docs/\S+)\b"
     assert re.findall(r".{0,30}\d[\d.,]*.{0,15}", re.sub(names, "", text)) == []
 
