@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..benchmark.store.schema import RULES, conditions
+from ..benchmark.store.schema import RULES, conditions, mapping
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
@@ -72,6 +72,7 @@ class Board:
         for measure, columns in PARTS.items():
             rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
         rows["conditions"] = [json.dumps(conditions(text)) for text in rows["training"]]
+        rows["decoder"] = [mapping(text).get("decoder", "dot") for text in rows["backbone_params"]]
         rows["task_label"] = task_labels(rows)
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
         rows["computed_with"] = rows.get("computed_with", rows["method_version"])

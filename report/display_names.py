@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from typing import Any
 
 import pandas as pd
@@ -11,10 +12,10 @@ from ..benchmark.store.schema import NEUTRAL, mapping, parse, wording
 from .text import ABSENT
 
 # What a task is, and what a method may bring to it. Everything else in a row is an outcome or provenance. `conditions`
-# are those that the training configuration names (`Board.build`).
+# are those that the training configuration names, `decoder` is how a network scores pairs of nodes (`Board.build`).
 TASK_COLUMNS = [
     "task", "dataset", "dataset_params", "partition", "partition_params", "clients", "split", "split_params",
-    "conditions",
+    "conditions", "decoder",
 ]  # fmt: skip
 ENTRANT_COLUMNS = ["backbone", "backbone_params", "method_params", "training"]
 JSON_COLUMNS = {"dataset_params", "partition_params", "split_params", "backbone_params", "method_params", "training"}
@@ -38,7 +39,10 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     What was tuned is one entry, at any chosen settings.
     """
     labels = rows["method"].astype(object).copy()  # pandas 2 would write through to the methods
-    rows = rows.assign(training=[_unhindered(text) for text in rows["training"]])
+    rows = rows.assign(
+        training=[_without(text, NEUTRAL) for text in rows["training"]],
+        backbone_params=[_without(text, ["decoder"]) for text in rows["backbone_params"]],
+    )
     tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
     both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])
     labels[both] = labels[both] + " (tuned)"
@@ -89,12 +93,12 @@ def _among_equals(told: list[str], owners: list[Any]) -> list[str]:
     return [text if len(said[owner]) > 1 else "" for owner, text in zip(owners, told, strict=True)]
 
 
-def _unhindered(training: str) -> str:
-    """A training configuration without the conditions of the task."""
-    settings = parse(training)
+def _without(text: str, names: Container[str]) -> str:
+    """Settings (JSON) without those that belong to the task; other texts as they are."""
+    settings = parse(text)
     if settings is None:
-        return training
-    return json.dumps({name: value for name, value in settings.items() if name not in NEUTRAL})
+        return text
+    return json.dumps({name: value for name, value in settings.items() if name not in names})
 
 
 def _value(settings: dict[str, Any], key: str) -> str:
