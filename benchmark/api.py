@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .. import arguments
 from ..arguments import several
 from ..registry import UserError
-from .known import Known, completions, listed, look_up
+from .known import Known, listed, look_up
 from .overview import overview
 from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .runner.supervisor import Observer
 
 __all__ = [
-    "FAMILIES", "catalogue", "compare", "completions", "list_methods", "listed", "overview", "register", "run", "show",
+    "FAMILIES", "catalogue", "compare", "list_methods", "listed", "overview", "register", "run", "show",
     "write_report",
 ]  # fmt: skip
 

@@ -13,8 +13,8 @@ import typer
 from ...registry import UserError
 from ..store.places import safe_name
 from ..suites.published import BOARDS, published_tasks
-from . import options as given
-from .output import answer, complain, plain_console
+from . import common as given
+from .common import answer, complain, plain_console
 from .run import ask
 from .submit import Meta, packed
 
@@ -62,7 +62,7 @@ def compete(
     from ..submission.submit import metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
-    from .check import check
+    from .new_and_check import check
 
     name, plugin = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"

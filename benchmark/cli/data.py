@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Json, Parameters, Plugins, Results, Suites, completes, names
-from .output import complain, plain_console, plain_table, print_json
+from .common import (
+    Json,
+    Parameters,
+    Plugins,
+    Results,
+    Suites,
+    complain,
+    completes,
+    names,
+    plain_console,
+    plain_table,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description

@@ -1,7 +1,8 @@
-"""`fglbench submit` packs a method's rows; `fglbench adopt` runs a submitted method again, and these rows rank."""
+"""`fglbench submit` packs a method's rows, `validate` checks them; `adopt` runs the method again, and these rows rank."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +10,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options as given
-from .options import Json, Plugins, ReadResults, Suites, completes, found_folder, names
-from .output import answer, plain_console
+from ..submission.listing import METADATA, Verdict
+from . import common as given
+from .common import (
+    Json,
+    Plugins,
+    ReadResults,
+    Suites,
+    answer,
+    completes,
+    found_folder,
+    names,
+    plain_console,
+    print_json,
+)
 from .run import carry_out, outline
-from .validate import as_data, default_base, tell
 
 if TYPE_CHECKING:
     from ..store import Store
     from ..submission.submit import Metadata
+    from ..submission.validate import Validation
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to [METHOD-submission]")]
@@ -153,3 +165,106 @@ def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
             typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
             differences.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
     return differences
+
+
+SHOWN = 200  # lines of problems
+
+PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
+]
+
+
+Maintainer = Annotated[
+    bool,
+    typer.Option("--maintainer", help="you maintain this board: rows that rank may be added"),
+]
+
+
+def validate(
+    path: PathArgument,
+    base: Base = None,
+    maintainer: Maintainer = False,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
+
+    Nothing under PATH is imported or run. Warnings do not make it invalid.
+    """
+    from ...registry import UserError
+
+    if not path.is_dir():
+        raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
+    if (path / METADATA).is_file():
+        base = base or default_base(into)  # the results that it is to join
+    elif into is not None:
+        raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
+    verdicts: list[Verdict] = []
+    whole: list[Validation] = []
+    for verdict in _summaries(path, base, maintainer, whole):
+        verdicts.append(verdict)
+        if not json:
+            tell(verdict, base)
+    if json:
+        print_json([as_data(verdict) for verdict in verdicts])
+    if not all(verdict.ok for verdict in verdicts):
+        return 1
+    if into is not None:
+        from ..submission import submit
+
+        place, added = submit.take_in(whole[0].folder, whole[0].lines, into)
+        typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
+    return 0
+
+
+def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Validation]) -> Iterator[Verdict]:
+    """Check all folders of a path. whole: gets what is found of a submission, or against a base."""
+    name = str(path).rstrip("/")
+    if base is None and not (path / METADATA).is_file():
+        from ..submission.summary import summaries
+
+        yield from summaries(path, name)
+        return
+    from ..submission.validate import validate_all
+
+    for each in validate_all(path, name, base, maintainer=maintainer):
+        whole.append(each)
+        yield each.summary
+
+
+def as_data(verdict: Verdict) -> dict[str, Any]:
+    """A validation for programs."""
+    return {
+        "folder": verdict.name, "valid": verdict.ok, "rows": verdict.rows, "new": verdict.new.total(),
+        "errors": list(map(str, verdict.findings.errors)), "warnings": list(map(str, verdict.findings.warnings)),
+    }  # fmt: skip
+
+
+def default_base(into: Path | None = None) -> str | None:
+    """The results folder that a submission joins: --into, or the one here if there is one."""
+    folder = into or Path("results")
+    return str(folder) if folder.is_dir() else None
+
+
+def tell(checked: Verdict, base: str | None) -> None:
+    """Every problem on a line of its own, then what was looked at."""
+    from ...report.text import count, plain
+
+    errors, warnings = checked.findings.errors, checked.findings.warnings
+    every = [*errors, *warnings]
+    for finding in every[:SHOWN]:
+        typer.echo(plain(finding, 1000))
+    if len(every) > SHOWN:
+        typer.echo(f"... and {len(every) - SHOWN} more")
+    kind = "submission" if checked.submission else "results folder"
+    against = "" if base is None else f" against {base}"
+    new = f", {checked.new.total()} new" if against and not checked.submission else ""
+    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(checked.new.items()))
+    where = f" ({where})" if where else ""
+    verdict = "valid" if checked.ok else "NOT valid: " + count(len(errors), "problem")
+    warned = f", {count(len(warnings), 'warning')}" if warnings else ""
+    typer.echo(f"{checked.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")

@@ -12,7 +12,7 @@ import typer
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.app import app
-from fglbench.benchmark.cli.output import answer, plain_console
+from fglbench.benchmark.cli.common import answer, plain_console
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.registry import UserError
 from fglbench.report.board import Board

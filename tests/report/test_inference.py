@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fglbench.benchmark.cli.summary import show_ranking
+from fglbench.benchmark.cli.run import show_ranking
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
 from fglbench.report.alternative_rankings import agreement_table, mean_rank_table
