@@ -1,4 +1,4 @@
-"""`fglbench submit` packs a method's rows, `validate` checks them; `adopt` runs the method again, and these rows rank."""
+"""`fglbench submit` packs rows, `validate` checks them, `adopt` runs a submitted method again, and these rows rank."""
 
 from __future__ import annotations
 
