@@ -18,7 +18,7 @@ from ...metrics import sign
 from ..engine import METHODS, Method, Step, Tree, train
 from ..engine.client_batch import ClientBatch
 from ..engine.evaluate import MEASURES
-from ..engine.measuring import counting
+from ..engine.optim import counting
 from ..engine.simulation import Simulation
 from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
 from .verdicts import (

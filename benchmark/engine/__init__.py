@@ -17,19 +17,32 @@ All that an author of a method needs is here; no other module of the engine has 
 A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
-from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
-from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE, OrthoGCN
+from .backbones import (
+    BACKBONES,
+    GAT,
+    GCN,
+    GIN,
+    MLP,
+    SGC,
+    Backbone,
+    Forward,
+    GraphSAGE,
+    OrthoGCN,
+    Params,
+    affine,
+    glorot,
+    linear_map,
+)
 from .batch import Batch, Features, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
-from .device import on_host, placed
+from .device import on_host, placed, section
 from .evaluate import Diverged
 from .graphs.classification import GraphModel
 from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
 from .graphs.graphsets import GraphBatch, GraphRows, Operator, neighbours, normalised
 from .kernels import active_kernels
 from .lazy import Parts, in_parts
-from .measuring import section
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
 from .module_backbone import GraphConvolution, ModuleBackbone
 from .network import Network

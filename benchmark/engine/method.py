@@ -20,8 +20,8 @@ from .backbones import BACKBONES, Backbone, Params
 from .batch import Batch
 from .client_batch import ClientBatch
 from .config import TrainConfig
+from .device import section
 from .lazy import weighted_sum
-from .measuring import section
 from .network import Network, initial
 from .payload import Download, Leaf, Tree, transform
 from .views import Facts

@@ -18,8 +18,7 @@ from ...methods import METHODS
 from ..engine import Facts, Method, TrainConfig
 from ..engine.backbones import BACKBONES, Backbone
 from ..engine.batch import collate
-from ..engine.device import on, settle
-from ..engine.measuring import measure
+from ..engine.device import measure, on, settle
 from ..engine.segment_ops import SparseMatrix, to_torch_csr
 from ..engine.train import set_up
 from ..engine.views import whole_client
