@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .. import arguments
 from ..arguments import several
 from ..registry import UserError
-from .known import Known, listed, look_up
-from .overview import overview
+from .known import Known, listed, look_up, overview
 from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
 
@@ -88,10 +87,10 @@ def run(
         _check_process()
         _check_methods(methods)
     from ..datasets.own_data import announce, metric_setting
-    from .runner.gpus import resolved
+    from .runner.best_round import check_safetensors
     from .runner.job import Job, Options, Request, Store
-    from .runner.models import check_safetensors
     from .runner.supervisor import check_options
+    from .runner.system import resolved
     from .suites import apart
     from .suites.plugins import load_plugins
 

@@ -15,8 +15,8 @@ from ..registry import UserError
 from .engine.backbones import BACKBONES
 from .engine.evaluate import Evaluator, Models
 from .engine.train import set_up
+from .runner.best_round import unpacked_models
 from .runner.execute import FederationCache
-from .runner.models import unpacked_models
 from .store import Store
 from .store.places import WRITTEN
 from .store.schema import Row

@@ -30,7 +30,7 @@ from .common import (
 from .run import show_scores
 
 if TYPE_CHECKING:
-    from ..overview import Progress
+    from ..known import Progress
 
 KINDS = ("methods", "datasets", "partitions", "splits", "backbones", "suites")
 Kind = Annotated[str | None, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=lambda: list(KINDS))]

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ..store.schema import Row
     from ..submission.submit import Metadata
     from ..suites.cell import Cell
-    from ..tune.session import Tuner
-    from ..tune.study import Study
+    from ..tune.session import Study, Tuner
 
 BASELINE, BASELINES = "fedavg", ("fedavg", "local")
 BOARD = BOARDS[0]
@@ -57,8 +56,8 @@ def compete(
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
     from ..compete import QUICK, standing
-    from ..runner.gpus import resolved
     from ..runner.job import Options, Store
+    from ..runner.system import resolved
     from ..submission.submit import metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies

@@ -195,7 +195,7 @@ def profile(
 ) -> None:  # fmt: skip
     """Measure rounds of a client batch, of single clients and of centralised training, side by side."""
     from ..profile.speed import measure_case, measure_methods
-    from ..runner.gpus import resolved
+    from ..runner.system import resolved
 
     if peer is not None:
         with answer(json) as said:

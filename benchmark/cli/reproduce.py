@@ -62,8 +62,8 @@ def reproduce(
         _tell_costs(results, given.parse_seeds(seeds)) if dry_run else _list_tables(json)
         return 0
     announce()
-    from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.system import resolved
 
     wanted = _narrowed(table, given.names(only))
     request = Request(
@@ -214,8 +214,8 @@ def verify(
     All seeds of a drawn cell are run. A score may exceed ours by 2.5 times the
     deviation over our seeds, at least 0.01 and at most 0.05. Their methods must hold to the contract as well.
     """
-    from ..runner.gpus import resolved
     from ..runner.job import Options, Store
+    from ..runner.system import resolved
     from ..store import provenance, verified
     from ..submission import verify as again
     from .progress import Display

@@ -61,8 +61,8 @@ def run(
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
     wanted = {"method": methods, "dataset": given.names(dataset), "partition": partitions, "split": splits}
     data = given.own_dataset(data, set_ or (), **wanted, backbone=backbones)
-    from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.system import resolved
 
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=wanted["dataset"],
@@ -71,7 +71,7 @@ def run(
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
-        from ..runner.models import check_safetensors
+        from ..runner.best_round import check_safetensors
 
         check_safetensors()
     options = Options(*how, resolved(device, backend), models=save_models)

@@ -111,8 +111,8 @@ def adopt(
     from ...methods import METHODS
     from ...registry import UserError, did_you_mean
     from ..runner.cost_estimate import Costs, told
-    from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.system import resolved
     from ..store.places import submission_folder
     from ..store.self_reported import submission_stores
     from ..submission.listing import SETTINGS

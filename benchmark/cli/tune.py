@@ -17,8 +17,7 @@ from . import common as given
 from .common import answer, complain, completes, plain_console, plain_table, print_json
 
 if TYPE_CHECKING:
-    from ..tune.session import Tuner, Wanted
-    from ..tune.study import Study
+    from ..tune.session import Study, Tuner, Wanted
 
 Tuned = Annotated[
     str,
@@ -57,8 +56,8 @@ def tune(
     that `params: tuned` of the suite reads. Exit code 1 if some method has none in the end.
     """
     from ...datasets.own_data import metric_setting
-    from ..runner.gpus import resolved
     from ..runner.job import Options
+    from ..runner.system import resolved
     from ..suites.suitefile import load_suite
 
     if find_spec("optuna") is None:
@@ -86,8 +85,7 @@ def tune(
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]) -> int:
     """Plan and tune. said: gets the studies, or what they chose. Returns the exit code."""
-    from ..runner.backend import open_backend
-    from ..runner.supervisor import check_options
+    from ..runner.supervisor import check_options, open_backend
     from ..runner.system import as_interrupts
     from ..suites.tuned import check_writable
     from ..tune.session import studies
@@ -218,9 +216,8 @@ def recommend(
     from ..recommend.answer import answer_lines, as_data, results_of, table_lines
     from ..recommend.evidence import evidence_for, facts_of
     from ..recommend.session import Asked, carry_out, plan_of, seconds_of
-    from ..runner.gpus import resolved
     from ..runner.job import Options
-    from ..runner.system import as_interrupts
+    from ..runner.system import as_interrupts, resolved
     from .progress import Display
 
     if data is None:

@@ -22,8 +22,7 @@ from ..engine.device import measure, on, settle
 from ..engine.segment_ops import SparseMatrix, to_torch_csr
 from ..engine.train import set_up
 from ..engine.views import whole_client
-from ..runner.gpus import opened
-from ..runner.system import peak_memory, reset_peak_memory
+from ..runner.system import opened, peak_memory, reset_peak_memory
 from ..suites.plugins import load_plugins
 
 Line = dict[str, Any]  # of a table: heading -> value

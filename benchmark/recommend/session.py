@@ -25,8 +25,7 @@ from ..suites.cell import Cell
 from ..suites.select import CUSTOM, select
 from ..suites.suite import TUNING_SEED
 from ..suites.tuned import Values
-from ..tune.session import Tuner, own_settings
-from ..tune.study import Study
+from ..tune.session import Study, Tuner, own_settings
 from .answer import ALONE, BASELINE
 
 ROUNDS = (10, 15, 20, 30, 40, 60, 80, 100)

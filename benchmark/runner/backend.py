@@ -15,17 +15,14 @@ from filelock import FileLock
 
 from ...methods import METHODS
 from ...registry import UserError
-from ..store import Store
 from ..suites.cell import Cell
 from ..suites.plugins import built_in
 from .plan import Item
-from .process import Processes
 from .system import Ending
-from .worker import Options
 
 
 class Worker(Protocol):
-    """Runs one cell at a time. `worker.main` describes its messages."""
+    """Runs one cell at a time. `process.main` describes its messages."""
 
     def give(self, suite: str, cell: Cell) -> None:
         """Let it run a cell. Call it after READY, and after DONE of the cell before."""
@@ -60,19 +57,6 @@ class Backend(Protocol[W]):
 
     def close(self) -> None:
         """Give back what was opened. All workers have been killed."""
-
-
-def open_backend(options: Options, store: Store) -> Backend[Any]:
-    """The backend of options that `supervisor.check_options` accepts. UserError (one line) if it is unavailable."""
-    if options.backend == "ray":
-        try:
-            from .ray_backend import Cluster
-        except ModuleNotFoundError as error:
-            if error.name != "ray":
-                raise
-            raise UserError("--backend ray needs Ray: pip install 'fglbench[ray]'") from None
-        return Cluster(options)
-    return Processes(options, store)
 
 
 class Needs(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..store.schema import Row, mapping
 from ..suites.published import published
-from .worker import Options
+from .process import Options
 
 if TYPE_CHECKING:
     from ..suites.cell import Cell

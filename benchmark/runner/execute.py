@@ -28,10 +28,8 @@ from ..store.schema import Row
 from ..store.side_files import SideFiles
 from ..suites.cell import Cell
 from ..suites.registered import check_clients
-from .embedding_sample import collect
-from .gpus import peak, reset_peak
-from .models import packed_models
-from .system import cpu_seconds, ended_with, peak_memory, reset_peak_memory
+from .best_round import collect, packed_models
+from .system import cpu_seconds, ended_with, peak, peak_memory, reset_peak, reset_peak_memory
 
 T = TypeVar("T")
 KEPT = 2  # datasets and federations
@@ -77,7 +75,7 @@ def execute(
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
     stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings, models:
-    keep those of the best round (`embedding_sample`, `models`). device: where it trains. A skip, an error and a lack
+    keep those of the best round (`best_round`). device: where it trains. A skip, an error and a lack
     of memory are rows and not raised; KeyboardInterrupt and the error of a full results folder are raised.
     """
     begun = {**stamp, "started": now()}

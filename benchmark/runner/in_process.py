@@ -11,11 +11,10 @@ from ..store import Store
 from ..store.provenance import stamped
 from ..store.side_files import Parcel
 from .execute import FederationCache, execute
-from .gpus import opened
 from .plan import Plan
+from .process import Options
 from .supervisor import Observer, Summary, prepare
-from .system import afterwards
-from .worker import Options
+from .system import afterwards, opened
 
 
 def keep_sites(plan: Plan, store: Store) -> None:

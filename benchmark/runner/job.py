@@ -15,7 +15,7 @@ from ..store import Store
 from ..store.schema import Row
 from ..suites.request import ListedCell, Request, select_listed
 from .plan import Plan, listed_version, make_plan, with_data
-from .worker import Options
+from .process import Options
 
 if TYPE_CHECKING:
     from ..suites.cell import Cell

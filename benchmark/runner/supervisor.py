@@ -24,10 +24,10 @@ from ..store.provenance import now, stamped
 from ..store.schema import FORMULA, RULES, Row
 from ..store.side_files import Parcel
 from ..suites.cell import NAMING
-from .backend import Assignment, Needs, Slot, needs, open_backend
+from .backend import Assignment, Backend, Needs, Slot, needs
 from .plan import Item, Missing, Plan
+from .process import DONE, READY, ROUND, Options, Processes
 from .system import Ending, afterwards
-from .worker import DONE, READY, ROUND, Options
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
@@ -50,6 +50,19 @@ class Observer:
     def round(self, item: Item, number: int, figures: dict[str, Any]) -> None: ...
     def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None: ...
     def ended(self) -> None: ...
+
+
+def open_backend(options: Options, store: Store) -> Backend[Any]:
+    """The backend of options that `check_options` accepts. UserError (one line) if it is unavailable."""
+    if options.backend == "ray":
+        try:
+            from .ray_backend import Cluster
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
+            raise UserError("--backend ray needs Ray: pip install 'fglbench[ray]'") from None
+        return Cluster(options)
+    return Processes(options, store)
 
 
 @dataclass
