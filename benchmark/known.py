@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..registry import Parameter, UserError, did_you_mean
 from .store import Store
 from .store.provenance import outdated
-from .store.standing import Standing
+from .store.schema import Standing
 from .suites.catalogue import FAMILIES, KINDS, OTHER, Entry, catalogue, cell_keys, untuned_pairs
 from .suites.request import told_untuned
 

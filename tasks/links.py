@@ -26,8 +26,7 @@ from ..benchmark.engine.evaluate import MEASURES, Evaluator, Models, Scored
 from ..benchmark.engine.rng import Streams
 from ..benchmark.engine.target import Target
 from ..benchmark.engine.task import Task, add_task
-from ..datasets.features import Rows
-from ..datasets.federation import PARTS, Data, Measure, NodeData, RowsClient
+from ..datasets.federation import PARTS, Data, Measure, NodeData, Rows, RowsClient
 from ..datasets.splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
 from ..registry import UserError, option
 

@@ -16,8 +16,8 @@ import pandas as pd
 from fglbench.benchmark.runner.cost_estimate import Costs
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import mapping
+from fglbench.benchmark.suites.cell import register
 from fglbench.benchmark.suites.published import BOARDS, FILE, TASK, TRAINED, read_properties
-from fglbench.benchmark.suites.registered import register
 from fglbench.files import write_atomically
 from fglbench.report.loading import frame
 

@@ -20,8 +20,7 @@ from ..store.places import WRITTEN, reading
 from ..suites.request import check_settings
 
 if TYPE_CHECKING:
-    from ..store.schema import Row
-    from ..store.standing import Standing
+    from ..store.schema import Row, Standing
 
 Completion = Callable[[str], list[tuple[str, str]]]
 

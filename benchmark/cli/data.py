@@ -254,10 +254,10 @@ def register(results: Results = Path("results"), json: Json = False) -> None:
     """Register the clients of new rows of a results folder: they stay as they are."""
     from ...registry import UserError
     from ..store import Store
-    from ..suites import registered
+    from ..suites.cell import register_clients
 
     try:
-        new = registered.register(Store(results).existing().rows())
+        new = register_clients(Store(results).existing().rows())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot register the rows of {str(results)!r}: {error}") from None
     if json:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
+from ...datasets.build import check_data
 from ...datasets.federation import Data, Federation
-from ...datasets.soundness import check_data
 from ...methods import METHODS
 from ...registry import UserError
 from ..engine import Diverged, Outcome, Skip, train
@@ -26,8 +26,7 @@ from ..engine.train import OnRound
 from ..store.provenance import now
 from ..store.schema import Row
 from ..store.side_files import SideFiles
-from ..suites.cell import Cell
-from ..suites.registered import check_clients
+from ..suites.cell import Cell, check_clients
 from .best_round import collect, packed_models
 from .system import cpu_seconds, ended_with, peak, peak_memory, reset_peak, reset_peak_memory
 

@@ -35,9 +35,8 @@ from ... import arguments, files
 from ...registry import UserError
 from . import row_file, verified
 from .places import LOCKS, LOGS, is_rows, place, reading, safe_name
-from .schema import COLUMNS, RULES, Row, loaded
+from .schema import COLUMNS, RULES, AnyRow, Row, Standing, loaded
 from .side_files import SideFiles, clear_errors
-from .standing import AnyRow, Standing
 
 if TYPE_CHECKING:
     import pandas as pd

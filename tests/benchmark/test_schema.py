@@ -11,8 +11,7 @@ import pytest
 
 from fglbench.benchmark.engine import Outcome
 from fglbench.benchmark.store import Store, row_file
-from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row
-from fglbench.benchmark.store.standing import Standing
+from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row, Standing
 from fglbench.metrics import METRICS
 from fglbench.registry import UserError
 

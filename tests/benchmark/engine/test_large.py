@@ -13,7 +13,7 @@ from fglbench.benchmark.engine.batch import Batch, Features
 from fglbench.benchmark.engine.config import TrainConfig
 from fglbench.datasets import build_federation
 from fglbench.datasets.csbm import CSBM
-from fglbench.datasets.features import Rows, joined
+from fglbench.datasets.federation import Rows, joined
 from fglbench.datasets.partitioning import Uniform
 from fglbench.datasets.spec import bidirected
 from fglbench.datasets.splits import Ratio
