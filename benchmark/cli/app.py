@@ -118,7 +118,7 @@ for command in (
     run.run, reproduce.reproduce, catalogue.status, catalogue.list_, catalogue.show, report.report, report.compare,
     report.export,
     compete.compete, tune.tune, tune.recommend, machine.profile, new_and_check.check, submit.submit,
-    submit.validate, reproduce.verify, submit.adopt, report.pack, machine.doctor,
+    submit.validate, reproduce.verify, run.adopt, report.pack, machine.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 app.add_typer(new_and_check.app, name="new")

@@ -151,6 +151,7 @@ ReadResults = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="as JSON, for programs")]
+ResultsOrSubmission = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
 Submitter = Annotated[str, typer.Option(envvar="FGLBENCH_SUBMITTER", help="your name, for the rows")]
 Settings = Annotated[Names, typer.Option("--set", metavar="KEY=VALUE", help="training.lr=0.1, method.mu=1, mu=1")]
 Parameters = Annotated[
@@ -213,7 +214,7 @@ def client_numbers(values: Iterable[str] | None) -> tuple[int, ...]:
 
 def parse_seeds(text: str | None) -> tuple[int, ...]:
     """`3` is the first three seeds (0, 1, 2); `4,7` and `4-7` are these seeds."""
-    from ...arguments import MOST_SEEDS, SEED_BOUND, seed_range
+    from ...registry import MOST_SEEDS, SEED_BOUND, seed_range
 
     if text is None:
         return ()

@@ -159,7 +159,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
     """Say what it costs, at FedAvg's seconds per round; the core-hours."""
-    from ..runner.cost_estimate import published_costs
+    from ..runner.job import published_costs
     from ..suites.cell import Choice
 
     def as_fedavg(cell: Cell) -> Cell:

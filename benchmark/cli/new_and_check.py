@@ -146,7 +146,7 @@ def check(
     One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. What is
     not of the package is imported, and checked, in a process of its own.
     """
-    from ..submission.verify import in_child
+    from ..runner.execute import in_child
     from ..suites.plugins import REGISTRIES
     from ..suites.request import parse_setting
 

@@ -17,7 +17,6 @@ from ...registry import UserError, did_you_mean
 from . import common as given
 from .common import Names, announce, answer, complain, completes, names, plain_console, plain_table, print_json
 from .run import carry_out
-from .submit import PathArgument
 
 if TYPE_CHECKING:
     from ..runner.job import Job, Request
@@ -118,8 +117,7 @@ def _tell_costs(results: Path, seeds: tuple[int, ...]) -> None:
     announce()
     from ...report.papers import tables
     from ...report.reproduction import coverage
-    from ..runner.cost_estimate import Costs
-    from ..runner.job import Job, Options, Request, Store
+    from ..runner.job import Costs, Job, Options, Request, Store
     from ..runner.plan import elsewhere
 
     store = Store(results)
@@ -198,7 +196,7 @@ EQUAL = 1e-6  # rounding of float32 in a mean over clients
 
 
 def verify(
-    path: PathArgument,
+    path: given.ResultsOrSubmission,
     sample: Annotated[int, typer.Option("--sample", min=1, metavar="N", help="experiments, all seeds of each")] = 3,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="of the draw [any]")] = None,
     method: OfMethods = None, suite: given.Suites = None, dataset: OnDatasets = None,
@@ -242,7 +240,7 @@ def verify(
 
 def _broken(name: str, params: dict[str, Any], plugins: tuple[str, ...]) -> list[str]:
     """The checks of the contract that a method fails, on real data as well, a line for each."""
-    from ..submission.verify import in_child
+    from ..runner.execute import in_child
     from .new_and_check import verdicts_on
 
     wrong = list[str]()

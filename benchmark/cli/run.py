@@ -1,4 +1,4 @@
-"""`fglbench run`: plan, say what is to be done, do it, and show the scores: tables that other commands print too."""
+"""`fglbench run`: plan, say what is to be done, do it, show the scores. `adopt`: do so for a submitted method."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +15,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ...registry import UserError
+from ...registry import UserError, did_you_mean
 from . import common as given
-from .common import Names, command, complain, completes, plain_console, plain_table, print_json, why
+from .common import Names, answer, command, complain, completes, plain_console, plain_table, print_json, why
 
 if TYPE_CHECKING:
     from ...report.board import Board
@@ -64,10 +65,15 @@ def run(
     from ..runner.job import Job, Options, Request, Store
     from ..runner.system import resolved
 
+    settings = tuple(set_ or ())
+    if metric is not None:
+        from ...datasets.own_data import metric_setting
+
+        settings += metric_setting(metric, data)
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=wanted["dataset"],
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
-        settings=(*(set_ or ()), *_metric(metric, data)), own_dataset=data, tuned=tuned,
+        settings=settings, own_dataset=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
@@ -76,15 +82,6 @@ def run(
         check_safetensors()
     options = Options(*how, resolved(device, backend), models=save_models)
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
-
-
-def _metric(metric: str | None, data: str | None) -> tuple[str, ...]:
-    """What `--metric` sets. UserError as `metric_setting`."""
-    if metric is None:
-        return ()
-    from ...datasets.own_data import metric_setting
-
-    return metric_setting(metric, data)
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
@@ -146,7 +143,7 @@ def _tell(job: Job, plan: Plan[C], console: Console) -> None:
 
 def _tell_cost(job: Job, plan: Plan[C], console: Console) -> float:
     """Say what a plan costs; the hours of one core."""
-    from ..runner.cost_estimate import told_runs
+    from ..runner.job import told_runs
 
     line, hours = told_runs([item.cell for item in plan.todo], job.store.rows(), job.options)
     if line:
@@ -188,6 +185,76 @@ def outline(items: list[Item[C]]) -> list[str]:
         settings = f" ({several} settings)" if several > 1 else ""
         lines.append(f"  {suite}: {cell}{settings}, seeds {' '.join(map(str, dict.fromkeys(numbers)))}")
     return lines
+
+
+def adopt(
+    name: Annotated[str, typer.Argument(metavar="METHOD", help="a method with a submission, whose code is merged")],
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
+    rerun: given.Rerun = None, dry_run: given.DryRun = False,
+    results: given.Results = Path("results"), submitter: given.Submitter = "fglbench", json: given.Json = False,
+) -> int:  # fmt: skip
+    """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
+
+    The cost is said first. Cells that are done are not run again: the same command continues after an interruption. In
+    the end the reported scores are shown beside ours.
+    """
+    from ...methods import METHODS
+    from ..runner.job import Costs, Job, Options, Request, Store, told
+    from ..runner.system import resolved
+    from ..store.places import submission_folder
+    from ..store.self_reported import submission_stores
+    from ..submission.listing import SETTINGS
+    from ..suites.suitefile import load_suite, suite_names
+
+    reported = submission_folder(results, name)
+    if not reported.is_dir():
+        raise did_you_mean(name, [store.root.name for store in submission_stores(results)], "submission of method")
+    METHODS.cls(name)  # merged, or UserError
+    rows = Store(reported, columns=False).rows(latest_only=True)
+    suites = tuple(sorted({row.suite for row in rows} & set(suite_names())))
+    if not suites:
+        raise UserError(f"no row under {str(reported)!r} is of a suite of the benchmark: {', '.join(suite_names())}")
+    for suite in suites if (settings := reported / SETTINGS).is_file() else ():
+        if not load_suite(suite).lists(name):
+            raise UserError(
+                f"{settings} has tuned settings: put them into {load_suite(suite).tuned_file}, and name the method in "
+                f"the file of suite {suite!r} as {{name: {name}, params: tuned}}"
+            )
+    how = Options(jobs, threads, timeout, memory_limit, submitter, backend=backend, address=address)
+    options = replace(how, device=resolved(device, backend))
+    job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
+    todo, console = job.plan().todo, plain_console()
+    with answer(json) as said:
+        said |= {"method": name, "suites": suites, "left": len(todo)}
+        console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
+        if todo:
+            cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
+            said["core_hours"] = cost.hours
+            console.print(told(cost), soft_wrap=True)
+        if dry_run:
+            for line in outline(todo):
+                console.print(line, soft_wrap=True)
+            return 0
+        code = carry_out(job, False)
+        said["scores"] = _tell_differences(results, name)
+        return code
+
+
+def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
+    """Print each reported score beside ours; the same as data."""
+    from ...report.text import plain
+    from ..store.self_reported import self_reported
+
+    differences = []
+    for each in self_reported(results):
+        if each.row.method == name and each.difference is not None and each.ours is not None:
+            where = plain(f"{each.row.suite}: {each.row.dataset} {each.row.partition} x{each.row.clients}", 100)
+            seeds = f"{each.our_seeds} seed{'s' * (each.our_seeds != 1)}"
+            typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
+            differences.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
+    return differences
 
 
 SHOWN = 6  # tasks; of more, their number

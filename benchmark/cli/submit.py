@@ -1,10 +1,9 @@
-"""`fglbench submit` packs rows, `validate` checks them, `adopt` runs a submitted method again, and these rows rank."""
+"""`fglbench submit` packs a method's rows, `fglbench validate` checks them: what a pull request has to pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +20,8 @@ from .common import (
     completes,
     found_folder,
     names,
-    plain_console,
     print_json,
 )
-from .run import carry_out, outline
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -95,81 +92,8 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     return as_data(validation.summary)
 
 
-def adopt(
-    name: Annotated[str, typer.Argument(metavar="METHOD", help="a method with a submission, whose code is merged")],
-    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None, device: given.Device = "cpu",
-    backend: given.Backends = "processes", address: given.Address = None,
-    rerun: given.Rerun = None, dry_run: given.DryRun = False,
-    results: given.Results = Path("results"), submitter: given.Submitter = "fglbench", json: Json = False,
-) -> int:  # fmt: skip
-    """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
-
-    The cost is said first. Cells that are done are not run again: the same command continues after an interruption. In
-    the end the reported scores are shown beside ours.
-    """
-    from ...methods import METHODS
-    from ...registry import UserError, did_you_mean
-    from ..runner.cost_estimate import Costs, told
-    from ..runner.job import Job, Options, Request, Store
-    from ..runner.system import resolved
-    from ..store.places import submission_folder
-    from ..store.self_reported import submission_stores
-    from ..submission.listing import SETTINGS
-    from ..suites.suitefile import load_suite, suite_names
-
-    reported = submission_folder(results, name)
-    if not reported.is_dir():
-        raise did_you_mean(name, [store.root.name for store in submission_stores(results)], "submission of method")
-    METHODS.cls(name)  # merged, or UserError
-    rows = Store(reported, columns=False).rows(latest_only=True)
-    suites = tuple(sorted({row.suite for row in rows} & set(suite_names())))
-    if not suites:
-        raise UserError(f"no row under {str(reported)!r} is of a suite of the benchmark: {', '.join(suite_names())}")
-    for suite in suites if (settings := reported / SETTINGS).is_file() else ():
-        if not load_suite(suite).lists(name):
-            raise UserError(
-                f"{settings} has tuned settings: put them into {load_suite(suite).tuned_file}, and name the method in "
-                f"the file of suite {suite!r} as {{name: {name}, params: tuned}}"
-            )
-    how = Options(jobs, threads, timeout, memory_limit, submitter, backend=backend, address=address)
-    options = replace(how, device=resolved(device, backend))
-    job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
-    todo, console = job.plan().todo, plain_console()
-    with answer(json) as said:
-        said |= {"method": name, "suites": suites, "left": len(todo)}
-        console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
-        if todo:
-            cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
-            said["core_hours"] = cost.hours
-            console.print(told(cost), soft_wrap=True)
-        if dry_run:
-            for line in outline(todo):
-                console.print(line, soft_wrap=True)
-            return 0
-        code = carry_out(job, False)
-        said["scores"] = _tell_differences(results, name)
-        return code
-
-
-def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
-    """Print each reported score beside ours; the same as data."""
-    from ...report.text import plain
-    from ..store.self_reported import self_reported
-
-    differences = []
-    for each in self_reported(results):
-        if each.row.method == name and each.difference is not None and each.ours is not None:
-            where = plain(f"{each.row.suite}: {each.row.dataset} {each.row.partition} x{each.row.clients}", 100)
-            seeds = f"{each.our_seeds} seed{'s' * (each.our_seeds != 1)}"
-            typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
-            differences.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
-    return differences
-
-
 SHOWN = 200  # lines of problems
 
-PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="a results folder or a submission")]
 Base = Annotated[
     str | None,
     typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
@@ -183,7 +107,7 @@ Maintainer = Annotated[
 
 
 def validate(
-    path: PathArgument,
+    path: given.ResultsOrSubmission,
     base: Base = None,
     maintainer: Maintainer = False,
     into: Annotated[

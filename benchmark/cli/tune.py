@@ -85,7 +85,8 @@ def tune(
 
 def _carry_out(wanted: Wanted, tuner: Tuner, dry_run: bool, said: dict[str, Any]) -> int:
     """Plan and tune. said: gets the studies, or what they chose. Returns the exit code."""
-    from ..runner.supervisor import check_options, open_backend
+    from ..runner.backend import check_options
+    from ..runner.supervisor import open_backend
     from ..runner.system import as_interrupts
     from ..suites.tuned import check_writable
     from ..tune.session import studies
@@ -172,8 +173,7 @@ def _tell_cost(studies: list[Study]) -> list[dict[str, Any]]:
 
 def _tell_hours(tuner: Tuner, name: str, studies: list[Study]) -> None:
     """What they cost, what is left of it and the suite at what they choose, by the rows here and of earlier studies."""
-    from ..runner.cost_estimate import Costs, told
-    from ..runner.job import Store
+    from ..runner.job import Costs, Store, told
     from ..suites.suitefile import load_suite
 
     if rows := [*Store(tuner.results).rows(), *tuner.store.rows()]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .backbones import Forward, Params
+from .backbone import Forward, Params
 from .batch import Batch, Features, collate
 from .config import TrainConfig
 from .device import section

@@ -16,7 +16,7 @@ import torch
 
 from ...datasets.federation import Federation, Goal
 from ...registry import Registry, Spec, UserError
-from .backbones import BACKBONES, Backbone, Params
+from .backbone import BACKBONES, Backbone, Params
 from .batch import Batch
 from .client_batch import ClientBatch
 from .config import TrainConfig

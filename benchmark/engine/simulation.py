@@ -11,7 +11,7 @@ import torch
 
 from ...datasets.federation import Federation, NodeClient
 from . import lazy
-from .backbones import Backbone, Params
+from .backbone import Backbone, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .device import keep_freed, section, settle

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...datasets.federation import Federation, GraphClient, RowsClient
-from .backbones import Backbone
+from .backbone import Backbone
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .evaluate import Evaluator

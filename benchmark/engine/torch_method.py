@@ -19,7 +19,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ...datasets.federation import GraphClient, NodeClient
 from ...registry import UserError
-from .backbones import Params
+from .backbone import Params
 from .batch import Batch
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig

@@ -14,7 +14,7 @@ from ...datasets.corruptions import reversed_labels, stressed
 from ...datasets.federation import Federation, GraphClient, NodeClient
 from ...metrics import ADAPTED, UNSEEN, sign
 from ...registry import UserError
-from .backbones import Backbone, Params
+from .backbone import Backbone, Params
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
 from .device import HOST, on, on_host

@@ -17,9 +17,8 @@ import pandas as pd
 from ...datasets.own_data import metric_setting
 from ...files import write_atomically
 from ...registry import UserError
-from ..runner.cost_estimate import published_costs
-from ..runner.job import Job, Options, Request, Store
-from ..runner.supervisor import Observer
+from ..runner.backend import Observer
+from ..runner.job import Job, Options, Request, Store, published_costs
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.select import CUSTOM, select

@@ -12,12 +12,8 @@ import numpy as np
 import torch
 
 from ...registry import UserError
-from ..engine.backbones import Forward, Params
-from ..engine.batch import Batch
-from ..engine.evaluate import Evaluator, Models
+from ..engine import Batch, Evaluator, Forward, Models, Network, Params, Streams, stream
 from ..engine.graphs.clustering import ClusteringEvaluator
-from ..engine.network import Network
-from ..engine.rng import Streams, stream
 
 # Side files are published with the rows: these bounds keep one below about a megabyte at width 64.
 NODES = 800  # nodes (or graphs) that the global model embeds; t-SNE of more takes long and is no clearer

@@ -10,10 +10,10 @@ from ...registry import UserError
 from ..store import Store
 from ..store.provenance import stamped
 from ..store.side_files import Parcel
+from .backend import Observer, Summary, prepare
 from .execute import FederationCache, execute
 from .plan import Plan
 from .process import Options
-from .supervisor import Observer, Summary, prepare
 from .system import afterwards, opened
 
 

@@ -10,50 +10,32 @@ from __future__ import annotations
 
 import base64
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from filelock import FileLock
 
 from ...datasets.own_data import known_folders
-from ...registry import UserError, did_you_mean
+from ...registry import UserError
 from ..store import Store
 from ..store.provenance import now, stamped
-from ..store.schema import FORMULA, RULES, Row
+from ..store.schema import Row
 from ..store.side_files import Parcel
 from ..suites.cell import NAMING
-from .backend import Assignment, Backend, Needs, Slot, needs
+from .backend import Assignment, Backend, Needs, Observer, Slot, Summary, needs, prepare
 from .plan import Item, Missing, Plan
 from .process import DONE, READY, ROUND, Options, Processes
 from .system import Ending, afterwards
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
-MOST_THREADS = 1024  # of a worker; the system refuses to start many more
-LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # of options that are numbers
 NAMES = ("key", "suite", "task", *NAMING, "seed", "reference")  # columns of a row that its cell decides
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
-class Observer:
-    """Gets the events of a run, in the process that called it; the command line's progress display is one.
-
-    begun: all items that will run (`item.suite`, `item.cell`). started, finished: of one item; `row` is its row, and
-    elsewhere says that another run made it. round: after each scored round of an item, with its figures ("val",
-    "score", "train_loss", "upload_bytes", "download_bytes", ...). ended always follows begun.
-    """
-
-    def begun(self, items: Sequence[Item]) -> None: ...
-    def started(self, item: Item) -> None: ...
-    def round(self, item: Item, number: int, figures: dict[str, Any]) -> None: ...
-    def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None: ...
-    def ended(self) -> None: ...
-
-
 def open_backend(options: Options, store: Store) -> Backend[Any]:
-    """The backend of options that `check_options` accepts. UserError (one line) if it is unavailable."""
+    """The backend of options that `backend.check_options` accepts. UserError (one line) if it is unavailable."""
     if options.backend == "ray":
         try:
             from .ray_backend import Cluster
@@ -63,20 +45,6 @@ def open_backend(options: Options, store: Store) -> Backend[Any]:
             raise UserError("--backend ray needs Ray: pip install 'fglbench[ray]'") from None
         return Cluster(options)
     return Processes(options, store)
-
-
-@dataclass
-class Summary:
-    """The result of a run: the rows by suite and cell key."""
-
-    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
-
-    def counts(self) -> Counter[str]:
-        return Counter(row.status for row in self.rows.values())
-
-    @property
-    def ok(self) -> bool:
-        return all(row.status in ("ok", "skipped") for row in self.rows.values())
 
 
 def run_plan(plan: Plan, store: Store, options: Options | None = None, observer: Observer | None = None) -> Summary:
@@ -117,31 +85,6 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     for item in items:
         error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
         store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
-
-
-def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
-    """Before anything runs: are the options sound, can rows be stored? UserError if not."""
-    check_options(options)
-    store.prepare(item.suite for item in items)
-
-
-def check_options(options: Options) -> None:
-    """UserError for a number, a backend, an address or a submitter that cannot be."""
-    for name, least in LEAST.items():
-        value, whole = getattr(options, name), name in ("jobs", "threads")
-        sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
-        if not sound and not (value is None and name != "threads"):
-            raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
-    if options.threads > MOST_THREADS:
-        raise UserError(f"threads is at most {MOST_THREADS}, got {options.threads}; one is best for small graphs")
-    if options.backend not in ("processes", "ray"):
-        raise did_you_mean(f"{options.backend!s:.60}", ("processes", "ray"), "backend")
-    if options.address and options.backend != "ray":
-        raise UserError(f"the address {options.address!r:.100} is that of a Ray cluster: add --backend ray")
-    name = options.submitter
-    short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
-    if not short or name.startswith(FORMULA):
-        raise UserError(f"the submitter {name!r:.100} is no name: one short line of printable characters")
 
 
 def _where(item: Item) -> tuple[str, str]:

@@ -17,8 +17,7 @@ from ...datasets.federation import Goal
 from ...files import write_atomically
 from ...methods import METHODS
 from ...registry import Registry, UserError, first_error, identity, one_line
-from ..engine.backbones import BACKBONES
-from ..engine.config import TrainConfig
+from ..engine import BACKBONES, TrainConfig
 from ..engine.method import answer, effective_training
 from ..store.provenance import canonical, method_version, origin
 from ..store.schema import RULES, Row

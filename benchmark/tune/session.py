@@ -28,8 +28,8 @@ from ...methods import METHODS
 from ...metrics import sign
 from ...registry import UserError
 from ..engine.method import in_words
+from ..runner.backend import Observer
 from ..runner.job import Job, Options, Store
-from ..runner.supervisor import Observer
 from ..store.places import APART, LOCKS, safe_name
 from ..store.provenance import canonical, git_state
 from ..store.schema import TRIAL, Row

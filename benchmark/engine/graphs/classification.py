@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
-from ..backbones import Backbone, Forward, Params, affine, linear_map
+from ..backbone import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features, LabelledRows
 from ..client_batch import ClientBatch
 from ..device import section

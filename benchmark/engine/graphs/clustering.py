@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ....datasets.federation import Goal, GraphSetData, Measure
 from ....registry import option
-from ..backbones import Backbone, Params
+from ..backbone import Backbone, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, beside, demanded
