@@ -68,12 +68,3 @@ def filters(board: Board, name: str) -> dict[str, list[str]]:
         "models": [models(method)],
         "scored": [board.scored_as[name]],
     }
-
-
-def filter_choices(board: Board) -> dict[str, list[str]]:
-    """The values of each trait in which the entries of a board differ."""
-    every = [filters(board, name) for name in board.entrants]
-    choices = {name: sorted({value for traits in every for value in traits[name]}) for name in MENUS}
-    first = list(MIXED.values())
-    choices["models"].sort(key=lambda value: (first.index(value) if value in first else len(first), value))
-    return {name: values for name, values in choices.items() if len(values) > 1}

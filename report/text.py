@@ -246,16 +246,6 @@ def _heading(column: Column) -> str:
     return (f"[{text}]({quote(column.link)})" if column.link else text) + (f", {column.note}" if column.note else "")
 
 
-HARMLESS = "/,;:()+*=!$@?[]{}|~-_."  # in a data URI within quotation marks
-
-
-def data_uri(text: str) -> str:
-    """A CSV file as a data URI."""
-    return f"data:text/csv;charset=utf-8,{quote(text, safe=HARMLESS)}"
-
-
-def file_name(table: Table) -> str:
-    return table.id.replace(":", "-") + ".csv"
 
 
 def to_csv(table: Table) -> str:

@@ -97,7 +97,7 @@ def registries() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[None]:
     """Commands run their cells in this process, and import plug-ins here: for tests of what follows from rows."""
-    from fglbench.benchmark.runner.in_process import run_in_process
+    from fglbench.benchmark.runner.supervisor import run_in_process
     from fglbench.benchmark.suites import apart
     from fglbench.benchmark.suites.plugins import load_plugins
 

@@ -75,15 +75,13 @@ class Job:
         if not plan.todo:
             return plan
         self.store.prepare(item.suite for item in plan.todo)
-        from .in_process import keep_sites
+        from .supervisor import keep_sites, record_missing
 
         left, missing = with_data(plan)
         keep_sites(left, self.store)
         for dataset in missing:
             tell(str(dataset))
         if missing and self.missing_rows:
-            from .supervisor import record_missing
-
             record_missing(missing, self.store, self.options)
         if not left.todo:
             raise UserError("nothing could be run: none of the datasets could be loaded (see above)")
@@ -91,8 +89,7 @@ class Job:
 
     def run(self, plan: Plan, observer: Observer | None = None) -> Summary:
         """Run what a plan has to do; raises what `run_plan` does."""
-        from .in_process import run_in_process
-        from .supervisor import run_plan
+        from .supervisor import run_in_process, run_plan
 
         if self.in_process:
             return run_in_process(plan, self.store, self.options, observer)

@@ -1,4 +1,5 @@
-"""Run the cells of a plan by workers, and store a row for every one of them, also if it fails.
+"""Run the cells of a plan, and store a row for every one of them, also if it fails: by workers, or in this process, for
+methods of a notebook and for debuggers.
 
 The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
 eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
@@ -12,11 +13,13 @@ import base64
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from filelock import FileLock
 
-from ...datasets.own_data import known_folders
+from ...datasets import DATASETS
+from ...datasets.own_data import OWN, known_folders, words_of
 from ...registry import UserError
 from ..store import Store
 from ..store.provenance import now, stamped
@@ -24,9 +27,10 @@ from ..store.schema import Row
 from ..store.side_files import Parcel
 from ..suites.cell import NAMING
 from .backend import Assignment, Backend, Needs, Observer, Slot, Summary, needs, prepare
+from .execute import FederationCache, execute
 from .plan import Item, Missing, Plan
 from .process import DONE, READY, ROUND, Options, Processes
-from .system import Ending, afterwards
+from .system import Ending, afterwards, opened
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
@@ -277,3 +281,46 @@ class _Run:
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
         self.summary.rows[_where(item)] = row
         self.observer.finished(item, row, elsewhere=elsewhere)
+
+
+def keep_sites(plan: Plan, store: Store) -> None:
+    """Store the names of the clients of each dataset of the user's own that the plan has to run."""
+    datasets = {i.cell.dataset.name: i.cell.dataset for i in plan.todo if i.cell.dataset.name.startswith(OWN)}
+    for name, choice in datasets.items():
+        if names := words_of(name)[1]:
+            spec = choice.build(DATASETS)
+            store.write_sites(spec.digest(spec.content()[0]), names)
+
+
+def run_in_process(plan: Plan, store: Store, options: Options, observer: Observer | None = None) -> Summary:
+    """Run everything that a plan has to do. Raises what `run_plan` does, and UserError for another backend."""
+    if options.backend != "processes":
+        raise UserError(f"in_process runs everything here, and backend is {options.backend!r}: leave one of them out")
+    summary, observer, todo = Summary(), observer or Observer(), plan.todo
+    if not todo:
+        return summary
+    prepare(todo, store, options)
+    device, federations = opened(options.device), FederationCache()
+    columns, about = stamped(options.threads, options.submitter, str(device))
+    store.write_environment(columns["environment"], about)
+    observer.begun(todo)
+    try:
+        for item in todo:
+            claim = store.claim(item.suite, item.cell.key)
+            if claim is None:
+                continue  # another run has it
+            observer.started(item)
+            parcel, tell = Parcel(), partial(observer.round, item)
+            try:
+                kept = options.embeddings, device, options.models
+                row = execute(item.cell, item.suite, parcel, federations, columns, tell, *kept)
+                with afterwards():
+                    parcel.deliver(store)
+                    store.append(row)
+            finally:
+                store.unclaim(claim)
+            summary.rows[item.suite, item.cell.key] = row
+            observer.finished(item, row, elsewhere=False)
+    finally:
+        observer.ended()
+    return summary
