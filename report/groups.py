@@ -48,16 +48,6 @@ def kind_of_data(dataset: str) -> str:
     return kind
 
 
-# Name of a trait -> what a menu calls it, and its first entry.
-MENUS = {
-    "standing": ("Standing", "all"),
-    "family": ("Family", "all"),
-    "uploads": ("Clients upload", "anything"),
-    "models": ("Clients' models", "any"),
-    "scored": ("Score is", "any"),
-}
-
-
 def filters(board: Board, name: str) -> dict[str, list[str]]:
     """The filters of an entry; it has several of a name where its clients upload several things."""
     method = board.method_of[name]

@@ -246,8 +246,6 @@ def _heading(column: Column) -> str:
     return (f"[{text}]({quote(column.link)})" if column.link else text) + (f", {column.note}" if column.note else "")
 
 
-
-
 def to_csv(table: Table) -> str:
     """The columns as they are shown; one whose text says more than a number has a column with the number before it."""
     heads: list[str] = []
