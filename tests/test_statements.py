@@ -212,8 +212,8 @@ def default_phrases(boards: dict[str, Ranking]) -> list[str]:
     assert (len(boards["leaderboard"].board.by_dataset), after.verdict) == (9, "equivalent")
     return [
         "Two other leaderboards share nine graphs. A: published defaults, 100 rounds; B: tuned by an "
-        f"earlier protocol, up to 400 rounds. Against FedAvg: FedDC A {effect(before)}, B {effect(after)}; SCAFFOLD "
-        f"A {effect(slow)}, B {effect(fast)}.",
+        f"earlier protocol, up to 400 rounds. Against FedAvg: FedDC {effect(before)} on A, {effect(after)} on B; "
+        f"SCAFFOLD {effect(slow)} on A, {effect(fast)} on B.",
     ]
 
 
@@ -260,15 +260,14 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
     )
     same = int((rows[released[0]] == rows[released[1]]).sum())
     gains = [100 * (rows[own] - rows["fedavg"]).mean() for own in sorted(relative, key=len)]
-    assert max(gains) < 100 * -alone.mean
+    assert min(gains) > 0
     again = pd.read_csv(RESULTS / "verified.csv")
     again = again[again["environment"].isin(again.loc[again["suite"] == "graph", "environment"])]
     again["change"] = 100 * (again["ours"] - again["score"]).abs()
     sets, nodes = (again.loc[again["suite"].isin(suites), "change"] for suites in (["graph"], ["node", "stress"]))
     return [
         f"on none of {len(above)} datasets does a method beat both",
-        f"on {int((lead > 0).sum())} of {len(lead)} datasets, not significantly (DHFR by {100 * lead['dhfr']:.1f}, "
-        f"NCI1 by {100 * lead['nci1']:.1f})",
+        f"on none of {len(lead)} datasets is the best method significantly above logistic regression",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), published defaults, 12 to 137 test graphs per client",
         f"On another brand of CPU, {len(sets)} scores of graph classification change by {sets.mean():.1f} points on "
@@ -276,7 +275,7 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"{nodes.max():.1f}).",
         "GCFL and GCFL+ never split a cluster at the released thresholds, so both have the same score "
         f"in {same} of {len(rows)} runs",
-        f"they are {gains[0]:.1f} and {gains[1]:.1f} points above FedAvg, still below local training",
+        "they are above FedAvg",
     ]
 
 

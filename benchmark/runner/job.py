@@ -143,11 +143,11 @@ class Costs:
         self.taken = {key: statistics.median(rounds) for key, rounds in taken.items()}
 
     def as_data(self) -> dict[str, Any]:
-        """The fit as JSON values, four digits; `of_data` reads it."""
+        """Return the fit as JSON values, four digits, sorted: new rows leave the lines of others in place."""
         return {
-            "factors": [[*level, round(float(self.factors[n]), 4)] for level, n in self.levels.items()],
-            "left": [[*pair, round(value, 4)] for pair, value in self.left.items()],
-            "taken": [[list(key), value] for key, value in self.taken.items()],
+            "factors": [[*level, round(float(self.factors[n]), 4)] for level, n in sorted(self.levels.items())],
+            "left": [[*pair, round(value, 4)] for pair, value in sorted(self.left.items())],
+            "taken": [[list(key), value] for key, value in sorted(self.taken.items())],
         }
 
     @classmethod
