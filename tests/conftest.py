@@ -67,15 +67,15 @@ def build(
     clients = []
     for k in range(len(sizes)):
         ids = torch.from_numpy(np.flatnonzero(owner == k))
-        own = dgl.node_subgraph(graph, ids)
-        for key in list(own.ndata):
-            del own.ndata[key]
-        for key in list(own.edata):
-            del own.edata[key]
-        own.ndata["label"], own.ndata["global_id"] = label[ids], ids
+        subgraph = dgl.node_subgraph(graph, ids)
+        for key in list(subgraph.ndata):
+            del subgraph.ndata[key]
+        for key in list(subgraph.edata):
+            del subgraph.edata[key]
+        subgraph.ndata["label"], subgraph.ndata["global_id"] = label[ids], ids
         for name, mask in masks.items():
-            own.ndata[f"{name}_mask"] = mask[ids]
-        clients.append(NodeClient(own, layout(feat[ids])))
+            subgraph.ndata[f"{name}_mask"] = mask[ids]
+        clients.append(NodeClient(subgraph, layout(feat[ids])))
     whole = NodeData("toy", graph, layout(feat), label, classes, "toy", "generated", synthetic=True)
     return Federation(whole, clients, masks, "toy", seed)
 
@@ -96,14 +96,19 @@ def registries() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[None]:
-    """Commands run their cells in this process, and import plug-ins here: for tests of what follows from rows."""
+    """Commands run cells and checks in this process, and import plug-ins here: for tests of what follows from rows."""
     from fglbench.benchmark.runner.supervisor import run_in_process
     from fglbench.benchmark.suites import apart
     from fglbench.benchmark.suites.plugins import load_plugins
 
+    def here(function: Callable[..., Any], plugins: Any, *arguments: Any) -> Any:
+        load_plugins(plugins)
+        return function(*arguments)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fglbench.benchmark.runner.supervisor.run_plan", run_in_process)
         patch.setattr(apart, "use", load_plugins)
+        patch.setattr("fglbench.benchmark.runner.execute.in_child", here)
         yield
 
 
@@ -147,13 +152,13 @@ def build_labelled_sets(counts: tuple[int, ...] = (9, 6, 8), **kwargs: Any) -> F
     world = build_graph_sets(counts, **kwargs)
     masks = {part: torch.zeros(sum(counts), dtype=torch.bool) for part in ("train", "val", "test")}
     clients = []
-    for own in world.clients:
-        assert isinstance(own, GraphClient)
-        place = torch.arange(len(own.graphs)) % 4
+    for client in world.clients:
+        assert isinstance(client, GraphClient)
+        place = torch.arange(len(client.graphs)) % 4
         mine = {"train": place % 2 == 0, "val": place == 1, "test": place == 3}
         for part, mask in mine.items():
-            masks[part][own.global_id[mask]] = True
-        clients.append(replace(own, masks=mine))
+            masks[part][client.global_id[mask]] = True
+        clients.append(replace(client, masks=mine))
     return replace(world, clients=clients, masks=masks)
 
 

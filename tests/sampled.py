@@ -26,14 +26,14 @@ SHORT: dict[str, dict[str, Any]] = {
 def with_code(names: Iterable[str]) -> list[object]:
     """Names of methods as parameters of a test; those whose class has no function of its own (settings of another
     method under a name) are slow: their code is that of the other, and test_golden.py has their numbers."""
-    own = {name for name in names if any(map(inspect.isroutine, _written(METHODS.cls(name))))}
-    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in own)) for name in names]
+    with_functions = {name for name in names if any(map(inspect.isroutine, _written(METHODS.cls(name))))}
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name not in with_functions)) for name in names]
 
 
 def _written(cls: type) -> list[object]:
     """What the body of a class defines, as functions."""
-    found = [getattr(own, "__func__", getattr(own, "fget", own)) for own in vars(cls).values()]
-    return [own for own in found if getattr(own, "__module__", "") == cls.__module__]
+    functions = [getattr(value, "__func__", getattr(value, "fget", value)) for value in vars(cls).values()]
+    return [value for value in functions if getattr(value, "__module__", "") == cls.__module__]
 
 
 def sampled_trials(method: Method) -> list[Trial]:
@@ -41,7 +41,7 @@ def sampled_trials(method: Method) -> list[Trial]:
     by_task: dict[str, list[Trial]] = {}
     for trial in fitting(method):
         by_task.setdefault(trial.federation.task, []).append(trial)
-    return [random.Random(method.name).choice(own) for own in by_task.values()]
+    return [random.Random(method.name).choice(trials) for trials in by_task.values()]
 
 
 def sampled_pairs(names: Iterable[str], cases: Iterable[str], number: int) -> list[object]:

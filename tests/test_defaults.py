@@ -26,12 +26,12 @@ TOLD = "a default has changed: no row may change its meaning; `python tests/test
 
 def own(cls: type[Spec]) -> dict[str, Any]:
     """[default, bounds...] of a spec's fields by the names that rows have; "required" where there is no default."""
-    found = {}
+    fields = {}
     for name, info in cls.model_fields.items():
         default = "required" if info.is_required() else shown(info.get_default(call_default_factory=True))
         bounds = [str(each) for each in info.metadata if type(each).__module__ == "annotated_types"]
-        found[info.serialization_alias or name] = [default, *bounds]
-    return found
+        fields[info.serialization_alias or name] = [default, *bounds]
+    return fields
 
 
 def flags(cls: type[Spec]) -> dict[str, Any]:
@@ -65,24 +65,24 @@ def training(name: str) -> dict[str, Any]:
 
 def defaults() -> dict[str, dict[str, Any]]:
     """Kind -> name -> defaults; specs that no registry has, such as methods' own encoders, by class."""
-    found = {kind: {name: own(one.cls(name)) for name in built_in(one)} for kind, one in REGISTRIES.items()}
+    table = {kind: {name: own(one.cls(name)) for name in built_in(one)} for kind, one in REGISTRIES.items()}
     registered = {TrainConfig} | {one.cls(name) for one in REGISTRIES.values() for name in one.names()}
-    found |= {
+    table |= {
         f"flags of {kind}s": {name: flags(one.cls(name)) for name in built_in(one)} for kind, one in CLASSED.items()
     }
-    found["training"] = {"": own(TrainConfig)}
-    found["training of methods"] = {name: changed for name in built_in(METHODS) if (changed := training(name))}
-    found["tuned"] = {f"{kind} {name}": one for kind, name, one in tuned()}
+    table["training"] = {"": own(TrainConfig)}
+    table["training of methods"] = {name: changed for name in built_in(METHODS) if (changed := training(name))}
+    table["tuned"] = {f"{kind} {name}": one for kind, name, one in tuned()}
     others = {f"{cls.__module__}.{cls.__qualname__}".partition(".")[2]: cls for cls in specs() if cls not in registered}
-    found["others"] = {name: values for name in sorted(others) if (values := own(others[name]))}
-    return found
+    table["others"] = {name: values for name in sorted(others) if (values := own(others[name]))}
+    return table
 
 
 def tuned() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """What `fglbench tune` tries of each spec, by field: tuned settings were chosen among these and no others."""
     classes = [("training", "", TrainConfig)]
     classes += [(kind, name, one.cls(name)) for kind, one in REGISTRIES.items() for name in built_in(one)]
-    yield from ((kind, name, shown(found)) for kind, name, cls in classes if (found := searched(cls)))
+    yield from ((kind, name, shown(tried)) for kind, name, cls in classes if (tried := searched(cls)))
 
 
 def built_in(registry: Any) -> list[str]:
@@ -90,29 +90,29 @@ def built_in(registry: Any) -> list[str]:
     return [name for name in registry.names() if registry.cls(name).__module__.startswith("fglbench.")]
 
 
-def text(found: dict[str, dict[str, Any]]) -> str:
+def text(table: dict[str, dict[str, Any]]) -> str:
     """One line a spec, so that a diff names it."""
     kinds = []
-    for kind, names in found.items():
+    for kind, names in table.items():
         lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in names.items())
         kinds.append(f" {json.dumps(kind)}: {{\n{lines}\n }}")
     return "{\n" + ",\n".join(kinds) + "\n}\n"
 
 
 def test_every_default_is_the_one_of_the_table() -> None:
-    wanted, found = json.loads(TABLE.read_text()), defaults()
-    assert found.keys() == wanted.keys(), TOLD
+    wanted, actual = json.loads(TABLE.read_text()), defaults()
+    assert actual.keys() == wanted.keys(), TOLD
     for kind in wanted:
-        assert found[kind] == wanted[kind], TOLD
-    assert text(found) == TABLE.read_text(), TOLD
+        assert actual[kind] == wanted[kind], TOLD
+    assert text(actual) == TABLE.read_text(), TOLD
 
 
 def test_the_table_has_every_registered_name_and_sees_a_change() -> None:
-    found = defaults()
-    assert found["training"][""]["lr"] == [0.01, "Gt(gt=0)"] and found["method"]["fedprox"]["mu"][0] == 0.01
-    assert all(len(found[kind]) >= 3 for kind in REGISTRIES)
-    assert found["tuned"]["method fedprox"]["mu"][0] == {"mu": 0.001}
-    assert found["training of methods"]  # SCAFFOLD and others bring a protocol of their own
+    table = defaults()
+    assert table["training"][""]["lr"] == [0.01, "Gt(gt=0)"] and table["method"]["fedprox"]["mu"][0] == 0.01
+    assert all(len(table[kind]) >= 3 for kind in REGISTRIES)
+    assert table["tuned"]["method fedprox"]["mu"][0] == {"mu": 0.001}
+    assert table["training of methods"]  # SCAFFOLD and others bring a protocol of their own
 
 
 def test_a_new_option_changes_no_key() -> None:

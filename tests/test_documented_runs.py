@@ -19,7 +19,7 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner import job, supervisor
+from fglbench.benchmark.runner import supervisor
 from fglbench.benchmark.store import provenance
 
 from .test_documents import blocks, cheap, inline
@@ -89,8 +89,10 @@ def walk(page: str, *more: tuple[str, str]) -> dict[str, str]:
 def quoted(page: str) -> list[str]:
     """The indented blocks of a page that are no commands."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = [textwrap.dedent(own).strip() for own in re.findall(r"(?:^    .*\n|\n(?=    ))+", text, flags=re.M)]
-    return [own for own in found if own and not own.startswith(("fglbench", "pip"))]
+    blocks_of_page = [
+        textwrap.dedent(block).strip() for block in re.findall(r"(?:^    .*\n|\n(?=    ))+", text, flags=re.M)
+    ]
+    return [block for block in blocks_of_page if block and not block.startswith(("fglbench", "pip"))]
 
 
 @pytest.fixture
@@ -109,7 +111,11 @@ def test_every_command_is_planned_run_or_has_a_reason() -> None:
     assert len(planned()) > 50
 
 
-@pytest.mark.parametrize("line", planned(), ids=lambda line: line[9:])
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=[pytest.mark.slow] * bool(number % 3)) for number, line in enumerate(planned())],
+    ids=lambda line: line[9:],
+)
 def test_it_is_planned(line: str, here: Path) -> None:
     words = shlex.split(line)[1:]
     assert said(words if "--dry-run" in words else [*words, "--dry-run"])
@@ -131,16 +137,16 @@ def test_it_reads_data(line: str, here: Path) -> None:
 @pytest.mark.usefixtures("in_process")
 def test_the_tutorial(here: Path) -> None:
     printed = " ".join(" ".join(walk("docs/tutorial.md").values()).split())
-    outputs = [" ".join(own.split()) for own in quoted("docs/tutorial.md") if "import" not in own]
+    outputs = [" ".join(output.split()) for output in quoted("docs/tutorial.md") if "import" not in output]
     assert len(outputs) == 2
     words = re.sub(NUMBER, "#", printed)
-    for own in outputs:
-        place = words.find(re.sub(NUMBER, "#", own))
-        assert place >= 0, own
-        before, numbers = words.count("#", 0, place), re.findall(NUMBER, own)
+    for output in outputs:
+        place = words.find(re.sub(NUMBER, "#", output))
+        assert place >= 0, output
+        before, numbers = words.count("#", 0, place), re.findall(NUMBER, output)
         there = re.findall(NUMBER, printed)[before : before + len(numbers)]
         pairs = [(float(one), float(other)) for one, other in zip(there, numbers, strict=True) if ":" not in one]
-        assert all(one == pytest.approx(other, abs=0.3, rel=0.02) for one, other in pairs), own  # another processor
+        assert all(one == pytest.approx(other, abs=0.3, rel=0.02) for one, other in pairs), output  # another processor
 
 
 @needs_cora
@@ -152,7 +158,9 @@ def test_the_readme(here: Path) -> None:
     (here / "FOLDER" / "edges.csv").write_text(edges)
     (here / "results").symlink_to(ROOT / "results")
     few = (r"(fglbench run --quick) (--results)", r"\1 -m fedavg,fedprox,local -d cora \2")
-    walk("README.md", few, (r"(fglbench run .*)", rf"\1 {SHORT}"), (r"(fglbench reproduce .*)", r"\1 --dry-run"))
+    short = (r"(fglbench run .*)", rf"\1 {SHORT}")
+    plain = (r"fglbench new method my-method --torch.*", "")
+    walk("README.md", few, short, plain, (r"(fglbench (?:reproduce|recommend|compete) .*)", r"\1 --dry-run"))
     rows = fglbench.load_results("runs/first")
     assert len(rows) == 6 and set(rows["status"]) == {"ok"}
 
@@ -193,8 +201,8 @@ def test_extending(here: Path) -> None:
 @pytest.mark.usefixtures("registries", "in_process")
 def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a method outside of the package: no --into, and --plugin, as the page says."""
-    for module in (job, supervisor):  # the checkout of this test may have changes, and then no row is taken
-        monkeypatch.setattr(module, "stamped", committed)
+    # The checkout of this test may have changes, and then no row is taken.
+    monkeypatch.setattr(supervisor, "stamped", committed)
     for command in ("init -q", "config user.name x", "config user.email x@example.org"):
         subprocess.run(["git", *command.split()], check=True)
     plugin = " --plugin my_method.py"

@@ -35,16 +35,16 @@ def blocks() -> Iterator[tuple[str, str]]:
         fenced = False
         for number, line in enumerate(page.read_text(encoding="utf-8").replace("\\\n", "  ").splitlines(), 1):
             fenced ^= line.startswith("```")
-            found = re.match(r"( {4,})?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
-            if found and (fenced or found[1]):
-                yield f"{page.relative_to(ROOT)}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", found[2])[0].strip()
+            match = re.match(r"( {4,})?(?:[A-Z_]+=\S+ )*(fglbench [a-z-].*)", line)
+            if match and (fenced or match[1]):
+                yield f"{page.relative_to(ROOT)}:{number}", re.split(r"\s#|(?<=\S)\s{4,}(?=[a-z])", match[2])[0].strip()
 
 
 def inline() -> Iterator[tuple[str, str]]:
     """(page and line, command) of every command in a line of text, which may leave words out."""
     for page in PAGES:
-        for found in re.finditer(r"`fglbench ([a-z][^`]*)`", text := page.read_text(encoding="utf-8")):
-            yield f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}", " ".join(found[1].split())
+        for match in re.finditer(r"`fglbench ([a-z][^`]*)`", text := page.read_text(encoding="utf-8")):
+            yield f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}", " ".join(match[1].split())
 
 
 def descend(words: list[str]):
@@ -67,7 +67,9 @@ def test_every_command_parses(place: str, line: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("place", "line"), list(inline()), ids=lambda value: value if ":" in value else "")
 def test_every_command_in_a_sentence_is_one(place: str, line: str) -> None:
     command, words = descend([word for word in line.split() if word != "..."])
-    known = {option for own in command.params for option in (*own.opts, *own.secondary_opts)} | {"--help"}
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
     asked = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?-[-a-z]", word)}
     assert asked <= known
 
@@ -77,8 +79,8 @@ def test_there_are_commands_to_look_at() -> None:
 
 
 def cheap() -> list[str]:
-    found = dict.fromkeys(line for _, line in blocks() if line.split()[1] in CHEAP and "--plugin" not in line)
-    plans = [line for line in found if line.split()[1] != "run" or "--dry-run" in line]
+    commands = dict.fromkeys(line for _, line in blocks() if line.split()[1] in CHEAP and "--plugin" not in line)
+    plans = [line for line in commands if line.split()[1] != "run" or "--dry-run" in line]
     return [line for line in plans if line.split()[1] != "reproduce" or "--dry-run" in line or len(line.split()) == 2]
 
 

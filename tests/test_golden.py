@@ -112,10 +112,12 @@ def cases(name: str) -> Iterator[Case]:
     """All that a method is tried on: every federation, on the first one also each of its options."""
     cls = METHODS.cls(name)
     small = tuple(SMALL.get(name, {}).items())
-    own = [replace(case, params=small, config=case.config | CALM.get(name, {})) for case in CASES]
-    yield from own
+    applied = [replace(case, params=small, config=case.config | CALM.get(name, {})) for case in CASES]
+    yield from applied
     first = next(
-        case for case in own if case.name == {"node": "nodes", "graph": "graphs"}.get(cls.tasks[0], "labelled graphs")
+        case
+        for case in applied
+        if case.name == {"node": "nodes", "graph": "graphs"}.get(cls.tasks[0], "labelled graphs")
     )
     for field, value in options(cls):
         yield replace(first, name=f"{first.name}, {field}={value}", params=(*small, (field, value)))
@@ -124,7 +126,7 @@ def cases(name: str) -> Iterator[Case]:
             yield replace(first, name=f"nodes, {what}", config=NODES | changes)
         for backbone in sorted(set(built_in(BACKBONES)) - {"gine"}):  # molecules alone have features of edges
             yield replace(first, name=f"nodes, {backbone}", backbones=(backbone,))
-            yield replace(own[4], name=f"labelled graphs, {backbone}", backbones=(backbone,))
+            yield replace(applied[4], name=f"labelled graphs, {backbone}", backbones=(backbone,))
 
 
 def options(cls: type[Method]) -> Iterator[tuple[str, Any]]:
@@ -200,19 +202,19 @@ def run(name: str, case: Case, federation: Federation, patch: pytest.MonkeyPatch
     patch.setattr(cls, "phases", watched)
     method, config = METHODS.build(name, dict(case.params)), TrainConfig(**case.config)
     try:
-        found = train(
+        outcome = train(
             federation, method, backbones(case.backbones), config, 0, clients_per_batch=case.clients_per_batch
         )
     except Skip:
         return None
     finally:
         patch.undo()
-    curve = [v for column in ("val", "score", "val_loss") for v in found.history.get(column, ())]
-    exact = {column: str(getattr(found, column)) for column in EXACT[1:]}
+    curve = [v for column in ("val", "score", "val_loss") for v in outcome.history.get(column, ())]
+    exact = {column: str(getattr(outcome, column)) for column in EXACT[1:]}
     return {
         "method": name, "case": case.name, "revision": str(cls.revision), **exact,
         "tolerance": f"{TOLERANCE:.0e}",
-        "score": numbers([found.score]), "val": numbers([found.val]), "curve": numbers(curve),
+        "score": numbers([outcome.score]), "val": numbers([outcome.val]), "curve": numbers(curve),
         **{column: numbers(values) for column, values in messages.items()}, "hash": "",
     }  # fmt: skip
 
@@ -267,18 +269,18 @@ def write(method: str, lines: list[dict[str, str]]) -> None:
 OTHERS = ("keys", "partition")
 
 
-def differences(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
+def differences(wanted: dict[str, str], actual: dict[str, str]) -> list[str]:
     """The columns in which two lines differ, numbers by more than the tolerance of the first."""
-    exact = [column for column in (*EXACT, "hash") if wanted.get(column, "") != found.get(column, "")]
+    exact = [column for column in (*EXACT, "hash") if wanted.get(column, "") != actual.get(column, "")]
     most = float(wanted.get("tolerance") or 0)
-    return exact + [column for column in NUMBERS if not distance(column, wanted, found) <= most]
+    return exact + [column for column in NUMBERS if not distance(column, wanted, actual) <= most]
 
 
-def distance(column: str, wanted: dict[str, str], found: dict[str, str]) -> float:
+def distance(column: str, wanted: dict[str, str], actual: dict[str, str]) -> float:
     """The largest difference of two lists of numbers, relative to their size where that exceeds 1; inf: of other length
     or not nan at the same places.
     """
-    one, two = (np.array([float(v or "nan") for v in line.get(column, "").split(" ")]) for line in (wanted, found))
+    one, two = (np.array([float(v or "nan") for v in line.get(column, "").split(" ")]) for line in (wanted, actual))
     if one.shape != two.shape or (np.isnan(one) != np.isnan(two)).any():
         return float("inf")
     size = np.maximum(1, np.abs(one))
@@ -318,9 +320,9 @@ def perturbed(federation: Federation, seed: int) -> Federation:
     return replace(federation, clients=[replace(c, graphs=[graph(g) for g in c.graphs]) for c in federation.clients])
 
 
-def told(wanted: dict[str, str], found: dict[str, str]) -> str:
+def told(wanted: dict[str, str], actual: dict[str, str]) -> str:
     changed = "; ".join(
-        f"{name}: {found.get(name, '')} instead of {wanted[name]}" for name in differences(wanted, found)
+        f"{name}: {actual.get(name, '')} instead of {wanted[name]}" for name in differences(wanted, actual)
     )
     return f"{wanted['method']} on {wanted['case']}: {changed}. Raise the method's `revision` if this is intended."
 

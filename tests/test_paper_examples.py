@@ -47,15 +47,15 @@ def built(name: str, **params: float) -> Any:
 def uploads(method: Any, federation: Federation) -> list[dict[str, torch.Tensor]]:
     """The models (K, ...) that the server gets in each round."""
     simulation, _ = set_up(federation, method, BACKBONE, CONFIG, 0)
-    found: list[dict[str, torch.Tensor]] = []
+    models: list[dict[str, torch.Tensor]] = []
 
     def spy(server: Any, given: Any) -> Any:
-        found.append({name: value.clone() for name, value in given["model"].items()})
+        models.append({name: value.clone() for name, value in given["model"].items()})
         return method.server(server, given)
 
     for number in range(1, ROUNDS + 1):
         simulation.round(Phase((Step(method.client, spy),), 1), number)
-    return found
+    return models
 
 
 class Flat:
@@ -69,7 +69,7 @@ class Flat:
 
     def state(self, vector: Vector) -> dict[str, torch.Tensor]:
         parts = torch.split(vector, [shape.numel() for shape in self.shapes.values()])
-        return {name: own.view(shape) for (name, shape), own in zip(self.shapes.items(), parts, strict=True)}
+        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
     def marks(self, prefix: str) -> Vector:
         """1 where an entry belongs to a parameter whose name begins so, else 0."""
@@ -108,11 +108,11 @@ def descended(
     return vector
 
 
-def close(found: list[dict[str, torch.Tensor]], wanted: list[list[dict[str, torch.Tensor]]]) -> None:
-    assert len(found) == len(wanted) == ROUNDS
-    for mine, theirs in zip(found, wanted, strict=True):
+def close(actual: list[dict[str, torch.Tensor]], wanted: list[list[dict[str, torch.Tensor]]]) -> None:
+    assert len(actual) == len(wanted) == ROUNDS
+    for mine, theirs in zip(actual, wanted, strict=True):
         for name, value in mine.items():
-            stacked = torch.stack([own[name] for own in theirs]).float()
+            stacked = torch.stack([model[name] for model in theirs]).float()
             torch.testing.assert_close(value, stacked, atol=1e-5, rtol=1e-4)
 
 

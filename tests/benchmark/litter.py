@@ -25,14 +25,6 @@ class Litter(FedAvg):
         raise NotImplementedError
 
 
-@METHODS.register("l-session")
-class Session(Litter):
-    """A child in a session of its own."""
-
-    def drop(self):
-        subprocess.Popen(SLEEP, start_new_session=True)
-
-
 @METHODS.register("l-orphan")
 class Orphan(Litter):
     """A grandchild without an environment, whose parent has gone: a daemon."""

@@ -13,6 +13,7 @@ import pytest
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.backend import needs
+from fglbench.benchmark.runner.plan import Item
 from fglbench.benchmark.suites import apart
 from fglbench.benchmark.suites.select import Request, select
 
@@ -46,9 +47,27 @@ def check(suite: str, folder: Path, methods: list[str], **backend: object) -> No
     assert (wild["score"] == 1).all()  # it did strike
 
 
+class Order(fglbench.Observer):
+    """Notes the methods in the order of their cells."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    def started(self, item: Item) -> None:
+        self.methods.append(item.cell.method.name)
+
+
 @pytest.mark.usefixtures("registries")
-def test_a_plug_in_reaches_no_other_cell(suite: str, tmp_path: Path) -> None:
-    check(suite, tmp_path, ["p-scores"])
+def test_what_a_plug_in_does_on_import_and_leaves_behind_reaches_no_other_cell(
+    suite: str, tiny: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tiny.yaml").write_text(tiny.replace("[fedavg, local]", "[p-scores, fedavg]"))
+    order = Order()
+    rows = ran(str(tmp_path / "tiny.yaml"), tmp_path / "all", plugins=[POISON, ON_IMPORT], seeds=[0], observer=order)
+    clean = fglbench.run(suites=[suite], results=tmp_path / "clean", methods=["fedavg"], seeds=[0], in_process=True)
+    assert order.methods == ["p-scores", "fedavg"]
+    assert rows.set_index("method")["score"]["p-scores"] == 1  # it did strike
+    assert figures(rows[rows["method"] == "fedavg"]).equals(figures(clean))
 
 
 @pytest.mark.slow
@@ -59,13 +78,6 @@ def test_no_way_of_poisoning_reaches_another_cell(suite: str, tmp_path: Path, ba
         pytest.importorskip("ray", reason="needs Ray: pip install fglbench[ray]")
     methods = ["p-scores", "p-torch", "p-class", "p-thread", "p-remembers"]
     check(suite, tmp_path, methods, backend=backend)
-
-
-@pytest.mark.usefixtures("registries")
-def test_what_is_imported_beside_a_registered_method_does_not_reach_it(suite: str, tmp_path: Path) -> None:
-    clean = fglbench.run(suites=[suite], results=tmp_path / "clean", seeds=[0], in_process=True)
-    beside = ran(suite, tmp_path / "beside", seeds=[0], plugins=[ON_IMPORT])
-    assert figures(beside).equals(figures(clean))
 
 
 @pytest.mark.usefixtures("registries")
@@ -158,14 +170,9 @@ def test_a_plug_in_is_imported_in_other_processes_and_its_cells_have_the_keys_of
     (row,) = fglbench.load_results(tmp_path / "rows").to_dict("records")
     assert (row["status"], row["method_params"]) == ("ok", '{"half":0.25}')
     assert '"lr":0.0025' in row["training"]
-    frame = fglbench.run(suites=[suite], methods=["judged"], plugins=[str(judged)], results=tmp_path / "api", jobs=1)
-    assert list(frame["status"]) == ["ok", "ok"]
-    assert frame["method_version"].unique().tolist() == [row["method_version"]]
     assert row["method_version"].startswith("1+")
-    for wrong, said in ({"half": 2}, "half"), ({"hallf": 1}, "did you mean 'half'"):
-        setting = next(f"method.{name}={value}" for name, value in wrong.items())
-        assert main([*run, "--set", setting]) == 2
-        assert said in capsys.readouterr().err
+    assert main([*run, "--set", "method.hallf=1"]) == 2
+    assert "did you mean 'half'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -197,12 +204,13 @@ def test_the_guard_of_protocol_is_not_where_the_plug_in_is(
     assert "judged changes rounds in `protocol`: the suite decides that" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("plan", [["--dry-run"], pytest.param([], marks=pytest.mark.slow)])
 def test_tune_and_compete_plan_a_plug_in_by_what_its_process_tells(
-    suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str]
+    suite: str, tmp_path: Path, judged: Path, capsys: pytest.CaptureFixture[str], plan: list[str]
 ) -> None:
     options = ["--plugin", str(judged), "--results", str(tmp_path / "rows"), "--out", str(tmp_path / "chosen.yaml")]
-    assert main(["tune", "-s", suite, "-m", "judged", "--trials", "3", "-j", "1", *options]) == 0
-    assert "judged" in (tmp_path / "chosen.yaml").read_text()
+    assert main(["tune", "-s", suite, "-m", "judged", "--trials", "3", "-j", "1", *options, *plan]) == 0
+    assert "judged" in (capsys.readouterr().out if plan else (tmp_path / "chosen.yaml").read_text())
     assert main(["compete", str(judged), "--quick", "-d", "cora", "--dry-run"]) == 0
     assert "1 studies" in capsys.readouterr().out
 
@@ -219,7 +227,6 @@ def test_a_process_that_ends_or_tells_nonsense_is_named(tmp_path: Path) -> None:
     for code, said in {
         "import os; os._exit(7)": "the process that imports plug-ins ended with exit code 7",
         "import fglbench.benchmark.suites.apart as a; a._told = lambda *_: {'kind': 'method'}": "not of this form",
-        "raise ValueError('two' + chr(10) + 'lines')": "cannot be imported: ValueError: two lines",
     }.items():
         path.write_text(f"{code}\n{REGISTERS}")
         with pytest.raises(fglbench.UserError, match=said):

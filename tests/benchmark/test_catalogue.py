@@ -76,9 +76,11 @@ NAMING = """
 import sys
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.common import completes
-for words in (["list", "methods"], ["list", "suites"], ["show", "fedsage+"], ["show", "quick"], ["--help"],
+for words in (["--version"], [], ["run", "--help"],
+              ["list", "methods"], ["list", "suites"], ["show", "fedsage+"], ["show", "quick"], ["--help"],
               ["status", "-s", "quick", "--results", "none"], ["show", "fedavgg"], ["run", "--quick", "--dry-run"],
-              ["run", "--quick", "-m", "fedprx"], ["run", "--data", "none", "--set", "training.lrr=1"]):
+              ["run", "--quick", "-m", "fedprx"], ["run", "--data", "none", "--set", "training.lrr=1"],
+              ["run", "--data", ".", "-m", "fedavg", "--seeds", "0"], ["run", "--data", ".", "-b", "gcn+gnc"]):
     main(words)
 completes("method", "dataset", "partition", "split", "backbone", "suite")("fed")
 print("IMPORTED", *{"torch", "dgl", "scipy", "sklearn", "pandas", "matplotlib"} & {*sys.modules})
@@ -88,8 +90,11 @@ print("IMPORTED", *{"torch", "dgl", "scipy", "sklearn", "pandas", "matplotlib"} 
 def test_commands_that_name_things_import_nothing_that_computes() -> None:
     done = subprocess.run([sys.executable, "-c", NAMING], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "IMPORTED"
+    assert done.stdout.startswith("fglbench 0.")
     for meant in ("fedavg", "fedprox", "lr"):
         assert f"did you mean {meant!r}?" in done.stderr
+    for told in ("--seeds is a count", "unknown backbone 'gnc'"):  # before own data are read
+        assert f"fglbench: {told}" in done.stderr
 
 
 STORED = {name: own["uploads"] for name, own in catalogue.catalogue()["method"].items()}

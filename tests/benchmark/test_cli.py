@@ -96,35 +96,6 @@ def test_list_names_everything_with_a_summary(capsys, kind):
     assert len(line.split()) > 2
 
 
-def test_help_and_version_are_quick_and_load_no_torch():
-    code = (
-        "import sys, fglbench; from fglbench.benchmark.cli import main\n"
-        "codes = [main(['--version']), main([]), main(['run', '--help'])]\n"
-        "print(codes, 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[0].startswith("fglbench 0.")
-    assert done.stdout.splitlines()[-1] == "[0, 0, 0] False"
-
-
-def test_a_mistyped_option_is_told_before_own_data_are_read(tmp_path):
-    (tmp_path / "graph.npz").write_bytes(b"not looked at")
-    mistyped = {
-        "unknown method 'fedavgg'": ["-m", "fedavgg"],
-        "--seeds is a count": ["-m", "fedavg", "--seeds", "0"],
-        "unknown backbone 'gnc'": ["-m", "fedavg", "-b", "gcn+gnc"],
-    }
-    code = (
-        "import sys; from fglbench.benchmark.cli import main\n"
-        f"codes = [main(['run', '--data', {str(tmp_path)!r}, *own]) for own in {[*mistyped.values()]!r}]\n"
-        "print(codes, 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    for line, said in zip(done.stderr.splitlines(), mistyped, strict=True):
-        assert line.startswith(f"fglbench: {said}")
-    assert done.stdout == "[2, 2, 2] False\n"
-
-
 @pytest.mark.parametrize(("version", "named"), [((3, 13), "Python 3.13"), ((3, 9), "Python 3.9")])
 def test_a_python_that_cannot_work_is_one_line(capsys, monkeypatch, version, named):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))

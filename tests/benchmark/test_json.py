@@ -145,7 +145,8 @@ def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert own["nodes"] > 0 and own["checked"] == "generated, nothing to check"
 
 
-def test_profile(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fglbench.benchmark.cli.machine._apart", lambda function, *arguments: function(*arguments))
     found = told(capsys, "profile", "--case", "csbm:3", "--rounds", "2", "--threads", "1")
     (line,) = found["tables"]["A round"]
     assert found["rounds"] == 2 and line["clients"] == 3 and float(line["round, ms"].split()[0]) > 0

@@ -139,16 +139,19 @@ def test_predictions_of_any_kind_of_array_have_the_same_score(suite):
         assert fglbench.evaluate(given, clients).score == expected.score
 
 
-def test_a_pool_and_a_script_without_a_main_guard_are_told_so(tmp_path, suite):
+@pytest.mark.parametrize("given", ["script.py", pytest.param("-", marks=pytest.mark.slow)])
+def test_a_script_without_a_main_guard_is_told_so(tmp_path, suite, given):
     call = f"import fglbench\nprint(len(fglbench.run(suites=[{suite!r}], methods=['majority'], seeds=[0], jobs=1, "
     call += f"results={str(tmp_path / 'results')!r})))\n"
     (tmp_path / "script.py").write_text(call)
-    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    pipes = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([sys.executable, given], input=call, cwd=tmp_path, **pipes)
+    if given == "-":  # a script on standard input is not imported again
+        assert (done.returncode, done.stdout) == (0, "1\n")
+        return
     last = done.stderr.splitlines()[-1]
     assert "each worker imports the script, which calls `run` again; put the calls under `if __name__ ==" in last
     assert done.stderr.count("Traceback") == 1
-    done = subprocess.run([sys.executable, "-"], input=call, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "1\n")  # a script on standard input is not imported again
 
 
 def test_a_worker_of_a_pool_is_refused(monkeypatch, suite):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.cli import main, new_and_check
+from fglbench.benchmark.cli.new_and_check import verdicts_on
 from fglbench.benchmark.contract import method_checks, part_checks, trial, verdicts
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.suites.plugins import load_plugins
@@ -238,10 +240,9 @@ def test_check_exits_with_1_and_names_the_failure(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split(maxsplit=4)[:4] == ["repeats", "itself", "failed:", "ZeroDivisionError:"]
     assert lines[1].startswith("wrecked: 1 of 1 checks failed")
-    assert main(["check", "fedavgg"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "fglbench: unknown method, dataset, partition, split or backbone 'fedavgg'; did you mean 'fedavg'?"
-    )
+    unknown = "unknown method, dataset, partition, split or backbone 'fedavgg'; did you mean 'fedavg'?"
+    with pytest.raises(UserError, match=re.escape(unknown)):
+        list(verdicts_on("fedavgg", {}, None))
     assert main(["check", "fedprox", "--set", "mu=-1"]) == 2
     assert "mu" in capsys.readouterr().err
 

@@ -84,6 +84,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RUNNER = """
 import contextlib, io, json, sys
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.submission import verify
+
+verify.in_child = lambda function, plugins, *arguments: function(*arguments)  # this process is one already
 
 found = []
 for arguments in json.loads(sys.argv[1]):

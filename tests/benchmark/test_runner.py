@@ -156,7 +156,9 @@ def test_a_cell_that_another_run_has_in_hand_is_left_to_it(suite, tmp_path):
     assert [row.score for row in store.rows(name) if row.method == "fedavg"] == [0.125]
 
 
-@pytest.mark.parametrize("when", ["removed", "replaced", "its rows removed at the end"])
+@pytest.mark.parametrize(
+    "when", [pytest.param("removed", marks=pytest.mark.slow), "replaced", "its rows removed at the end"]
+)
 def test_a_results_folder_that_goes_away_in_mid_run_is_an_error_and_not_ok(when, suite, tmp_path):
     results = tmp_path / "results"
 

@@ -111,6 +111,7 @@ def test_a_name_is_taken_once(toy) -> None:
         add_task(Task("toy-degree", TASKS["node"].batch, TASKS["node"].evaluator))
 
 
+@pytest.mark.usefixtures("in_process")
 def test_commands_run_validate_and_report_it(toy, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.yaml").write_text(SUITE)

@@ -49,10 +49,19 @@ for each in METHODS.names():
     FILES.setdefault(METHODS.cls(each).__module__, []).append(each)
 
 
-@pytest.mark.parametrize("name", [random.Random(module).choice(names) for module, names in FILES.items()])
+DRAWN = random.Random(0).sample(sorted(FILES), len(FILES) // 3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(random.Random(module).choice(names), marks=[pytest.mark.slow] * (module not in DRAWN))
+        for module, names in FILES.items()
+    ],
+)
 def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One method of each file, on a federation drawn by its name: nothing meets on two devices, and figures are those
-    of the CPU (`test_gpu.py` runs all of them on a GPU).
+    """One method of each file, a third of them by default, on a federation drawn by its name: nothing meets on two
+    devices, and figures are those of the CPU (`test_gpu.py` runs all of them on a GPU).
 
     They may differ only where weights that are off by the rounding of a float32 give other figures on the CPU itself.
     """
@@ -67,7 +76,7 @@ def test_every_method_runs_on_a_device(name: str, at_hand: Any, monkeypatch: pyt
         assert apart(mine, run(trial, name)) > EQUAL, f"{trial.name}: not the CPU's figures"
 
 
-@pytest.mark.parametrize("which", ["one architecture", "overlapping clients"])
+@pytest.mark.parametrize("which", ["one architecture", pytest.param("overlapping clients", marks=pytest.mark.slow)])
 def test_every_backbone_and_option_of_training(which: str, backbone: Backbone, at_hand: Any) -> None:
     """With half of the clients in each round, clipped gradients, and every model on every data."""
     trial = next(one for one in trials() if one.name == which)

@@ -102,10 +102,6 @@ def test_fedavg_with_one_uniform_step_descends_the_sum_of_client_losses(federati
     same(final(world, "fedavg", dropout=0, **config), theta)
 
 
-def test_fedprox_without_its_term_is_fedavg(federation: Make) -> None:
-    same(final(federation(), "fedprox", {"mu": 0}), final(federation(), "fedavg"))
-
-
 def test_fedprox_with_one_epoch_is_fedavg_but_not_with_more(federation: Make) -> None:
     same(final(federation(), "fedprox", {"mu": 5}, local_epochs=1), final(federation(), "fedavg", local_epochs=1))
     far, near = final(federation(), "fedavg", **SGD), final(federation(), "fedprox", {"mu": 2}, **SGD)
@@ -117,10 +113,6 @@ def test_fedprox_with_one_epoch_is_fedavg_but_not_with_more(federation: Make) ->
     assert moved(near) < moved(far)
 
 
-def test_fedopt_with_plain_server_sgd_is_fedavg(federation: Make) -> None:
-    same(final(federation(), "fedopt", {"server_optimiser": "sgd", "server_lr": 1}), final(federation(), "fedavg"))
-
-
 def test_scaffold_with_one_step_is_fedavg(federation: Make) -> None:
     config = {**SGD, "local_epochs": 1, "weighting": "uniform"}
     same(final(federation(), "scaffold", {"lr": 0.3}, **config), final(federation(), "fedavg", **config))
@@ -130,10 +122,6 @@ def test_scaffold_with_more_steps_is_not_fedavg(federation: Make) -> None:
     config = {**SGD, "local_epochs": 4, "weighting": "uniform"}
     a, b = final(federation(), "scaffold", {"lr": 0.3}, **config), final(federation(), "fedavg", **config)
     assert not torch.allclose(a["1.weight"], b["1.weight"], rtol=1e-4)
-
-
-def test_fedavg_with_one_client_is_local(federation: Make) -> None:
-    same(final(federation((20,)), "fedavg"), final(federation((20,)), "local"))
 
 
 def test_presets_are_their_method_on_their_architecture(federation: Make) -> None:
