@@ -47,7 +47,7 @@ __all__ = [
 _HOMES = {"UserError": ".registry", "load_results": ".benchmark.store"}
 _HOMES |= dict.fromkeys(("clients", "evaluate", "federation"), ".benchmark.scores")
 _HOMES |= dict.fromkeys(("MLflow", "TensorBoard", "WandB"), ".benchmark.trackers")
-_HOMES |= {"load_model": ".benchmark.saved", "Observer": ".benchmark.runner.supervisor"}
+_HOMES |= {"load_model": ".benchmark.runner.execute", "Observer": ".benchmark.runner.backend"}
 _HOMES |= dict.fromkeys(("curves", "per_client", "to_latex"), ".benchmark.frames")
 _HOMES |= dict.fromkeys(("compare", "list_methods", "register", "run", "show", "write_report"), ".benchmark.api")
 

@@ -16,11 +16,8 @@ from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import arguments
-from ..arguments import several
-from ..registry import UserError
-from .known import Known, completions, listed, look_up
-from .overview import overview
+from ..registry import UserError, folder_argument, several, text_argument
+from .known import Known, listed, look_up, overview
 from .store.places import WRITTEN, reading
 from .suites.catalogue import FAMILIES, catalogue
 
@@ -28,11 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..report.compare import Comparison
+    from .runner.backend import Observer
     from .runner.job import Job
-    from .runner.supervisor import Observer
 
 __all__ = [
-    "FAMILIES", "catalogue", "compare", "completions", "list_methods", "listed", "overview", "register", "run", "show",
+    "FAMILIES", "catalogue", "compare", "list_methods", "listed", "overview", "register", "run", "show",
     "write_report",
 ]  # fmt: skip
 
@@ -88,10 +85,10 @@ def run(
         _check_process()
         _check_methods(methods)
     from ..datasets.own_data import announce, metric_setting
-    from .runner.gpus import resolved
+    from .runner.backend import check_options
+    from .runner.best_round import check_safetensors
     from .runner.job import Job, Options, Request, Store
-    from .runner.models import check_safetensors
-    from .runner.supervisor import check_options
+    from .runner.system import resolved
     from .suites import apart
     from .suites.plugins import load_plugins
 
@@ -100,8 +97,8 @@ def run(
     lists = {name: several(name, given, str) for name, given in names.items()}
     again, imported = lists.pop("rerun"), lists.pop("plugins")
     store, folder = (
-        Store(arguments.folder("results", results)),
-        None if data is None else arguments.folder("data", data),
+        Store(folder_argument("results", results)),
+        None if data is None else folder_argument("data", data),
     )
     own_dataset = None if folder is None else announce(folder, warnings.warn)
     lists["settings"] += metric_setting(metric, own_dataset)
@@ -116,7 +113,7 @@ def run(
     try:
         known = load_plugins(imported) if in_process else apart.use(imported)
         how = jobs, threads, timeout, memory_limit, submitter, known, embeddings, backend, address
-        options = Options(*how, resolved(arguments.text("device", str(device)), backend), models=save_models)
+        options = Options(*how, resolved(text_argument("device", str(device)), backend), models=save_models)
         check_options(options)
         return _frame(Job(request, store, options, again, missing_rows, in_process), observer)
     finally:
@@ -195,7 +192,7 @@ def show(name: str, plugins: Iterable[str] = ()) -> Known:
     Raises UserError for a name that nothing has.
     """
     _load(plugins)
-    return look_up(arguments.text("name", name))
+    return look_up(text_argument("name", name))
 
 
 def compare(
@@ -208,9 +205,9 @@ def compare(
     """
     from ..report.compare import comparisons
 
-    names = arguments.text("first", first), arguments.text("second", second)
-    folder = reading(suite) if results is None else arguments.folder("results", results)
-    return comparisons(*names, suite and arguments.text("suite", suite), folder)
+    names = text_argument("first", first), text_argument("second", second)
+    folder = reading(suite) if results is None else folder_argument("results", results)
+    return comparisons(*names, suite and text_argument("suite", suite), folder)
 
 
 def write_report(
@@ -223,5 +220,5 @@ def write_report(
     """
     from ..report import build
 
-    folder = reading() if results is None else arguments.folder("results", results)
+    folder = reading() if results is None else folder_argument("results", results)
     return build.write(build.make(folder, None if readme is None else Path(readme), figures=figures))

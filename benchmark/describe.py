@@ -27,7 +27,6 @@ from .engine.transforms import KINDS, kind_of
 from .suites.catalogue import FAMILIES, Entry
 from .suites.cell import Cell
 from .suites.plugins import REGISTRIES, built_in
-from .suites.select import at_defaults
 from .suites.suite import Suite
 from .suites.suitefile import load_suite, suite_names
 
@@ -170,7 +169,7 @@ def described_suite(suite: Suite) -> Entry:
         "untuned": [
             [method, [dataset for _, dataset in pairs]] for method, pairs in groupby(suite.untuned(), itemgetter(0))
         ],
-        "defaults": at_defaults(suite, cells),
+        "defaults": suite.at_defaults(cells),
         "tuned": suite.has_tuned_settings,
         "leaderboard": suite.leaderboard,
     }

@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import folder, several
-from ..registry import UserError
+from ..registry import UserError, folder_argument, several
 from .store import Store
 from .store.places import WRITTEN
 
@@ -37,7 +36,7 @@ def _unfolded(rows: pd.DataFrame, results: str | os.PathLike[str], part: str, in
     import pandas as pd
 
     _check(rows, NAMES)
-    store, frames = Store(folder("results", results)).existing(), []
+    store, frames = Store(folder_argument("results", results)).existing(), []
     for place in rows[NAMES].to_dict("records"):
         kept = (store.history(place["suite"], place["key"]) or {}).get(part)
         if not kept:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import dgl
 import torch
 
-from .. import arguments
 from ..datasets.federation import PARTS, Federation, GraphClient, NodeClient
-from ..registry import UserError
+from ..registry import UserError, text_argument, whole_argument
 from .engine.evaluate import MEASURES, Evaluator, Scored, own_rows
 from .engine.graphs.classification import GraphEvaluator, sets_of
 from .engine.method import in_words
@@ -56,12 +55,12 @@ def federation(
     for unavailable data, and where the suite cuts the dataset in several ways and none is chosen.
     """
     request = Request(
-        suites=(arguments.text("suite", suite),),
-        datasets=(arguments.text("dataset", dataset),),
-        seeds=(arguments.whole("seed", seed),),
-        partitions=() if partition is None else (arguments.text("partition", partition),),
-        clients=() if clients is None else (arguments.whole("clients", clients),),
-        splits=() if split is None else (arguments.text("split", split),),
+        suites=(text_argument("suite", suite),),
+        datasets=(text_argument("dataset", dataset),),
+        seeds=(whole_argument("seed", seed),),
+        partitions=() if partition is None else (text_argument("partition", partition),),
+        clients=() if clients is None else (whole_argument("clients", clients),),
+        splits=() if split is None else (text_argument("split", split),),
     )
     cells = {cell.federation_key: cell for _, cell in select(request)}
     if len(cells) > 1:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..registry import UserError
-from .runner.supervisor import Observer
+from .runner.backend import Observer
 from .store.places import safe_name
 
 if TYPE_CHECKING:

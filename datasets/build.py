@@ -1,4 +1,4 @@
-"""From a dataset, a partition and a split to a `Federation`."""
+"""From a dataset, a partition and a split to a `Federation`, once each of them is what every method may rely on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import dgl
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from ..registry import UserError
-from .features import Rows
-from .federation import Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
+from .federation import PARTS, Data, Federation, GraphClient, GraphSetData, NodeClient, NodeData, Rows, RowsClient
 from .partitioning import PartitionSpec
-from .soundness import cover_problem, ids_problem, roles_problem
 from .splits import SplitResult, SplitSpec
 
 
@@ -117,3 +116,132 @@ def _notes(clients: Sequence[dict[str, torch.Tensor]], unit: str) -> tuple[str, 
             subject = f"client {without[0]} has" if len(without) == 1 else f"clients {', '.join(without)} have"
             notes.append(f"{subject} no {what} {unit}")
     return tuple(notes)
+
+
+def check_data(data: Data) -> Data:
+    """Return the data. Raises UserError (one line: what is wrong, the first place, the fix) if they are not sound.
+
+    Graphs have both directions of every edge, no loop and no edge twice; features are finite float32, one row per node;
+    labels are int64 and below the number of classes, -1 for a node without label.
+    """
+    if isinstance(data, NodeData):
+        problem = _of_graph(data.graph) or _of_features(data.feat, data.graph.num_nodes())
+    else:
+        problem = _of_graphs(data.graphs)
+    count = data.graph.num_nodes() if isinstance(data, NodeData) else len(data.graphs)
+    problem = problem or _of_labels(
+        data.label, count, data.num_classes, -1 if isinstance(data, NodeData) else 0, 2 if data.target is None else 1
+    )
+    if data.target is not None and (data.target.dtype != torch.float32 or data.target.shape[:-1] != (count,)):
+        problem = problem or f"targets are {data.target.dtype} {tuple(data.target.shape)}; give float32 ({count}, T)"
+    if problem:
+        raise UserError(f"dataset {data.name!r}: {problem}")
+    return data
+
+
+def _of_graphs(graphs: list[dgl.DGLGraph]) -> str:
+    empty = [number for number, graph in enumerate(graphs) if not graph.num_nodes()]
+    if not graphs or empty:
+        return f"graph {empty[0]} has no node; leave it out" if empty else "has no graphs"
+    widths = {tuple(graph.ndata["feat"].shape[1:]) for graph in graphs}
+    if len(widths) > 1:
+        return f"features of graphs have the shapes {sorted(widths)}; give all the same width"
+    batch = dgl.batch(graphs)
+    return _of_graph(batch) or _of_features(batch.ndata["feat"], batch.num_nodes())
+
+
+def _of_graph(graph: dgl.DGLGraph) -> str:
+    source, target = graph.edges()
+    if (source == target).any():
+        return f"node {int(source[source == target][0])} has a self-loop; leave loops out, models add their own"
+    shape = (graph.num_nodes(),) * 2
+    links = sp.coo_matrix((np.ones(len(source), dtype=bool), (source.numpy(), target.numpy())), shape=shape).tocsr()
+    if links.nnz < len(source):
+        return "the graph has an edge twice; give each direction once"
+    back = links.T.tocsr()
+    same = np.array_equal(links.indptr, back.indptr) and np.array_equal(links.indices, back.indices)
+    return "" if same else "an edge lacks its other direction; give both"
+
+
+def _of_features(feat: torch.Tensor, rows: int) -> str:
+    sparse = feat.layout == torch.sparse_csr
+    values = feat.values() if sparse else feat
+    if feat.dim() != 2 or feat.shape[0] != rows or values.dtype != torch.float32:
+        return f"features are {feat.dtype} {tuple(feat.shape)}; give float32 ({rows}, d)"
+    wild = ~torch.isfinite(values)
+    if not wild.any():
+        return ""
+    place = int(wild.nonzero()[0, 0])
+    node = int(torch.searchsorted(feat.crow_indices(), place, right=True)) - 1 if sparse else place
+    return f"features of node {node} are not finite (nan or infinite), {int(wild.sum())} values in all; mend the data"
+
+
+def _of_labels(label: torch.Tensor, count: int, classes: int, lowest: int, fewest: int) -> str:
+    if label.dtype != torch.int64 or tuple(label.shape) != (count,):
+        return f"labels are {label.dtype} {tuple(label.shape)}; give int64 ({count},)"
+    least, most = (int(label.min()), int(label.max())) if count else (0, -1)
+    if least < lowest or most >= classes or classes < fewest:
+        return f"labels go from {least} to {most} for {classes} classes; number at least 2 classes from 0"
+    return ""
+
+
+# -- partitions and splits: each function returns one line about the first thing that is wrong, or "" ---------------
+
+
+def ids_problem(parts: Sequence[np.ndarray], clients: int, data: Data) -> str:
+    """As many parts as clients, each sorted int64 ids of nodes (graphs) that exist, at least one, none twice."""
+    total = len(data.label)
+    if not isinstance(parts, Sequence):
+        return f"the parts are {type(parts).__name__}; give a list with the ids of each client"
+    if len(parts) != clients:
+        return f"{len(parts)} parts for {clients} clients; make one part per client"
+    for client, ids in enumerate(parts):
+        if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
+            given = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+            return f"part {client} is {given}; give ids as int64 (n,)"
+        if not len(ids):
+            return f"part {client} is empty; choose fewer clients"
+        if ids.min() < 0 or ids.max() >= total:
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            return f"part {client} has id {wrong}; ids go from 0 to {total - 1}"
+        step = np.diff(ids)
+        if (step == 0).any():
+            return f"part {client} has id {ids[:-1][step == 0][0]} twice; give each {data.task} once"
+        if (step < 0).any():
+            return f"part {client} is not sorted; sort its ids"
+    return ""
+
+
+def cover_problem(parts: Sequence[np.ndarray], data: Data, overlapping: bool) -> str:
+    """Each node (graph) is in one part, or in any number of parts if overlapping."""
+    total = len(data.label)
+    times = np.bincount(np.concatenate(parts), minlength=total)
+    lost, shared = np.flatnonzero(times == 0), np.flatnonzero(times > 1)
+    if overlapping or not (len(lost) or len(shared)):
+        return ""
+    if len(lost):
+        return f"{len(lost)} of {total} {data.task}s are in no part, the first is {lost[0]}; put each into one"
+    return f"{len(shared)} {data.task}s are in several parts; say overlapping = True in the class"
+
+
+def roles_problem(result: SplitResult, parts: Sequence[np.ndarray], data: Data) -> str:
+    """Roles are int8 (N,), -1 to 2, -1 without a label; masks of the whole and of each client say the same."""
+    role, total = result.role, len(data.label)
+    if role.shape != (total,) or role.dtype != np.int8 or not np.isin(role, (-1, 0, 1, 2)).all():
+        return f"roles are {role.dtype} {role.shape}; give -1 to 2 in int8 ({total},)"
+    bare = np.flatnonzero((role >= 0) & (data.label.numpy() < 0))
+    if len(bare):
+        count = f"{len(bare)} {data.task}s without a label have a role, the first is {bare[0]}"
+        return f"{count}; leave them out of the split, or label them"
+    if len(result.clients) != len(parts):
+        return f"masks of {len(result.clients)} clients for {len(parts)}; give one set of masks per client"
+    for number, name in enumerate(PARTS):
+        wanted = torch.from_numpy(role == number)
+        given = result.whole.get(name, torch.zeros(total, dtype=torch.bool))  # no masks: no roles
+        if not torch.equal(given, wanted):
+            return f"the {name} mask is not that of the roles; make masks from roles"
+        for client, (ids, masks) in enumerate(zip(parts, result.clients, strict=True)):
+            mine = masks.get(name, torch.zeros(len(ids), dtype=torch.bool))
+            if not torch.equal(mine, wanted[ids]):
+                return f"client {client} has another {name} mask than the roles of its ids; make masks from roles"
+    return ""

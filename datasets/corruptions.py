@@ -23,8 +23,7 @@ import torch
 
 from ..registry import Spec, UserError, option
 from .build import derive, node_client
-from .features import Rows, csr_tensor, to_scipy
-from .federation import Federation, GraphClient, NodeClient, NodeData, RowsClient
+from .federation import Federation, GraphClient, NodeClient, NodeData, Rows, RowsClient, csr_tensor, to_scipy
 from .spec import bidirected
 
 BLOCK = 4096  # random pairs drawn at a time

@@ -24,12 +24,10 @@ from pydantic import Field
 from ..registry import UserError, did_you_mean
 from . import content as contents
 from .content import Content
-from .features import Preprocessing
-from .federation import Data, Measure, NodeData, Task
-from .own_content import read
+from .federation import Data, Measure, NodeData, Preprocessing, Task
+from .own_content import mapped, offer, read
 from .own_files import ARCHIVE, EDGES, NODES, Mistakes
 from .partitioning import PARTITIONS, PartitionSpec
-from .shared_content import mapped, offer
 from .spec import DATASETS, About, NodeSpec, preprocessing
 
 OWN = "own:"
@@ -126,7 +124,7 @@ def words_of(name: str) -> tuple[list[str], list[str]]:
 
 def known_folders() -> tuple[tuple[str, str, Stamp], ...]:
     """Return the folders that `announce` and `add_folders` made known, for workers of this machine, each with the file
-    in memory that has its content (`shared_content`), and what changes when its files do."""
+    in memory that has its content (`own_content.offer`), and what changes when its files do."""
     for folder in _folders.values():
         stamp = _stamp(folder)
         if _shared.get(folder, ("", ()))[1] != stamp:

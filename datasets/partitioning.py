@@ -39,7 +39,7 @@ class PartitionSpec(CuttingSpec):
         """Sorted int64 ids of the nodes (or graphs) of each client; a function of the arguments alone.
 
         Raises UserError when the partition does not apply to the task, when there are fewer clients than 1 or more
-        than nodes, and when a client would hold nothing. `build_federation` checks the ids (see `soundness`).
+        than nodes, and when a client would hold nothing. `build_federation` checks the ids (`ids_problem`).
         """
         total = len(data.label)
         self.check_task(data, "cuts", PARTITIONS)

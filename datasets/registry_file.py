@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from .features import Preprocessing
+from .federation import Preprocessing
 from .sources import Download, Mirror, Route, Wheel
 from .spec import DATASETS, About, DatasetSpec, GraphSetSpec, preprocessing
 

@@ -13,8 +13,19 @@ import torch
 from ..registry import Registry, Spec, UserError, option
 from . import content as contents
 from .content import Content
-from .features import Preprocessing, preprocess, to_tensor
-from .federation import PARTS, Data, Goal, GraphSetData, Measure, NodeData, Part, Task
+from .federation import (
+    PARTS,
+    Data,
+    Goal,
+    GraphSetData,
+    Measure,
+    NodeData,
+    Part,
+    Preprocessing,
+    Task,
+    preprocess,
+    to_tensor,
+)
 from .sources import Route, obtain
 
 

@@ -38,7 +38,7 @@ MEASURES = list(PARTS)
 
 # key -> {"history": {column: [...]}, "per_client": {column: [...]}, "label_counts": [[...]]} or None
 Histories = Callable[[str], dict[str, Any] | None]
-Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (runner/embedding_sample.py) or None
+Embeddings = Callable[[str], dict[str, np.ndarray] | None]  # key -> arrays (runner/best_round.py) or None
 
 
 @dataclass(frozen=True, eq=False)

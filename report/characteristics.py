@@ -14,8 +14,7 @@ from ..benchmark.store.schema import mapping
 from ..benchmark.suites.published import TASK, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
-from .table import Cell, Column, Line, Table
-from .text import count, finite, number, p_value, plain, points, slug
+from .text import Cell, Column, Line, Table, count, finite, number, p_value, plain, points, slug
 
 SPLIT = "label skew"  # what makes two characteristics of a board
 LABELS = "labels per class"  # training nodes of a client, per class

@@ -48,16 +48,6 @@ def kind_of_data(dataset: str) -> str:
     return kind
 
 
-# Name of a trait -> what a menu calls it, and its first entry.
-MENUS = {
-    "standing": ("Standing", "all"),
-    "family": ("Family", "all"),
-    "uploads": ("Clients upload", "anything"),
-    "models": ("Clients' models", "any"),
-    "scored": ("Score is", "any"),
-}
-
-
 def filters(board: Board, name: str) -> dict[str, list[str]]:
     """The filters of an entry; it has several of a name where its clients upload several things."""
     method = board.method_of[name]
@@ -68,12 +58,3 @@ def filters(board: Board, name: str) -> dict[str, list[str]]:
         "models": [models(method)],
         "scored": [board.scored_as[name]],
     }
-
-
-def filter_choices(board: Board) -> dict[str, list[str]]:
-    """The values of each trait in which the entries of a board differ."""
-    every = [filters(board, name) for name in board.entrants]
-    choices = {name: sorted({value for traits in every for value in traits[name]}) for name in MENUS}
-    first = list(MIXED.values())
-    choices["models"].sort(key=lambda value: (first.index(value) if value in first else len(first), value))
-    return {name: values for name, values in choices.items() if len(values) > 1}

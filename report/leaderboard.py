@@ -15,10 +15,9 @@ from .board import FEDAVG, LOCAL
 from .groups import display
 from .ranking import Ranking
 from .statistics import Posterior
-from .table import Table
 from .tables import ranking_table
 from .templating import document
-from .text import data_size, markdown_table, md, percent, plain, points, slug
+from .text import Table, data_size, markdown_table, md, percent, plain, points, slug
 
 CHEAP = 0.1  # of FedAvg's traffic
 MEANING = {

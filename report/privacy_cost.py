@@ -14,8 +14,7 @@ from ..benchmark.store.schema import mapping
 from .board import LOCAL, Board
 from .display_names import entrant_labels
 from .groups import display
-from .table import Cell, Column, Line, Table
-from .text import ABSENT, finite, mean_std, plain, slug
+from .text import ABSENT, Cell, Column, Line, Table, finite, mean_std, plain, slug
 
 MIN_NOISES = 3  # amounts of noise that make a curve
 NOISE, CLIP = "dp_noise", "dp_clip"  # of the training configuration

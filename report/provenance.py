@@ -12,8 +12,7 @@ import pandas as pd
 from ..benchmark.store.schema import mapping, parse
 from .board import Board
 from .groups import display, family
-from .table import Cell, Column, Line, Span, Table
-from .text import ABSENT, count, finite, md, plain, slug, spans
+from .text import ABSENT, Cell, Column, Line, Span, Table, count, finite, md, plain, slug, spans
 
 # What is said of an environment; its packages come second.
 MACHINE = {

@@ -15,9 +15,14 @@ from .groups import display, kind_of_data, published, uploads
 from .provenance import missing
 from .ranking import Ranking
 from .statistics import DECIMALS, MIN_SEEDS, Posterior, ranks
-from .table import Cell, Column, Interval, Line, Span, Table
 from .text import (
     ABSENT,
+    Cell,
+    Column,
+    Interval,
+    Line,
+    Span,
+    Table,
     count,
     csv_text,
     data_size,

@@ -10,29 +10,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from . import (
-    alternative_rankings,
-    characteristics,
-    inference_tables,
-    privacy_cost,
-    provenance,
-    robustness_tables,
-    sites,
-    tables,
-)
-from .table import to_markdown
-from .text import count, finite, literal, md, plain, slug
+from . import characteristics, privacy_cost, provenance, special_tables, tables
+from .text import count, finite, literal, md, plain, slug, to_markdown
 
-MODULES = (
-    alternative_rankings,
-    characteristics,
-    inference_tables,
-    privacy_cost,
-    provenance,
-    robustness_tables,
-    sites,
-    tables,
-)
+MODULES = characteristics, privacy_cost, provenance, special_tables, tables
 
 
 def environment(templates: Path, **options: Any) -> Environment:

@@ -12,11 +12,16 @@ import math
 import torch
 import torch.nn.functional as F
 
-from ..benchmark.engine.evaluate import Scored
-from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
-from ..benchmark.engine.segment_ops import segment_sum
-from ..benchmark.engine.target import Target
-from ..benchmark.engine.task import Task, add_task
+from ..benchmark.engine import (
+    GraphEvaluator,
+    LabelledClientBatch,
+    Scored,
+    Target,
+    Task,
+    add_task,
+    graph_models,
+    segment_sum,
+)
 
 
 def _losses(logits: torch.Tensor, label: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

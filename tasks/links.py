@@ -17,17 +17,29 @@ import numpy as np
 import torch
 from pydantic import model_validator
 
-from ..benchmark.engine.backbones import Backbone, Forward, Params, affine, linear_map
-from ..benchmark.engine.batch import Batch, Features, LabelledRows, collate
-from ..benchmark.engine.client_batch import ClientBatch
-from ..benchmark.engine.config import TrainConfig
-from ..benchmark.engine.device import placed
-from ..benchmark.engine.evaluate import MEASURES, Evaluator, Models, Scored
-from ..benchmark.engine.rng import Streams
-from ..benchmark.engine.target import Target
-from ..benchmark.engine.task import Task, add_task
-from ..datasets.features import Rows
-from ..datasets.federation import PARTS, Data, Measure, NodeData, RowsClient
+from ..benchmark.engine import (
+    MEASURES,
+    Backbone,
+    Batch,
+    ClientBatch,
+    Evaluator,
+    Features,
+    Forward,
+    LabelledRows,
+    Models,
+    Params,
+    Scored,
+    Streams,
+    Target,
+    Task,
+    TrainConfig,
+    add_task,
+    affine,
+    collate,
+    linear_map,
+    placed,
+)
+from ..datasets.federation import PARTS, Data, Measure, NodeData, Rows, RowsClient
 from ..datasets.splits import NONE, SPLITS, TEST, TRAIN, VAL, SplitSpec
 from ..registry import UserError, option
 

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import torch
 
-from ..benchmark.engine.client_batch import ClientBatch
-from ..benchmark.engine.evaluate import Evaluator, Scored
-from ..benchmark.engine.graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
-from ..benchmark.engine.sampled_batch import SampledClientBatch
-from ..benchmark.engine.target import Target
-from ..benchmark.engine.task import Task, add_task
+from ..benchmark.engine import (
+    ClientBatch,
+    Evaluator,
+    GraphEvaluator,
+    LabelledClientBatch,
+    SampledClientBatch,
+    Scored,
+    Target,
+    Task,
+    add_task,
+    graph_models,
+)
 
 
 class SquaredError(ClientBatch):

@@ -97,7 +97,7 @@ def registries() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def in_process() -> Iterator[None]:
     """Commands run cells and checks in this process, and import plug-ins here: for tests of what follows from rows."""
-    from fglbench.benchmark.runner.in_process import run_in_process
+    from fglbench.benchmark.runner.supervisor import run_in_process
     from fglbench.benchmark.suites import apart
     from fglbench.benchmark.suites.plugins import load_plugins
 
@@ -108,7 +108,7 @@ def in_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fglbench.benchmark.runner.supervisor.run_plan", run_in_process)
         patch.setattr(apart, "use", load_plugins)
-        patch.setattr("fglbench.benchmark.submission.verify.in_child", here)
+        patch.setattr("fglbench.benchmark.runner.execute.in_child", here)
         yield
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner import in_process, supervisor
+from fglbench.benchmark.runner import supervisor
 from fglbench.benchmark.store import provenance
 
 from .test_documents import blocks, cheap, inline
@@ -201,8 +201,8 @@ def test_extending(here: Path) -> None:
 @pytest.mark.usefixtures("registries", "in_process")
 def test_contributing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a method outside of the package: no --into, and --plugin, as the page says."""
-    for module in (in_process, supervisor):  # the checkout of this test may have changes, and then no row is taken
-        monkeypatch.setattr(module, "stamped", committed)
+    # The checkout of this test may have changes, and then no row is taken.
+    monkeypatch.setattr(supervisor, "stamped", committed)
     for command in ("init -q", "config user.name x", "config user.email x@example.org"):
         subprocess.run(["git", *command.split()], check=True)
     plugin = " --plugin my_method.py"

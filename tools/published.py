@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from fglbench.benchmark.runner.cost_estimate import Costs
+from fglbench.benchmark.runner.job import Costs
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import mapping
+from fglbench.benchmark.suites.cell import register_clients
 from fglbench.benchmark.suites.published import BOARDS, FILE, TASK, TRAINED, read_properties
-from fglbench.benchmark.suites.registered import register
 from fglbench.files import write_atomically
 from fglbench.report.loading import frame
 
@@ -74,4 +74,4 @@ if __name__ == "__main__":
     content = {"costs": Costs(store.rows()).as_data(), "tasks": tasks(boards)}
     write_atomically(FILE, text(content).encode())
     print(f"{FILE.name}: {len(content['tasks'])} tasks, {FILE.stat().st_size >> 10} KiB")
-    print(f"federations.csv: {len(register(store.rows()))} new")
+    print(f"federations.csv: {len(register_clients(store.rows()))} new")

@@ -8,25 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
-from . import (
-    catalogue,
-    check,
-    compete,
-    data,
-    doctor,
-    new,
-    pack,
-    profile,
-    recommend,
-    report,
-    reproduce,
-    run,
-    status,
-    submit,
-    tune,
-    validate,
-    verify,
-)
+from . import catalogue, compete, data, machine, new_and_check, report, reproduce, run, submit, tune
 
 START, METHOD, DATA, PAPERS, MAINTAIN = "Start", "Your method", "Your data", "Papers", "Maintain"
 COMMANDS = {  # in the order of the help: command -> group, a few words
@@ -133,11 +115,11 @@ def options(
 
 
 for command in (
-    run.run, reproduce.reproduce, status.status, catalogue.list_, catalogue.show, report.report, report.compare,
+    run.run, reproduce.reproduce, catalogue.status, catalogue.list_, catalogue.show, report.report, report.compare,
     report.export,
-    compete.compete, tune.tune, recommend.recommend, profile.profile, check.check, submit.submit,
-    validate.validate, verify.verify, submit.adopt, pack.pack, doctor.doctor,
+    compete.compete, tune.tune, tune.recommend, machine.profile, new_and_check.check, submit.submit,
+    submit.validate, reproduce.verify, run.adopt, report.pack, machine.doctor,
 ):  # fmt: skip
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
-app.add_typer(new.app, name="new")
+app.add_typer(new_and_check.app, name="new")
 app.add_typer(data.app, name="data")

@@ -13,8 +13,8 @@ import typer
 from ...registry import UserError
 from ..store.places import safe_name
 from ..suites.published import BOARDS, published_tasks
-from . import options as given
-from .output import answer, complain, plain_console
+from . import common as given
+from .common import answer, complain, plain_console
 from .run import ask
 from .submit import Meta, packed
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ..store.schema import Row
     from ..submission.submit import Metadata
     from ..suites.cell import Cell
-    from ..tune.session import Tuner
-    from ..tune.study import Study
+    from ..tune.session import Study, Tuner
 
 BASELINE, BASELINES = "fedavg", ("fedavg", "local")
 BOARD = BOARDS[0]
@@ -57,12 +56,12 @@ def compete(
     for a pull request, as by `fglbench submit`, into RESULTS/METHOD-submission.
     """
     from ..compete import QUICK, standing
-    from ..runner.gpus import resolved
     from ..runner.job import Options, Store
+    from ..runner.system import resolved
     from ..submission.submit import metadata, read_fields
     from ..suites.select import CUSTOM
     from ..tune.session import Tuner, Wanted, studies
-    from .check import check
+    from .new_and_check import check
 
     name, plugin = _method_of(file, method)
     results = results or Path("runs") / f"compete-{safe_name(name)}"
@@ -160,7 +159,7 @@ def _cells(name: str, datasets: tuple[str, ...], rounds: int | None, seeds: tupl
 
 def _tell_cost(each: list[Study], scored: list[Cell], options: Options) -> float:
     """Say what it costs, at FedAvg's seconds per round; the core-hours."""
-    from ..runner.cost_estimate import published_costs
+    from ..runner.job import published_costs
     from ..suites.cell import Choice
 
     def as_fedavg(cell: Cell) -> Cell:

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Json, Parameters, Plugins, Results, Suites, completes, names
-from .output import complain, plain_console, plain_table, print_json
+from .common import (
+    Json,
+    Parameters,
+    Plugins,
+    Results,
+    Suites,
+    complain,
+    completes,
+    names,
+    plain_console,
+    plain_table,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from ...datasets import DatasetSpec, Description
@@ -243,10 +254,10 @@ def register(results: Results = Path("results"), json: Json = False) -> None:
     """Register the clients of new rows of a results folder: they stay as they are."""
     from ...registry import UserError
     from ..store import Store
-    from ..suites import registered
+    from ..suites.cell import register_clients
 
     try:
-        new = registered.register(Store(results).existing().rows())
+        new = register_clients(Store(results).existing().rows())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot register the rows of {str(results)!r}: {error}") from None
     if json:

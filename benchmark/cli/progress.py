@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
+from ..runner.backend import Observer
 from ..runner.plan import Item
-from ..runner.supervisor import Observer
 from ..store.schema import Row
 
 

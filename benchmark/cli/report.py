@@ -1,4 +1,4 @@
-"""`fglbench report`, `compare` and `export`: from rows to tables, figures, the leaderboard and other formats."""
+"""`fglbench report`, `compare`, `export`, `pack`: from rows to tables, figures, the leaderboard and other formats."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import typer
 from ...registry import UserError
 from ..store.judged import Verdicts
 from ..store.places import LOCKS, LOGS, SHIPPED, WRITTEN
-from . import options as given
-from .options import Json, ReadResults, completes, found_folder
-from .output import answer, print_json, records
-from .summary import show_ranking
+from . import common as given
+from .common import Json, ReadResults, Results, Suites, answer, completes, found_folder, names, print_json, records
+from .run import show_ranking
 
 if TYPE_CHECKING:
     from ...report.build import Report
@@ -193,3 +192,31 @@ def export(
     with answer(json) as said:
         said |= {"file": file, "rows": len(rows), "results": folder}
         typer.echo(f"{file}: {len(rows)} rows of {folder}")
+
+
+def pack(results: Results = Path("results"), suite: Suites = None, json: Json = False) -> None:
+    """Put the curves of finished rows, a file each, into one compressed file a method and suite, or a few.
+
+    For results kept in version control: they take a third of the space then. Nothing is lost, runs and reports
+    go on as before, and later runs leave files of their own again, which the next `fglbench pack` takes in.
+    """
+    from ...registry import did_you_mean
+    from ...report.text import count
+    from ..store import Store
+    from ..store.packing import pack as put_together
+    from ..store.places import APART
+
+    stores = [Store(results).existing(), *([Store(results / APART)] if (results / APART).is_dir() else [])]
+    known = {name for store in stores for name in store.suites()}
+    for name in names(suite):
+        if name not in known:
+            raise did_you_mean(name, known, f"suite with rows under {str(results)!r}:")
+    packed = []
+    for store in stores:
+        done = [put_together(store, name) for name in store.suites() if name in (names(suite) or known)]
+        moved, left = (sum(numbers) for numbers in zip(*done, strict=True)) if done else (0, 0)
+        kept = f", {left} left in files of their own" if left else ""
+        packed.append({"results": store.root, "rows": moved, "left": left})
+        typer.echo(f"{store.root}: the curves of {count(moved, 'row')} put into columns{kept}", err=json)
+    if json:
+        print_json(packed)

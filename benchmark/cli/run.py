@@ -1,25 +1,30 @@
-"""`fglbench run`: plan, say what is to be done, do it."""
+"""`fglbench run`: plan, say what is to be done, do it, show the scores. `adopt`: do so for a submitted method."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-from ...registry import UserError
-from . import options as given
-from .options import Names, completes
-from .output import command, complain, plain_console, print_json, why
-from .summary import show_scores
+from ...registry import UserError, did_you_mean
+from . import common as given
+from .common import Names, answer, command, complain, completes, plain_console, plain_table, print_json, why
 
 if TYPE_CHECKING:
+    from ...report.board import Board
+    from ...report.ranking import Ranking
     from ..runner.job import Job
     from ..runner.plan import C, Item, Plan
+    from ..store.schema import Row
 
 STATES = {"todo": "to run", "done": "done", "skipped": "skipped", "failed": "failed"}  # of cells, in words
 
@@ -57,30 +62,26 @@ def run(
     numbers, plugins = (given.client_numbers(clients), given.parse_seeds(seeds)), given.apart(plugin)
     wanted = {"method": methods, "dataset": given.names(dataset), "partition": partitions, "split": splits}
     data = given.own_dataset(data, set_ or (), **wanted, backbone=backbones)
-    from ..runner.gpus import resolved
     from ..runner.job import Job, Options, Request, Store
+    from ..runner.system import resolved
 
+    settings = tuple(set_ or ())
+    if metric is not None:
+        from ...datasets.own_data import metric_setting
+
+        settings += metric_setting(metric, data)
     request = Request(
         suites=given.names(suite), all_suites=all_suites, quick=quick, methods=methods, datasets=wanted["dataset"],
         partitions=partitions, clients=numbers[0], splits=splits, backbones=backbones, seeds=numbers[1],
-        settings=(*(set_ or ()), *_metric(metric, data)), own_dataset=data, tuned=tuned,
+        settings=settings, own_dataset=data, tuned=tuned,
     )  # fmt: skip
     how = jobs, threads, timeout, memory_limit, submitter, plugins, embeddings, backend, address
     if save_models:
-        from ..runner.models import check_safetensors
+        from ..runner.best_round import check_safetensors
 
         check_safetensors()
     options = Options(*how, resolved(device, backend), models=save_models)
     return carry_out(Job(request, Store(results), options, given.names(rerun), missing_rows), dry_run, json, yes)
-
-
-def _metric(metric: str | None, data: str | None) -> tuple[str, ...]:
-    """What `--metric` sets. UserError as `metric_setting`."""
-    if metric is None:
-        return ()
-    from ...datasets.own_data import metric_setting
-
-    return metric_setting(metric, data)
 
 
 def _as_data(plan: Plan) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def _tell(job: Job, plan: Plan[C], console: Console) -> None:
 
 def _tell_cost(job: Job, plan: Plan[C], console: Console) -> float:
     """Say what a plan costs; the hours of one core."""
-    from ..runner.cost_estimate import told_runs
+    from ..runner.job import told_runs
 
     line, hours = told_runs([item.cell for item in plan.todo], job.store.rows(), job.options)
     if line:
@@ -184,3 +185,165 @@ def outline(items: list[Item[C]]) -> list[str]:
         settings = f" ({several} settings)" if several > 1 else ""
         lines.append(f"  {suite}: {cell}{settings}, seeds {' '.join(map(str, dict.fromkeys(numbers)))}")
     return lines
+
+
+def adopt(
+    name: Annotated[str, typer.Argument(metavar="METHOD", help="a method with a submission, whose code is merged")],
+    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
+    memory_limit: given.Memory = None, device: given.Device = "cpu",
+    backend: given.Backends = "processes", address: given.Address = None,
+    rerun: given.Rerun = None, dry_run: given.DryRun = False,
+    results: given.Results = Path("results"), submitter: given.Submitter = "fglbench", json: given.Json = False,
+) -> int:  # fmt: skip
+    """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
+
+    The cost is said first. Cells that are done are not run again: the same command continues after an interruption. In
+    the end the reported scores are shown beside ours.
+    """
+    from ...methods import METHODS
+    from ..runner.job import Costs, Job, Options, Request, Store, told
+    from ..runner.system import resolved
+    from ..store.places import submission_folder
+    from ..store.self_reported import submission_stores
+    from ..submission.listing import SETTINGS
+    from ..suites.suitefile import load_suite, suite_names
+
+    reported = submission_folder(results, name)
+    if not reported.is_dir():
+        raise did_you_mean(name, [store.root.name for store in submission_stores(results)], "submission of method")
+    METHODS.cls(name)  # merged, or UserError
+    rows = Store(reported, columns=False).rows(latest_only=True)
+    suites = tuple(sorted({row.suite for row in rows} & set(suite_names())))
+    if not suites:
+        raise UserError(f"no row under {str(reported)!r} is of a suite of the benchmark: {', '.join(suite_names())}")
+    for suite in suites if (settings := reported / SETTINGS).is_file() else ():
+        if not load_suite(suite).lists(name):
+            raise UserError(
+                f"{settings} has tuned settings: put them into {load_suite(suite).tuned_file}, and name the method in "
+                f"the file of suite {suite!r} as {{name: {name}, params: tuned}}"
+            )
+    how = Options(jobs, threads, timeout, memory_limit, submitter, backend=backend, address=address)
+    options = replace(how, device=resolved(device, backend))
+    job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
+    todo, console = job.plan().todo, plain_console()
+    with answer(json) as said:
+        said |= {"method": name, "suites": suites, "left": len(todo)}
+        console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
+        if todo:
+            cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
+            said["core_hours"] = cost.hours
+            console.print(told(cost), soft_wrap=True)
+        if dry_run:
+            for line in outline(todo):
+                console.print(line, soft_wrap=True)
+            return 0
+        code = carry_out(job, False)
+        said["scores"] = _tell_differences(results, name)
+        return code
+
+
+def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
+    """Print each reported score beside ours; the same as data."""
+    from ...report.text import plain
+    from ..store.self_reported import self_reported
+
+    differences = []
+    for each in self_reported(results):
+        if each.row.method == name and each.difference is not None and each.ours is not None:
+            where = plain(f"{each.row.suite}: {each.row.dataset} {each.row.partition} x{each.row.clients}", 100)
+            seeds = f"{each.our_seeds} seed{'s' * (each.our_seeds != 1)}"
+            typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
+            differences.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
+    return differences
+
+
+SHOWN = 6  # tasks; of more, their number
+BASELINE = "fedavg"
+
+
+def show_scores(rows: Iterable[Row]) -> None:
+    """Print a table for each task of rows with a score; nothing where no row has one.
+
+    The difference is that of paired seeds, in points, with a 95% t interval; it needs two seeds.
+    """
+    scored = [row for row in rows if row.status == "ok" and row.score is not None]
+    if not scored:
+        return
+    from ...report.board import Board
+    from ...report.loading import frame
+
+    boards = [
+        Board.build(suite, frame(row for row in scored if row.suite == suite))
+        for suite in dict.fromkeys(row.suite for row in scored)
+    ]
+    tables = [table for board in boards for table in _tables(board)]
+    console = plain_console()
+    for table in tables[:SHOWN]:
+        console.print()
+        console.print(table)
+    if len(tables) > SHOWN:
+        console.print(f"\n{len(tables) - SHOWN} more tasks: see the report")
+
+
+def show_ranking(ranking: Ranking) -> list[Table]:
+    """Print the ranked methods of a board: mean score and rank over datasets, difference from FedAvg, traffic.
+
+    Differences and verdicts are those of the leaderboard. A board of one dataset, or without a ranking, is shown as
+    `show_scores` shows rows. Returns what is shown.
+    """
+    from ...metrics import sign
+    from ...report.statistics import ranks
+    from ...report.tables import difference_cell
+    from ...report.text import data_size, score_text, unit
+
+    board = ranking.board
+    console, scores = plain_console(), board.by_dataset.loc[board.datasets_of(board.metric)]
+    if len(scores) < 2 or len(scores.columns) < 2:
+        shown = list(_tables(board))[:SHOWN]
+        for table in shown:
+            console.print()
+            console.print(table)
+        return shown
+    means, places = scores.mean(), ranks(scores).mean()
+    traffic = board.grid("traffic").median()
+    base = next((str(name) for name in scores if board.method_of[str(name)] == BASELINE), None)
+    against = ranking.inference.against.get(base or "", {})
+    titles = [] if base is None else [f"vs {base} (95% interval)"]
+    metric = unit("score" if sign(board.metric) > 0 else board.metric)
+    table = plain_table(f"{board.title}, {len(scores)} datasets", "mean rank", metric, *titles, "traffic (median)",
+                        numeric=True)  # fmt: skip
+    for name in places.sort_values(kind="stable").index:
+        cells = [f"{places[name]:.2f}", score_text(float(means[name]), 1)]
+        if base is not None and name == base:
+            cells.append("baseline")
+        elif base is not None:
+            cells.append(str(difference_cell(against.get(name)).text))
+        table.add_row(str(name), *cells, data_size(float(traffic[name])))
+    console.print()
+    console.print(table)
+    return [table]
+
+
+def _tables(board: Board) -> Iterator[Table]:
+    from ...report.statistics import paired_difference
+    from ...report.text import data_size, mean_std, points, unit
+
+    for task in board.tasks:
+        seeds, measures = board.seeds_of(task), {name: board.measures(task, name) for name in board.entrants}
+        base = next((str(name) for name in seeds if board.method_of[str(name)] == BASELINE), None)
+        metric = board.metrics[str(board.task_row(task)["dataset"])]
+        against = [] if base is None else [f"vs {base} (95% interval)"]
+        table = plain_table(task, f"{unit(metric)} (mean ± sd)", "seeds", *against, "traffic", numeric=True)
+        for entrant, scores in sorted(measures.items(), key=lambda each: -each[1].get("score", -inf)):
+            if not scores:
+                continue
+            cells = [mean_std(scores["score"], scores["score_std"], 1), f"{scores['n']:.0f}"]
+            if base is not None and entrant == base:
+                cells.append("baseline")
+            elif base is not None:
+                both = seeds[[entrant, base]].dropna()
+                gap = paired_difference(both[entrant], both[base])
+                known = gap.low == gap.low
+                cells.append(points(gap.mean) + (f" ({points(gap.low)} to {points(gap.high)})" if known else ""))
+            table.add_row(str(entrant), *cells, data_size(scores["traffic"]))
+        yield table

@@ -1,23 +1,32 @@
-"""`fglbench submit` packs a method's rows; `fglbench adopt` runs a submitted method again, and these rows rank."""
+"""`fglbench submit` packs a method's rows, `fglbench validate` checks them: what a pull request has to pass."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options as given
-from .options import Json, Plugins, ReadResults, Suites, completes, found_folder, names
-from .output import answer, plain_console
-from .run import carry_out, outline
-from .validate import as_data, default_base, tell
+from ..submission.listing import METADATA, Verdict
+from . import common as given
+from .common import (
+    Json,
+    Plugins,
+    ReadResults,
+    Suites,
+    answer,
+    completes,
+    found_folder,
+    names,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from ..store import Store
     from ..submission.submit import Metadata
+    from ..submission.validate import Validation
 
 Text = str | None
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="where to [METHOD-submission]")]
@@ -83,73 +92,103 @@ def packed(store: Store, about: Metadata, out: Path, suites: tuple[str, ...], tu
     return as_data(validation.summary)
 
 
-def adopt(
-    name: Annotated[str, typer.Argument(metavar="METHOD", help="a method with a submission, whose code is merged")],
-    jobs: given.Jobs = None, threads: given.Threads = 1, timeout: given.Timeout = 3600,
-    memory_limit: given.Memory = None, device: given.Device = "cpu",
-    backend: given.Backends = "processes", address: given.Address = None,
-    rerun: given.Rerun = None, dry_run: given.DryRun = False,
-    results: given.Results = Path("results"), submitter: given.Submitter = "fglbench", json: Json = False,
-) -> int:  # fmt: skip
-    """Run all suites that METHOD's submission has rows of, with the code that is here; these rows rank.
+SHOWN = 200  # lines of problems
 
-    The cost is said first. Cells that are done are not run again: the same command continues after an interruption. In
-    the end the reported scores are shown beside ours.
+Base = Annotated[
+    str | None,
+    typer.Option("--base", metavar="REF_OR_DIR", help="a commit or folder that PATH may only add to"),
+]
+
+
+Maintainer = Annotated[
+    bool,
+    typer.Option("--maintainer", help="you maintain this board: rows that rank may be added"),
+]
+
+
+def validate(
+    path: given.ResultsOrSubmission,
+    base: Base = None,
+    maintainer: Maintainer = False,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="DIR", help="a sound submission goes into this results folder")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Check results or a submission: every problem is one line, file:line: what; fix. Exit code 1 if there is any.
+
+    Nothing under PATH is imported or run. Warnings do not make it invalid.
     """
-    from ...methods import METHODS
-    from ...registry import UserError, did_you_mean
-    from ..runner.cost_estimate import Costs, told
-    from ..runner.gpus import resolved
-    from ..runner.job import Job, Options, Request, Store
-    from ..store.places import submission_folder
-    from ..store.self_reported import submission_stores
-    from ..submission.listing import SETTINGS
-    from ..suites.suitefile import load_suite, suite_names
+    from ...registry import UserError
 
-    reported = submission_folder(results, name)
-    if not reported.is_dir():
-        raise did_you_mean(name, [store.root.name for store in submission_stores(results)], "submission of method")
-    METHODS.cls(name)  # merged, or UserError
-    rows = Store(reported, columns=False).rows(latest_only=True)
-    suites = tuple(sorted({row.suite for row in rows} & set(suite_names())))
-    if not suites:
-        raise UserError(f"no row under {str(reported)!r} is of a suite of the benchmark: {', '.join(suite_names())}")
-    for suite in suites if (settings := reported / SETTINGS).is_file() else ():
-        if not load_suite(suite).lists(name):
-            raise UserError(
-                f"{settings} has tuned settings: put them into {load_suite(suite).tuned_file}, and name the method in "
-                f"the file of suite {suite!r} as {{name: {name}, params: tuned}}"
-            )
-    how = Options(jobs, threads, timeout, memory_limit, submitter, backend=backend, address=address)
-    options = replace(how, device=resolved(device, backend))
-    job = Job(Request(suites=suites, methods=(name,)), Store(results), options, given.names(rerun))
-    todo, console = job.plan().todo, plain_console()
-    with answer(json) as said:
-        said |= {"method": name, "suites": suites, "left": len(todo)}
-        console.print(f"{name}: {len(todo)} runs left of {', '.join(suites)}", soft_wrap=True)
-        if todo:
-            cost = Costs([*job.store.rows(), *rows]).of((item.cell, 1) for item in todo)
-            said["core_hours"] = cost.hours
-            console.print(told(cost), soft_wrap=True)
-        if dry_run:
-            for line in outline(todo):
-                console.print(line, soft_wrap=True)
-            return 0
-        code = carry_out(job, False)
-        said["scores"] = _tell_differences(results, name)
-        return code
+    if not path.is_dir():
+        raise UserError(f"no folder at {str(path)!r}; give a results folder or a submission")
+    if (path / METADATA).is_file():
+        base = base or default_base(into)  # the results that it is to join
+    elif into is not None:
+        raise UserError(f"--into takes in submissions; {str(path)!r} is a results folder without submission.yaml")
+    verdicts: list[Verdict] = []
+    whole: list[Validation] = []
+    for verdict in _summaries(path, base, maintainer, whole):
+        verdicts.append(verdict)
+        if not json:
+            tell(verdict, base)
+    if json:
+        print_json([as_data(verdict) for verdict in verdicts])
+    if not all(verdict.ok for verdict in verdicts):
+        return 1
+    if into is not None:
+        from ..submission import submit
+
+        place, added = submit.take_in(whole[0].folder, whole[0].lines, into)
+        typer.echo(f"{place}: {added} self-reported rows added; next: fglbench report --results {into}", err=json)
+    return 0
 
 
-def _tell_differences(results: Path, name: str) -> list[dict[str, Any]]:
-    """Print each reported score beside ours; the same as data."""
-    from ...report.text import plain
-    from ..store.self_reported import self_reported
+def _summaries(path: Path, base: str | None, maintainer: bool, whole: list[Validation]) -> Iterator[Verdict]:
+    """Check all folders of a path. whole: gets what is found of a submission, or against a base."""
+    name = str(path).rstrip("/")
+    if base is None and not (path / METADATA).is_file():
+        from ..submission.summary import summaries
 
-    differences = []
-    for each in self_reported(results):
-        if each.row.method == name and each.difference is not None and each.ours is not None:
-            where = plain(f"{each.row.suite}: {each.row.dataset} {each.row.partition} x{each.row.clients}", 100)
-            seeds = f"{each.our_seeds} seed{'s' * (each.our_seeds != 1)}"
-            typer.echo(f"{where}: reported {each.theirs:.4f}, ours {each.ours:.4f} ({each.difference:+.4f}, {seeds})")
-            differences.append({"task": where, "reported": each.theirs, "ours": each.ours, "our_seeds": each.our_seeds})
-    return differences
+        yield from summaries(path, name)
+        return
+    from ..submission.validate import validate_all
+
+    for each in validate_all(path, name, base, maintainer=maintainer):
+        whole.append(each)
+        yield each.summary
+
+
+def as_data(verdict: Verdict) -> dict[str, Any]:
+    """A validation for programs."""
+    return {
+        "folder": verdict.name, "valid": verdict.ok, "rows": verdict.rows, "new": verdict.new.total(),
+        "errors": list(map(str, verdict.findings.errors)), "warnings": list(map(str, verdict.findings.warnings)),
+    }  # fmt: skip
+
+
+def default_base(into: Path | None = None) -> str | None:
+    """The results folder that a submission joins: --into, or the one here if there is one."""
+    folder = into or Path("results")
+    return str(folder) if folder.is_dir() else None
+
+
+def tell(checked: Verdict, base: str | None) -> None:
+    """Every problem on a line of its own, then what was looked at."""
+    from ...report.text import count, plain
+
+    errors, warnings = checked.findings.errors, checked.findings.warnings
+    every = [*errors, *warnings]
+    for finding in every[:SHOWN]:
+        typer.echo(plain(finding, 1000))
+    if len(every) > SHOWN:
+        typer.echo(f"... and {len(every) - SHOWN} more")
+    kind = "submission" if checked.submission else "results folder"
+    against = "" if base is None else f" against {base}"
+    new = f", {checked.new.total()} new" if against and not checked.submission else ""
+    where = ", ".join(f"{plain(suite)} {number}" for suite, number in sorted(checked.new.items()))
+    where = f" ({where})" if where else ""
+    verdict = "valid" if checked.ok else "NOT valid: " + count(len(errors), "problem")
+    warned = f", {count(len(warnings), 'warning')}" if warnings else ""
+    typer.echo(f"{checked.name}: {kind}{against}: {count(checked.rows, 'row')}{new}{where}: {verdict}{warned}")

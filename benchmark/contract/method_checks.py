@@ -15,10 +15,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...datasets.federation import Federation
 from ...metrics import sign
-from ..engine import METHODS, Method, Step, Tree, train
-from ..engine.client_batch import ClientBatch
-from ..engine.evaluate import MEASURES
-from ..engine.measuring import counting
+from ..engine import MEASURES, METHODS, ClientBatch, Method, Step, Tree, train
+from ..engine.optim import counting
 from ..engine.simulation import Simulation
 from .trial import Trial, drawn, perturbed, relabelled, scored_labels, swapped
 from .verdicts import (

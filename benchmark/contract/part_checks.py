@@ -1,6 +1,6 @@
 """What every dataset, partition, split and backbone must hold to, as checks that anyone can run on one of their own.
 
-`run` asks of a dataset, partition or split what `datasets.soundness` asks, on the data at hand; these checks ask it on
+`run` asks of a dataset, partition or split what `datasets.build` asks, on the data at hand; these checks ask it on
 small data of every kind, and whether a repetition gives the same.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from ...datasets import DatasetSpec, PartitionSpec, SplitSpec
+from ...datasets.build import check_data, cover_problem, ids_problem, roles_problem
 from ...datasets.federation import PARTS, Data, GraphSetData, NodeClient, NodeData
-from ...datasets.soundness import check_data, cover_problem, ids_problem, roles_problem
 from ...datasets.splits import SplitResult
 from ...registry import UserError
 from ..engine import Backbone, Batch, Forward, Params, Streams, affine, collate, stream

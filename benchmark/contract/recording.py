@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..engine import Method, Server, Step
-from ..engine.client_batch import ClientBatch
-from ..engine.evaluate import Evaluator
+from ..engine import ClientBatch, Download, Each, Evaluator, Method, Server, Step, Tree, set_up, transform
 from ..engine.graphs.clustering import ClusteringEvaluator
-from ..engine.payload import Download, Each, Tree, transform
 from ..engine.simulation import Simulation
-from ..engine.train import set_up
 from .trial import Trial
 
 Logged = tuple[str, int, torch.Tensor]  # what it is, the client it belongs to (-1: the server), its value

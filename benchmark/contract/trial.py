@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
 from ...datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData, RowsClient
 from ...datasets.sources import obtain
-from ..engine import TrainConfig
-from ..engine.backbones import BACKBONES, Backbone
+from ..engine import BACKBONES, Backbone, TrainConfig
 
 REAL = "cora"
 

@@ -1,6 +1,6 @@
 """The federated engine: client batches, the round loop, evaluation.
 
-All that an author of a method needs is here; no other module of the engine has to be imported.
+All that an author of a method or a task needs is here; no other module of the engine has to be imported.
 
 - in ordinary PyTorch, one client at a time: `TorchMethod`, `Client`, `GraphConvolution`, `ModuleBackbone`
 - what to write: `METHODS`, `Method`, `GraphMethod` (sets of graphs); `Phase`, `Step`, `Server`, `Common`,
@@ -12,24 +12,40 @@ All that an author of a method needs is here; no other module of the engine has 
 - arithmetic client by client: `segment_*`, `dropout`, `owners`, `SparseMatrix`, `to_torch_csr`, `take_rows`
 - per edge, under DGL's names: `active_kernels()`; graphs and the clients' data are on the host for every device of
   the run: `as_graph`, `on_host`, `placed`
+- a task: `Task`, `add_task`; `Evaluator`, `Scored`, `Models`, `Target`, `MEASURES`, `LabelledRows`,
+  `SampledClientBatch`;
+  of graphs: `LabelledClientBatch`, `GraphEvaluator`, `graph_models`
 - draws: `Streams`, `stream`, `rate`; other graphs: `collate`, `whole_client`, `union_client`; timing: `section`
 
-A run: `train` gives an `Outcome` or raises `Skip` or `Diverged`.
+A run: `set_up` gives its simulation and evaluator, `train` gives an `Outcome` or raises `Skip` or `Diverged`.
 """
 
-from .backbones.backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map
-from .backbones.convolutional import GAT, GCN, GIN, MLP, SGC, GraphSAGE, OrthoGCN
-from .batch import Batch, Features, as_graph, collate
+from .backbones import (
+    BACKBONES,
+    GAT,
+    GCN,
+    GIN,
+    MLP,
+    SGC,
+    Backbone,
+    Forward,
+    GraphSAGE,
+    OrthoGCN,
+    Params,
+    affine,
+    glorot,
+    linear_map,
+)
+from .batch import Batch, Features, LabelledRows, as_graph, collate
 from .client_batch import STATISTICS, ClientBatch, Skip, is_statistic
 from .config import TrainConfig
-from .device import on_host, placed
-from .evaluate import Diverged
-from .graphs.classification import GraphModel
+from .device import on_host, placed, section
+from .evaluate import MEASURES, Diverged, Evaluator, Models, Scored
+from .graphs.classification import GraphEvaluator, GraphModel, LabelledClientBatch, graph_models
 from .graphs.clustering import Encoder, GraphClientBatch, GraphMethod, encoder_of, k_means
 from .graphs.graphsets import GraphBatch, GraphRows, Operator, neighbours, normalised
 from .kernels import active_kernels
 from .lazy import Parts, in_parts
-from .measuring import section
 from .method import METHODS, Arrangement, Common, Method, Phase, Server, Step, average
 from .module_backbone import GraphConvolution, ModuleBackbone
 from .network import Network
@@ -37,6 +53,7 @@ from .optim import Tensors
 from .outcome import Outcome
 from .payload import Download, Each, Leaf, Tree, transform
 from .rng import Streams, rate, stream
+from .sampled_batch import SampledClientBatch
 from .segment_ops import (
     SparseMatrix,
     dropout,
@@ -49,18 +66,22 @@ from .segment_ops import (
     to_scipy_csr,
     to_torch_csr,
 )
+from .target import Target
+from .task import Task, add_task
 from .torch_method import Client, TorchMethod
-from .train import train
+from .train import set_up, train
 from .views import Facts, union_client, whole_client
 
 __all__ = [
-    "BACKBONES", "GAT", "GCN", "GIN", "METHODS", "MLP", "SGC", "STATISTICS",
-    "Arrangement", "Backbone", "Batch", "Client", "ClientBatch", "Common", "Diverged", "Download", "Each", "Encoder",
-    "Facts", "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphMethod", "GraphModel",
-    "GraphRows", "GraphSAGE", "Leaf", "Method", "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome",
-    "Params", "Parts", "Phase", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Tensors", "TorchMethod",
-    "TrainConfig", "Tree", "active_kernels", "affine", "as_graph", "average", "collate", "dropout", "encoder_of",
-    "glorot", "in_parts", "is_statistic", "k_means", "linear_map", "neighbours", "normalised", "on_host", "owners",
-    "placed", "rate", "section", "segment_add", "segment_dot", "segment_product", "segment_sum", "stream", "take_rows",
-    "to_scipy_csr", "to_torch_csr", "train", "transform", "union_client", "whole_client",
+    "BACKBONES", "GAT", "GCN", "GIN", "MEASURES", "METHODS", "MLP", "SGC", "STATISTICS", "Arrangement", "Backbone",
+    "Batch", "Client", "ClientBatch", "Common", "Diverged", "Download", "Each", "Encoder", "Evaluator", "Facts",
+    "Features", "Forward", "GraphBatch", "GraphClientBatch", "GraphConvolution", "GraphEvaluator", "GraphMethod",
+    "GraphModel", "GraphRows", "GraphSAGE", "LabelledClientBatch", "LabelledRows", "Leaf", "Method", "Models",
+    "ModuleBackbone", "Network", "Operator", "OrthoGCN", "Outcome", "Params", "Parts", "Phase",
+    "SampledClientBatch", "Scored", "Server", "Skip", "SparseMatrix", "Step", "Streams", "Target", "Task",
+    "Tensors", "TorchMethod", "TrainConfig", "Tree", "active_kernels", "add_task", "affine", "as_graph", "average",
+    "collate", "dropout", "encoder_of", "glorot", "graph_models", "in_parts", "is_statistic", "k_means",
+    "linear_map", "neighbours", "normalised", "on_host", "owners", "placed", "rate", "section", "segment_add",
+    "segment_dot", "segment_product", "segment_sum", "set_up", "stream", "take_rows", "to_scipy_csr",
+    "to_torch_csr", "train", "transform", "union_client", "whole_client",
 ]  # fmt: skip

@@ -12,8 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from ...datasets.features import joined
-from ...datasets.federation import NodeClient
+from ...datasets.federation import NodeClient, joined
 from ...registry import UserError
 from .device import on_host, placed
 from .rng import Streams, rate

@@ -1,4 +1,4 @@
-"""The device that a run computes on: where its tensors come into being, and what stays on the host.
+"""The device that a run computes on: where its tensors come into being, what stays on the host, seconds of sections.
 
 A method is written as for a CPU. While a run is `on` another device,
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
 from functools import cache
@@ -206,3 +208,44 @@ def give_back() -> None:
     """Give all free pages of the heap back to the system: between large computations whose blocks differ in size."""
     if _glibc() is not None:
         _glibc().malloc_trim(0)
+
+
+_active: dict[str, float] | None = None
+_stack: list[list[float]] = []  # of each open section its start, and the seconds of those nested in it
+
+
+class section(ContextDecorator):
+    """`with section("dense"):` adds the block's own wall seconds, nested sections excluded, to the measurement.
+
+    `@section("dense")` does so for every call of a function.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        if _active is not None:
+            settle()
+            _stack.append([time.perf_counter(), 0.0])
+
+    def __exit__(self, *exc: object) -> None:
+        if _active is not None and _stack:
+            settle()
+            start, inner = _stack.pop()
+            elapsed = time.perf_counter() - start
+            _active[self.name] += elapsed - inner
+            if _stack:
+                _stack[-1][1] += elapsed
+
+
+@contextmanager
+def measure() -> Iterator[dict[str, float]]:
+    """Collect the seconds of every section that runs inside the block; yields the growing table."""
+    global _active
+    table: dict[str, float] = defaultdict(float)
+    _active, before = table, _active
+    try:
+        yield table
+    finally:
+        _active = before
+        _stack.clear()

@@ -11,12 +11,10 @@ import torch
 from ...datasets.federation import Federation, Measure, NodeClient
 from ...metrics import FALLING
 from ...registry import UserError
-from .backbones import Params
-from .backbones.several import is_apt, logits_of_each
+from .backbones import GCN, Backbone, Params
 from .batch import Batch, collate
 from .client_batch import ClientBatch
-from .device import give_back, placed as moved
-from .measuring import section
+from .device import give_back, placed as moved, section
 from .method import Arrangement, Method
 from .network import Network
 from .target import Target
@@ -250,3 +248,48 @@ def beside(scores: Sequence[Scored]) -> Scored:
     loss = sum(losses) / len(losses) if losses else None
     val, test = torch.cat([scored.val for scored in scores]), torch.cat([scored.test for scored in scores])
     return Scored(val, test, loss, None, scores[0].target)
+
+
+COLUMNS = 32  # values of a node in one sum over neighbours: a sum of fewer takes as long
+ROWS = 2**12  # whose hidden values stay in the cache of a core
+
+
+def is_apt(backbone: Backbone, batch: Batch) -> bool:
+    """Whether `logits_of_each` computes this architecture on this batch."""
+    plain = type(backbone) is GCN and not backbone.linear_head and not backbone.residual
+    return plain and backbone.layers > 1 and batch.summed is not None
+
+
+def logits_of_each(layers: int, params: Params, batch: Batch) -> Iterator[torch.Tensor]:
+    """Logits (N, C) of K models (K, ...) on one graph of N nodes, one model after the other; no gradient.
+
+    The values of `GCN.forward` up to rounding. Memory: twice (N, COLUMNS) floats, or (N, width) of the widest layer but
+    the first.
+    """
+    widest = max(params[f"{i}.weight"].shape[2] for i in range(1, layers))
+    together, count = max(COLUMNS // widest, 1), len(params["0.weight"])
+    mixed = torch.zeros(len(batch.label), max(together * widest, COLUMNS))
+    for first in range(0, count, together):
+        models = range(first, min(first + together, count))
+        h: list[torch.Tensor] = []
+        for i in range(1, layers):
+            weight, bias = params[f"{i}.weight"], params[f"{i}.bias"]
+            places = [slice(at * weight.shape[2], (at + 1) * weight.shape[2]) for at in range(len(models))]
+            for start in range(0, len(mixed), ROWS):
+                rows = slice(start, start + ROWS)
+                for at, k in enumerate(models):
+                    below = _first(params, k, batch, rows) if i == 1 else h[at][rows]
+                    mixed[rows, places[at]] = torch.relu(below) @ weight[k]
+            h = _columns(batch.gcn.times(mixed), places, bias[models.start : models.stop])
+        yield from h
+
+
+def _columns(summed: torch.Tensor, places: Sequence[slice], bias: torch.Tensor) -> list[torch.Tensor]:
+    """Each model's columns with its bias; in a function, so that nothing else keeps what is large."""
+    return [summed[:, place].add_(shift) for place, shift in zip(places, bias, strict=True)]
+
+
+def _first(params: Params, k: int, batch: Batch, rows: slice) -> torch.Tensor:
+    """Model k's first layer on some rows, whose features are already summed over neighbours."""
+    assert batch.summed is not None
+    return torch.addmm(params["0.bias"][k], batch.summed[rows], params["0.weight"][k])

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...registry import UserError
-from .backbones import Backbone, Forward, Params, affine, linear_map
+from .backbone import Backbone, Forward, Params, affine, linear_map
 from .batch import Batch
 from .client_batch import Skip
 from .device import here, on_host

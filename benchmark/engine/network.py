@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from .backbones import Backbone, Forward, Params
+from .backbone import Backbone, Forward, Params
 from .batch import Batch
 from .device import on_host, placed
 from .payload import ABSENT, Own, detached, walk

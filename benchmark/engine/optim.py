@@ -1,8 +1,10 @@
-"""Losses and optimisers with a client axis."""
+"""Losses and optimisers with a client axis. Every optimiser step of a run is counted, where it is taken."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +13,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.optim.sgd import sgd
 
-from . import measuring
 from .config import TrainConfig
-from .device import HOST
+from .device import HOST, section
 from .kernels import active_kernels
 from .lazy import in_parts, whole
-from .measuring import section
 from .row_sparse import rows_of, stored
 from .segment_ops import segment_sum
 
@@ -88,7 +88,7 @@ class StackedOptimiser:
 
         active: positions of the clients that take the step; neither the parameters nor the state of the others move.
         """
-        measuring.enter(self.clients, list(grads), active)
+        count_step(self.clients, list(grads), active)
         # The fused kernels walk memory and take a gradient for dense: a view, as of one of several parameters that
         # are used as one, would be misread without a word.
         grads = {
@@ -198,3 +198,62 @@ def sum_squares(params: Tensors) -> torch.Tensor:
             for name, value in params.items()
         ]
     ).sum(0)
+
+
+_Entry = tuple[tuple[int, ...], tuple[str, ...]]  # clients, and the parameters that a step moved
+EVERYONE = -1  # in the place of a client: steps of an optimiser that does not say whose it is
+_open: StepCounter | None = None
+
+
+class StepCounter:
+    """Steps of a run, by clients and parameters."""
+
+    def __init__(self) -> None:
+        self._entries: Counter[_Entry] = Counter()
+        self.of_torch = 0  # steps of optimisers of torch.optim among them
+
+    def add(self, clients: tuple[int, ...], names: tuple[str, ...]) -> None:
+        """A step of these clients on these parameters. No client named: all of them."""
+        self._entries[clients, names] += 1
+
+    @property
+    def total(self) -> int:
+        """Steps of all clients: those of clients that step together count once."""
+        return self._entries.total()
+
+    def most(self, *, of_a_parameter: bool = False) -> int:
+        """Steps of the client that took most; or the most that a client took on one parameter.
+
+        Clients that train two models side by side, each for an epoch, take twice the steps that a parameter gets.
+        """
+        steps: Counter[tuple[int, str]] = Counter()
+        for (clients, names), count in self._entries.items():
+            for client in clients or (EVERYONE,):
+                for name in names if of_a_parameter else ("",):
+                    steps[client, name] += count
+        return max((n + steps[EVERYONE, p] * (client != EVERYONE) for (client, p), n in [*steps.items()]), default=0)
+
+
+@contextmanager
+def counting() -> Iterator[StepCounter]:
+    """Yield a new step counter that counts every optimiser step inside the block."""
+    global _open
+    before, _open = _open, StepCounter()
+    try:
+        yield _open
+    finally:
+        _open = before
+
+
+def count_step(clients: Sequence[int], names: Sequence[str], active: Sequence[int] | None) -> None:
+    """Count a step of a client batch's optimiser; active: positions of the clients that take it (None: all)."""
+    if _open is not None:
+        moved = tuple(clients) if active is None else tuple(clients[p] for p in active if clients)
+        _open.add(moved, tuple(names))
+
+
+def count_torch_step(client: int, names: Sequence[str]) -> None:
+    """A step of an optimiser of torch.optim at one client (`TorchMethod`)."""
+    if _open is not None:
+        _open.of_torch += 1
+        _open.add((client,), tuple(names))

@@ -15,7 +15,7 @@ import torch
 from dgl.dataloading import NeighborSampler
 from dgl.utils import get_num_threads, set_num_threads
 
-from .backbones import Backbone
+from .backbone import Backbone
 from .batch import Batch
 from .blocks import Block, Rows, SampledRows, in_edges
 from .client_batch import ClientBatch

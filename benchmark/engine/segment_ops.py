@@ -20,9 +20,8 @@ import scipy.sparse as sp
 import torch
 from torch.autograd import Function
 
-from .device import here, on_host
+from .device import here, on_host, section
 from .kernels import active_kernels
-from .measuring import section
 from .rng import Streams, rate
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")

@@ -11,13 +11,12 @@ import torch
 
 from ...datasets.federation import Federation, NodeClient
 from . import lazy
-from .backbones import Backbone, Params
+from .backbone import Backbone, Params
 from .client_batch import ClientBatch
 from .config import TrainConfig
-from .device import keep_freed, settle
+from .device import keep_freed, section, settle
 from .evaluate import LARGE, Models
 from .hostile import Attack, RobustAggregation
-from .measuring import section
 from .method import Arrangement, Common, Method, Phase, Server, Step
 from .network import Network
 from .payload import Download, Each, Seal, Tree, deliver, merge, tree_bytes

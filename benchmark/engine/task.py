@@ -1,7 +1,7 @@
 """What differs between tasks: who holds the data, what a model predicts, how it is scored.
 
-Node classification, graph classification and the clustering of graphs are here. Every other task is one file that calls
-`add_task` and registers its split or its datasets (`fglbench/tasks/`, or a plug-in).
+Node classification is here. Every other task is one file that calls `add_task` and registers its split or its datasets
+(`graphs/`, `fglbench/tasks/`, or a plug-in).
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import numpy as np
 import torch
 
 from ...datasets.federation import Federation, GraphClient, RowsClient
-from .backbones import Backbone
+from .backbone import Backbone
 from .client_batch import ClientBatch
 from .config import TrainConfig
 from .evaluate import Evaluator
-from .graphs.classification import GraphEvaluator, LabelledClientBatch, graph_models
-from .graphs.clustering import ClusteringEvaluator, GraphClientBatch
 from .sampled_batch import SampledClientBatch, cut
 
 
@@ -75,5 +73,3 @@ def _counts(client: Any) -> tuple[int, int]:
 
 
 add_task(Task("node", ClientBatch, Evaluator, sampled=SampledClientBatch))
-add_task(Task("graph", GraphClientBatch, ClusteringEvaluator))
-add_task(Task("graph-classification", LabelledClientBatch, GraphEvaluator, graph_models))

@@ -19,8 +19,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ...datasets.federation import GraphClient, NodeClient
 from ...registry import UserError
-from . import measuring
-from .backbones import Params
+from .backbone import Params
 from .batch import Batch
 from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
@@ -28,6 +27,7 @@ from .device import here, on_host
 from .method import Method, Server, average
 from .module_backbone import State, client_graphs, drawing, generators_kept, seed_generators, state_of
 from .network import Network
+from .optim import count_torch_step
 from .payload import Download, Each, Leaf, Tree
 from .rng import stream
 from .sampled_batch import cut
@@ -285,7 +285,7 @@ def _counting_steps(client: int, model: nn.Module) -> Iterator[None]:
 
     def enter(optimiser: Optimizer, *_: Any) -> None:
         moved = [value for group in optimiser.param_groups for value in group["params"] if value.grad is not None]
-        measuring.enter_torch(client, [names.get(id(value), "other") for value in moved])
+        count_torch_step(client, [names.get(id(value), "other") for value in moved])
 
     hook = register_optimizer_step_post_hook(enter)
     try:

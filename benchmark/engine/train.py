@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ...datasets.corruptions import reversed_labels, stressed
-from ...datasets.federation import Federation
-from ...metrics import sign
+from ...datasets.federation import Federation, GraphClient, NodeClient
+from ...metrics import ADAPTED, UNSEEN, sign
 from ...registry import UserError
-from . import measuring
-from .backbones import Backbone
-from .client_batch import Skip
+from .backbone import Backbone, Params
+from .client_batch import ClientBatch, Skip
 from .config import TrainConfig
 from .device import HOST, on, on_host
 from .evaluate import Diverged, Evaluator, Models
 from .hostile import hostile_clients
 from .method import METHODS, Arrangement, Method, effective_training
+from .optim import counting
 from .outcome import BestRound, Outcome, Round, matrix_of, mean, none_if_nan, scores
+from .rng import stream
 from .sampled_batch import misfit
-from .simulation import Simulation
+from .simulation import Simulation, client_batches
 from .task import TASKS, steps_of_an_epoch
-from .unseen import UnseenClients
 from .views import Facts, hide_labels
 
 OnRound = Callable[[int, dict[str, float]], None]
@@ -47,13 +50,13 @@ def train(
     backbones: client k has entry k mod len. clients_per_batch: clients trained together (None: chosen for speed);
     the result does not depend on it except for float32 rounding. on_round: called after each scored round with its
     figures. on_best: called once, at the end, with the evaluator and the models of the best round. device: where it
-    computes. With `config.unseen` it trains on a part of the clients, and `per_client` tells of all (unseen.py).
+    computes. With `config.unseen` it trains on a part of the clients, and `per_client` tells of all (`UnseenClients`).
     A run whose outputs are no longer finite ends there: it keeps the best round before, and `notes` says so.
     Raises Skip if the method does not apply, Diverged if its outputs are not finite and no earlier round counts,
     UserError if it breaks a rule (see `set_up`) or if its predictions have a wrong type or shape.
     """
     start = time.perf_counter()
-    with measuring.counting() as steps, on(device):
+    with counting() as steps, on(device):
         unseen = UnseenClients(federation, method, config, seed) if config.unseen else None
         federation = unseen.seen if unseen else federation
         simulation, evaluator = set_up(federation, method, backbones, config, seed, clients_per_batch)
@@ -192,3 +195,92 @@ def _evaluate(evaluator: Evaluator, simulation: Simulation, models: Models, mode
     }
     loss = {} if scored.val_loss is None else {"val_loss": scored.val_loss}
     return Round(number, figures | loss, scored, models)
+
+
+class UnseenClients:
+    """The clients that a run holds out. numbers: theirs in the federation, ascending. seen: what is trained on."""
+
+    def __init__(self, federation: Federation, method: Method, config: TrainConfig, seed: int) -> None:
+        """Raises Skip for a method without a model for such clients, UserError where no client would be left."""
+        self.clients, self.method, self.epochs = len(federation.clients), method, config.unseen_epochs
+        if self.clients < 2:
+            raise UserError("training.unseen holds clients out of training, and there is one client: give more clients")
+        if federation.task == "graph":
+            raise Skip("graphs are clustered as one set: no client has a score of its own")
+        if federation.domains:
+            raise Skip("clients have features of their own: a new one has no first and last layers")
+        if type(method).arrange is not Method.arrange:
+            raise Skip(f"{method.name} pools the data of all clients, those that are held out too")
+        if type(method).predict_own is not Method.predict_own:
+            raise Skip(
+                f"{method.name} predicts with what training leaves at a client, and an unseen one has none of it"
+            )
+        count = min(max(1, round(config.unseen * self.clients)), self.clients - 1)
+        self.numbers = sorted(stream(seed, "unseen").permutation(self.clients)[:count].tolist())
+        self._places = [k for k in range(self.clients) if k not in self.numbers]
+        self.seen, self._held = _part(federation, self._places), _part(federation, self.numbers)
+
+    @property
+    def note(self) -> str:
+        return f"held out of training: client {', '.join(map(str, self.numbers))}"
+
+    def add_to(self, outcome: Outcome, simulation: Simulation, best: Models) -> None:
+        """Add the clients' figures to those per client, in which every client then has its place (nan: no figure)."""
+        figures = {name: self._among_all(self._places, values) for name, values in outcome.per_client.items()}
+        outcome.per_client = figures | self._scores(simulation, best)
+        outcome.notes = (*outcome.notes, self.note)
+
+    def _scores(self, simulation: Simulation, best: Models) -> dict[str, list[float]]:
+        """The test figures of each client by their names, nan at the seen ones.
+
+        `ADAPTED` is there with `unseen_epochs`, for methods that learn and predict by the network's outputs. Raises
+        Diverged where outputs are not finite.
+        """
+        server = best.server
+        assert server is not None, "a run without a global model has ended before"
+        batches = client_batches(hide_labels(self._held), simulation.server, simulation.config)
+        task = TASKS[self._held.task]
+        evaluator = task.evaluator(self.method, self._held, Arrangement(self._held), batches)
+
+        def scores_of(models: Models, model: str) -> list[float]:
+            try:
+                scored = evaluator.score(models, model, "local")
+            except Diverged as error:
+                raise Diverged(f"{error} on the clients held out of training") from None
+            assert scored is not None
+            return self._among_all(self.numbers, scored.test.tolist())
+
+        figures = {UNSEEN: scores_of(Models(server, None), "global")}
+        if self.epochs and self.method.trains and type(self.method).predict is Method.predict:
+            with counting():  # no step of the training that the row counts
+                figures[ADAPTED] = scores_of(
+                    Models(None, [self._adapted(clients, server) for clients in batches]), "personal"
+                )
+        return figures
+
+    def _adapted(self, clients: ClientBatch, server: Params) -> Params:
+        """The clients' models (K, ...) after local epochs from the global one."""
+        clients.load({name: value.expand(len(clients), *value.shape) for name, value in server.items()})
+        clients.fit(lambda batch: batch.loss(batch.forward().logits), self.epochs)
+        return clients.params
+
+    def _among_all(self, places: Sequence[int], values: Sequence[float]) -> list[float]:
+        figures = [math.nan] * self.clients
+        for place, value in zip(places, values, strict=True):
+            figures[place] = value
+        return figures
+
+
+def _part(federation: Federation, places: Sequence[int]) -> Federation:
+    """The federation of some of the clients: what no one of them holds is in no part of the split."""
+    clients: list[Any] = [federation.clients[place] for place in places]
+    held = torch.zeros(len(federation.whole.label), dtype=torch.bool)
+    for client in clients:
+        held[_rows(client)] = True
+    masks = {part: mask & held for part, mask in federation.masks.items()}
+    return replace(federation, clients=clients, masks=masks)
+
+
+def _rows(client: NodeClient | GraphClient) -> torch.Tensor:
+    """The nodes, or graphs, of a client by their places in the whole."""
+    return client.global_id if isinstance(client, GraphClient) else client.graph.ndata["global_id"]

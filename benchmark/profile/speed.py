@@ -12,19 +12,22 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from ...datasets.federation import Federation
+from ...datasets import DATASETS, PARTITIONS, SPLITS, Federation, build_federation
 from ...methods import METHODS
-from ..engine import Facts, Method, TrainConfig
-from ..engine.backbones import BACKBONES, Backbone
-from ..engine.batch import collate
-from ..engine.device import on, settle
-from ..engine.measuring import measure
-from ..engine.segment_ops import SparseMatrix, to_torch_csr
-from ..engine.train import set_up
-from ..engine.views import whole_client
-from ..runner.gpus import opened
-from ..runner.system import peak_memory, reset_peak_memory
+from ..engine import (
+    BACKBONES,
+    Backbone,
+    Facts,
+    Method,
+    SparseMatrix,
+    TrainConfig,
+    collate,
+    set_up,
+    to_torch_csr,
+    whole_client,
+)
+from ..engine.device import measure, on, settle
+from ..runner.system import opened, peak_memory, reset_peak_memory
 from ..suites.plugins import load_plugins
 
 Line = dict[str, Any]  # of a table: heading -> value

@@ -17,16 +17,14 @@ import pandas as pd
 from ...datasets.own_data import metric_setting
 from ...files import write_atomically
 from ...registry import UserError
-from ..runner.cost_estimate import published_costs
-from ..runner.job import Job, Options, Request, Store
-from ..runner.supervisor import Observer
+from ..runner.backend import Observer
+from ..runner.job import Job, Options, Request, Store, published_costs
 from ..store.schema import Row
 from ..suites.cell import Cell
 from ..suites.select import CUSTOM, select
 from ..suites.suite import TUNING_SEED
 from ..suites.tuned import Values
-from ..tune.session import Tuner, own_settings
-from ..tune.study import Study
+from ..tune.session import Study, Tuner, own_settings
 from .answer import ALONE, BASELINE
 
 ROUNDS = (10, 15, 20, 30, 40, 60, 80, 100)

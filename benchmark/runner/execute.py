@@ -1,12 +1,20 @@
-"""Run one cell in this process and return a result row, also if it fails."""
+"""Run one cell in this process and return a result row, also if it fails; load the models that a run saved.
+
+`in_child` calls a function in a process of its own, which has imported plug-ins.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,24 +22,22 @@ import numpy as np
 import torch
 
 from ...datasets import DATASETS, PARTITIONS, SPLITS, build_federation, label_counts, parts_of
-from ...datasets.federation import Data, Federation
-from ...datasets.soundness import check_data
+from ...datasets.build import check_data
+from ...datasets.federation import Data, Federation, NodeClient
 from ...methods import METHODS
 from ...registry import UserError
-from ..engine import Diverged, Outcome, Skip, train
-from ..engine.backbones import BACKBONES
+from ..engine import BACKBONES, Diverged, Evaluator, Models, Outcome, Skip, train
 from ..engine.device import HOST
-from ..engine.evaluate import Evaluator, Models
-from ..engine.train import OnRound
+from ..engine.train import OnRound, set_up
+from ..store import Store
+from ..store.places import WRITTEN
 from ..store.provenance import now
 from ..store.schema import Row
 from ..store.side_files import SideFiles
-from ..suites.cell import Cell
-from ..suites.registered import check_clients
-from .embedding_sample import collect
-from .gpus import peak, reset_peak
-from .models import packed_models
-from .system import cpu_seconds, ended_with, peak_memory, reset_peak_memory
+from ..suites.cell import Cell, check_clients
+from ..suites.plugins import load_plugins
+from .best_round import collect, packed_models, unpacked_models
+from .system import cpu_seconds, ended_with, peak, peak_memory, reset_peak, reset_peak_memory
 
 T = TypeVar("T")
 KEPT = 2  # datasets and federations
@@ -77,7 +83,7 @@ def execute(
     """Run `cell` and return its row; its side files are in the store before the row exists.
 
     stamp: the columns that are the same for a whole run (environment, git_sha, submitter, ...). embeddings, models:
-    keep those of the best round (`embedding_sample`, `models`). device: where it trains. A skip, an error and a lack
+    keep those of the best round (`best_round`). device: where it trains. A skip, an error and a lack
     of memory are rows and not raised; KeyboardInterrupt and the error of a full results folder are raised.
     """
     begun = {**stamp, "started": now()}
@@ -171,3 +177,97 @@ def explain(error: Exception) -> str:
     """Type, message and place of an error on one line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {_one_line(error) or 'no message'} ({Path(last.filename).name}:{last.lineno})"
+
+
+_FEDERATIONS = FederationCache()
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The models of a row's best round. federation: the clients that the run had. models: `server`, tensors by name, or
+    None; `personal`, for each batch of clients tensors (K, ...) by name, or None. scored: "global" or "personal", the
+    model of the row's score."""
+
+    federation: Federation
+    models: Models
+    scored: str
+    _evaluator: Evaluator
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The server's model by name. UserError where the method has none."""
+        if self.models.server is None:
+            raise UserError("the method keeps a model at every client and none at the server: see .models.personal")
+        return dict(self.models.server)
+
+    @torch.no_grad()
+    def predict(self, model: str | None = None) -> list[torch.Tensor]:
+        """Class scores of each client's own nodes, (nodes, classes) float32, in the order of `federation.clients`.
+
+        model: "global" (the server's) or "personal"; by default the one of the row's score. The class is the `argmax`.
+        UserError where there is no such model.
+        """
+        kind = model or self.scored
+        if kind not in ("global", "personal"):
+            raise UserError(f'model is "global" or "personal", got {kind!r:.40}')
+        if (self.models.server if kind == "global" else self.models.personal) is None:
+            raise UserError(f"the method has no {kind} model")
+        method, scores = self._evaluator.method, []
+        for place, batch in enumerate(self._evaluator.client_batches):
+            models = self.models.expanded(len(batch)) if kind == "global" else (self.models.personal or [])[place]
+            held = [self.federation.clients[client] for client in batch.network.clients]
+            nodes = [client.graph.num_nodes() for client in held if isinstance(client, NodeClient)]
+            scores += list(torch.split(method.predict_own(models, batch), nodes))
+        return scores
+
+
+def load_model(row: Mapping[str, Any] | Any, results: str | os.PathLike[str] = WRITTEN) -> SavedModel:
+    """Load the models that `run(save_models=True)` or `fglbench run --save-models` saved for a row.
+
+    row: a line of the data frame of `run` or `load_results` (`rows.iloc[0]`), not expanded. results: its folder.
+    UserError where nothing was saved, for unavailable data, and for methods that train on other graphs than the
+    clients' own or predict by what they exchanged before training, and on sets of graphs.
+    """
+    try:
+        known = {name: value for name, value in dict(row).items() if name in Row.model_fields and value == value}
+        cell = Cell.of(Row.model_validate(known))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"this is no row of `run` or `load_results`: {str(error).splitlines()[0]}") from None
+    models = unpacked_models(Store(results).model_file(str(known["suite"]), str(known["key"])))
+    federation = _FEDERATIONS.get(cell)
+    method, backbones = cell.method.build(METHODS), [choice.build(BACKBONES) for choice in cell.backbones]
+    simulation, evaluator = set_up(federation, method, backbones, cell.training, cell.seed)
+    if cell.task != "node" or evaluator.arrangement.scored is not None or method.edges_between_clients:
+        raise UserError(f"{cell.method.name} on {cell.dataset.name}: predictions of each client's own nodes only")
+    personal = known["score_metric"] == evaluator.describe("personal", simulation.config.score_on)
+    return SavedModel(federation, models, "personal" if personal else "global", evaluator)
+
+
+def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *arguments: Any) -> Iterator[Any]:
+    """Yield what a module-level function yields in a new process that has imported plug-ins; it comes as JSON.
+
+    UserError for what it raised, and for a process that ended before.
+    """
+    context = get_context("spawn")
+    pipe, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_call, args=(theirs, function, tuple(plugins), arguments))
+    process.start()
+    theirs.close()
+    try:
+        while "value" in (told := json.loads(pipe.recv_bytes())):
+            yield told["value"]
+    except EOFError:
+        process.join()
+        told = {"error": f"the process that imports the plug-ins ended with exit code {process.exitcode}"}
+    if told:
+        raise UserError(told["error"])
+
+
+def _call(pipe: Connection, function: Callable[..., Iterable[Any]], plugins: tuple[str, ...], arguments: Any) -> None:
+    try:
+        load_plugins(plugins)
+        for value in function(*arguments):
+            pipe.send_bytes(json.dumps({"value": value}).encode())
+        last = {}
+    except Exception as error:
+        last = {"error": str(error) if isinstance(error, UserError) else explain(error)}
+    pipe.send_bytes(json.dumps(last).encode())

@@ -1,25 +1,32 @@
-"""A job: what to run, and how. The command line, the Python interface, `verify` and `reproduce` all go through it.
+"""A job: what to run, how, and at what cost. The command line, the Python interface, `verify` and `reproduce` use it.
 
-A dry run of the package's suites imports neither torch nor the classes, so those are imported where they are needed.
+Costs are judged by the rows of a store: seconds of one core, of the machines that made those rows. A dry run of the
+package's suites imports neither torch nor the classes, so those are imported where they are needed.
 """
 
 from __future__ import annotations
 
+import statistics
 import warnings
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...registry import UserError
 from ..store import Store
-from ..store.schema import Row
+from ..store.schema import Row, mapping
+from ..suites.published import published
 from ..suites.request import ListedCell, Request, select_listed
 from .plan import Plan, listed_version, make_plan, with_data
-from .worker import Options
+from .process import Options
 
 if TYPE_CHECKING:
     from ..suites.cell import Cell
-    from .supervisor import Observer, Summary
+    from .backend import Observer, Summary
 
 __all__ = ["Job", "Options", "Request", "Store"]  # a job, and what it is made of
 
@@ -68,15 +75,13 @@ class Job:
         if not plan.todo:
             return plan
         self.store.prepare(item.suite for item in plan.todo)
-        from .in_process import keep_sites
+        from .supervisor import keep_sites, record_missing
 
         left, missing = with_data(plan)
         keep_sites(left, self.store)
         for dataset in missing:
             tell(str(dataset))
         if missing and self.missing_rows:
-            from .supervisor import record_missing
-
             record_missing(missing, self.store, self.options)
         if not left.todo:
             raise UserError("nothing could be run: none of the datasets could be loaded (see above)")
@@ -84,8 +89,7 @@ class Job:
 
     def run(self, plan: Plan, observer: Observer | None = None) -> Summary:
         """Run what a plan has to do; raises what `run_plan` does."""
-        from .in_process import run_in_process
-        from .supervisor import run_plan
+        from .supervisor import run_in_process, run_plan
 
         if self.in_process:
             return run_in_process(plan, self.store, self.options, observer)
@@ -95,3 +99,162 @@ class Job:
         """The rows that now stand for the cells of a plan, in its order."""
         now = make_plan([(item.suite, item.cell) for item in plan.items], self.store)
         return [item.row for item in now.items if item.row is not None]
+
+
+HOUR = 3600.0
+Facts = Mapping[str, str]  # what a round's cost depends on, by name
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """hours: core-hours of the cells that can be judged. unknown: what no row has, and of how many cells."""
+
+    hours: float
+    unknown: Mapping[str, int]
+
+
+class Costs:
+    """Seconds a round, fitted to rows as a product: one factor each for method, dataset, network and local epochs.
+
+    Least squares on logarithms, so that a method and a dataset that met in no row are judged by the others; where they
+    met, by the rows in which they did. How many of its rounds a run takes is the median of the method's rows with the
+    same cap and patience, else of all methods' rows with them, else the cap. Phases before the rounds are spread over
+    them, so a method that has such is judged too dear where there are more rounds than in its rows.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        known = [(row, spent) for row in rows if row.rounds and (spent := _seconds(row))]
+        facts = [_of_row(row) for row, _ in known]
+        rates = np.log([spent / (row.rounds or 1) for row, spent in known])
+        self.levels = {
+            level: n for n, level in enumerate(dict.fromkeys(pair for row_facts in facts for pair in row_facts.items()))
+        }
+        self.factors = np.zeros(0)
+        if facts:
+            self.factors = np.linalg.lstsq(np.array([self._coded(row_facts) for row_facts in facts]), rates)[0]
+        left = defaultdict[tuple[str, str], list[float]](list)
+        taken = defaultdict[tuple[str, ...], list[int]](list)
+        for (row, _), row_facts, rate in zip(known, facts, rates, strict=True):
+            left[row_facts["method"], row_facts["dataset"]].append(rate - float(self._coded(row_facts) @ self.factors))
+            ends = _ends(mapping(row.training))
+            for key in (ends, (*ends, row.method)):
+                taken[key].append(row.rounds or 0)
+        self.left = {pair: statistics.fmean(values) for pair, values in left.items()}
+        self.taken = {key: statistics.median(rounds) for key, rounds in taken.items()}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the fit as JSON values, four digits, sorted: new rows leave the lines of others in place."""
+        return {
+            "factors": [[*level, round(float(self.factors[n]), 4)] for level, n in sorted(self.levels.items())],
+            "left": [[*pair, round(value, 4)] for pair, value in sorted(self.left.items())],
+            "taken": [[list(key), value] for key, value in sorted(self.taken.items())],
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Costs:
+        """What `as_data` gave."""
+        costs = cls(())
+        costs.levels = {(kind, name): n for n, (kind, name, _) in enumerate(data["factors"])}
+        costs.factors = np.array([value for *_, value in data["factors"]])
+        costs.left = {(method, dataset): value for method, dataset, value in data["left"]}
+        costs.taken = {tuple(key): value for key, value in data["taken"]}
+        return costs
+
+    def relative(self, method: str, other: str) -> float | None:
+        """How many times as long as `other` a round of a method takes; None where one of them is in no row."""
+        places = [self.levels.get(("method", name)) for name in (method, other)]
+        if None in places:
+            return None
+        return float(np.exp(self.factors[places[0]] - self.factors[places[1]]))
+
+    def _coded(self, facts: Facts) -> np.ndarray:
+        """A one for each level that was seen."""
+        coded = np.zeros(len(self.levels))
+        coded[[self.levels[level] for level in facts.items() if level in self.levels]] = 1.0
+        return coded
+
+    def seconds(self, cell: Cell | ListedCell) -> float | str:
+        """Of a cell; or what cannot be judged, as "dataset actor"."""
+        facts = _of_cell(cell)
+        for kind in ("method", "dataset"):
+            if (kind, facts[kind]) not in self.levels:
+                return f"{kind} {facts[kind]}"
+        rate = float(self._coded(facts) @ self.factors) + self.left.get((facts["method"], facts["dataset"]), 0.0)
+        return float(np.exp(rate)) * self.rounds(cell)
+
+    def rounds(self, cell: Cell | ListedCell) -> float:
+        """How many the cell is expected to take."""
+        ends = _ends(cell.ends)
+        return self.taken.get((*ends, cell.names["method"]), self.taken.get(ends, float(cell.ends["rounds"] or 0)))
+
+    def of(self, cells: Iterable[tuple[Cell | ListedCell, int]]) -> Estimate:
+        """Of cells, each with how many times it runs."""
+        total, unknown = 0.0, defaultdict[str, int](int)
+        for cell, times in cells:
+            seconds = self.seconds(cell)
+            if isinstance(seconds, str):
+                unknown[seconds] += times
+            else:
+                total += seconds * times
+        return Estimate(total / HOUR, unknown)
+
+
+def told(estimate: Estimate, source: str = "the rows here") -> str:
+    """A line: "about 3.2 core-hours, judged by the rows here; 12 runs cannot be judged: no row of dataset actor"."""
+    line = f"about {estimate.hours:.1f} core-hours, judged by {source}"
+    if not estimate.unknown:
+        return line
+    return f"{line}; {sum(estimate.unknown.values())} runs cannot be judged: no row of {', '.join(estimate.unknown)}"
+
+
+def told_runs(cells: Sequence[Cell | ListedCell], rows: Sequence[Row], options: Options) -> tuple[str, float]:
+    """A line as "130 runs, about 0.6 core-hours, 18 min on 2 workers (by the rows here)", and the hours of one core.
+
+    Judged by the rows of the results folder where they know every method and dataset, else by those of the leaderboard.
+    """
+    if not cells:
+        return "", 0.0
+    planned = [(cell, 1) for cell in cells]
+    estimate, source = Costs(rows).of(planned) if rows else None, "the rows here"
+    if estimate is None or estimate.unknown:
+        estimate, source = published_costs().of(planned), "published timings"
+    runs, known = f"{len(cells)} run{'s' * (len(cells) > 1)}", len(cells) - sum(estimate.unknown.values())
+    unknown = f"no timing of {', '.join(list(estimate.unknown)[:3])}"
+    if not known:
+        return f"{runs}; what they cost is not known: {unknown}", 0.0
+    workers = options.workers(len(cells))
+    minutes = 60 * estimate.hours / workers
+    span = f"{minutes:.0f} min" if minutes >= 1 else f"{max(1.0, 60 * minutes):.0f} s"
+    hours = f"{estimate.hours:.1f} core-hours" if estimate.hours >= 0.05 else f"{60 * estimate.hours:.1f} core-minutes"
+    line = f"{runs}, about {hours}, {span} on {workers} worker{'s' * (workers > 1)} (by {source})"
+    return line + (f"; {len(cells) - known} more are not judged: {unknown}" if estimate.unknown else ""), estimate.hours
+
+
+@cache
+def published_costs() -> Costs:
+    """Costs by the rows of the leaderboard, which come with the package."""
+    return Costs.of_data(published()["costs"])
+
+
+def _seconds(row: Row) -> float | None:
+    """CPU time, or what an older row has: wall time of training, which one thread did."""
+    return (row.cpu_seconds or row.train_seconds) if row.status == "ok" else None
+
+
+def _of_row(row: Row) -> Facts:
+    asked = mapping(row.training)
+    return _facts(row.method, row.dataset, row.backbone, asked.get("local_epochs"))
+
+
+def _of_cell(cell: Cell | ListedCell) -> Facts:
+    names = cell.names
+    return _facts(names["method"], names["dataset"], names["backbone"], cell.ends["local_epochs"])
+
+
+def _facts(method: str, dataset: str, backbone: str, epochs: object) -> Facts:
+    return {"method": method, "dataset": dataset, "backbone": backbone, "local_epochs": str(epochs)}
+
+
+def _ends(training: Mapping[str, object]) -> tuple[str, str]:
+    """What ends a run: its cap and its patience."""
+    return str(training.get("rounds")), str(training.get("patience"))

@@ -31,9 +31,9 @@ from ...registry import UserError
 from ..store.provenance import code_version
 from ..suites.cell import Cell
 from .dataset_transfer import packed
+from .process import READY, RUN, Options
 from .ray_node import Host, News
 from .system import Ending
-from .worker import READY, RUN, Options
 
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty settings frame of HTTP/2
 ANSWER = 10.0  # seconds that a cluster has to answer

@@ -17,9 +17,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .process import WorkerProcess
+from .process import KEEP, ROUND, Options, WorkerProcess
 from .system import Ending
-from .worker import KEEP, ROUND, Options
 
 LOOK = 0.2  # seconds between looks at the process's memory
 

@@ -1,4 +1,5 @@
-"""Run the cells of a plan by workers, and store a row for every one of them, also if it fails.
+"""Run the cells of a plan, and store a row for every one of them, also if it fails: by workers, or in this process, for
+methods of a notebook and for debuggers.
 
 The supervisor alone decides and writes: rows, and the side files that workers hand in. A worker that crashes, hangs or
 eats the memory costs its cell a row that says so, and is replaced; that of one killed from outside, or lost with its
@@ -10,60 +11,44 @@ from __future__ import annotations
 
 import base64
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from filelock import FileLock
 
-from ...datasets.own_data import known_folders
-from ...registry import UserError, did_you_mean
+from ...datasets import DATASETS
+from ...datasets.own_data import OWN, known_folders, words_of
+from ...registry import UserError
 from ..store import Store
 from ..store.provenance import now, stamped
-from ..store.schema import FORMULA, RULES, Row
+from ..store.schema import Row
 from ..store.side_files import Parcel
 from ..suites.cell import NAMING
-from .backend import Assignment, Needs, Slot, needs, open_backend
+from .backend import Assignment, Backend, Needs, Observer, Slot, Summary, needs, prepare
+from .execute import FederationCache, execute
 from .plan import Item, Missing, Plan
-from .system import Ending, afterwards
-from .worker import DONE, READY, ROUND, Options
+from .process import DONE, READY, ROUND, Options, Processes
+from .system import Ending, afterwards, opened
 
 TICK = 0.2  # seconds between looks at clocks and memory
 STILLBORN = 3  # workers in one place that may be killed from outside while they start, before the run gives up
-MOST_THREADS = 1024  # of a worker; the system refuses to start many more
-LEAST = {"jobs": 1, "threads": 1, "timeout": 0, "memory_limit": 0.1}  # of options that are numbers
 NAMES = ("key", "suite", "task", *NAMING, "seed", "reference")  # columns of a row that its cell decides
 ELSEWHERE = 2.0  # seconds between looks at cells that another run has claimed
 
 
-class Observer:
-    """Gets the events of a run, in the process that called it; the command line's progress display is one.
-
-    begun: all items that will run (`item.suite`, `item.cell`). started, finished: of one item; `row` is its row, and
-    elsewhere says that another run made it. round: after each scored round of an item, with its figures ("val",
-    "score", "train_loss", "upload_bytes", "download_bytes", ...). ended always follows begun.
-    """
-
-    def begun(self, items: Sequence[Item]) -> None: ...
-    def started(self, item: Item) -> None: ...
-    def round(self, item: Item, number: int, figures: dict[str, Any]) -> None: ...
-    def finished(self, item: Item, row: Row, *, elsewhere: bool) -> None: ...
-    def ended(self) -> None: ...
-
-
-@dataclass
-class Summary:
-    """The result of a run: the rows by suite and cell key."""
-
-    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
-
-    def counts(self) -> Counter[str]:
-        return Counter(row.status for row in self.rows.values())
-
-    @property
-    def ok(self) -> bool:
-        return all(row.status in ("ok", "skipped") for row in self.rows.values())
+def open_backend(options: Options, store: Store) -> Backend[Any]:
+    """The backend of options that `backend.check_options` accepts. UserError (one line) if it is unavailable."""
+    if options.backend == "ray":
+        try:
+            from .ray_backend import Cluster
+        except ModuleNotFoundError as error:
+            if error.name != "ray":
+                raise
+            raise UserError("--backend ray needs Ray: pip install 'fglbench[ray]'") from None
+        return Cluster(options)
+    return Processes(options, store)
 
 
 def run_plan(plan: Plan, store: Store, options: Options | None = None, observer: Observer | None = None) -> Summary:
@@ -104,31 +89,6 @@ def record_missing(missing: Iterable[Missing], store: Store, options: Options | 
     for item in items:
         error = f"the data of {item.cell.dataset.name} could not be had: not in the cache or a mirror, no host reached"
         store.append(item.cell.row(item.suite, status="skipped", error=error, started=now(), **stamp))
-
-
-def prepare(items: Sequence[Item], store: Store, options: Options) -> None:
-    """Before anything runs: are the options sound, can rows be stored? UserError if not."""
-    check_options(options)
-    store.prepare(item.suite for item in items)
-
-
-def check_options(options: Options) -> None:
-    """UserError for a number, a backend, an address or a submitter that cannot be."""
-    for name, least in LEAST.items():
-        value, whole = getattr(options, name), name in ("jobs", "threads")
-        sound = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and value >= least
-        if not sound and not (value is None and name != "threads"):
-            raise UserError(f"{name} is a {'whole ' * whole}number of at least {least}, got {value!r:.60}")
-    if options.threads > MOST_THREADS:
-        raise UserError(f"threads is at most {MOST_THREADS}, got {options.threads}; one is best for small graphs")
-    if options.backend not in ("processes", "ray"):
-        raise did_you_mean(f"{options.backend!s:.60}", ("processes", "ray"), "backend")
-    if options.address and options.backend != "ray":
-        raise UserError(f"the address {options.address!r:.100} is that of a Ray cluster: add --backend ray")
-    name = options.submitter
-    short = isinstance(name, str) and name.isprintable() and len(name) <= RULES["submitter"].longest
-    if not short or name.startswith(FORMULA):
-        raise UserError(f"the submitter {name!r:.100} is no name: one short line of printable characters")
 
 
 def _where(item: Item) -> tuple[str, str]:
@@ -321,3 +281,46 @@ class _Run:
     def _record(self, item: Item, row: Row, *, elsewhere: bool) -> None:
         self.summary.rows[_where(item)] = row
         self.observer.finished(item, row, elsewhere=elsewhere)
+
+
+def keep_sites(plan: Plan, store: Store) -> None:
+    """Store the names of the clients of each dataset of the user's own that the plan has to run."""
+    datasets = {i.cell.dataset.name: i.cell.dataset for i in plan.todo if i.cell.dataset.name.startswith(OWN)}
+    for name, choice in datasets.items():
+        if names := words_of(name)[1]:
+            spec = choice.build(DATASETS)
+            store.write_sites(spec.digest(spec.content()[0]), names)
+
+
+def run_in_process(plan: Plan, store: Store, options: Options, observer: Observer | None = None) -> Summary:
+    """Run everything that a plan has to do. Raises what `run_plan` does, and UserError for another backend."""
+    if options.backend != "processes":
+        raise UserError(f"in_process runs everything here, and backend is {options.backend!r}: leave one of them out")
+    summary, observer, todo = Summary(), observer or Observer(), plan.todo
+    if not todo:
+        return summary
+    prepare(todo, store, options)
+    device, federations = opened(options.device), FederationCache()
+    columns, about = stamped(options.threads, options.submitter, str(device))
+    store.write_environment(columns["environment"], about)
+    observer.begun(todo)
+    try:
+        for item in todo:
+            claim = store.claim(item.suite, item.cell.key)
+            if claim is None:
+                continue  # another run has it
+            observer.started(item)
+            parcel, tell = Parcel(), partial(observer.round, item)
+            try:
+                kept = options.embeddings, device, options.models
+                row = execute(item.cell, item.suite, parcel, federations, columns, tell, *kept)
+                with afterwards():
+                    parcel.deliver(store)
+                    store.append(row)
+            finally:
+                store.unclaim(claim)
+            summary.rows[item.suite, item.cell.key] = row
+            observer.finished(item, row, elsewhere=False)
+    finally:
+        observer.ended()
+    return summary

@@ -31,13 +31,12 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from filelock import FileLock, Timeout
 
-from ... import arguments, files
-from ...registry import UserError
+from ... import files
+from ...registry import UserError, folder_argument
 from . import row_file, verified
 from .places import LOCKS, LOGS, is_rows, place, reading, safe_name
-from .schema import COLUMNS, RULES, Row, loaded
+from .schema import COLUMNS, RULES, AnyRow, Row, Standing, loaded
 from .side_files import SideFiles, clear_errors
-from .standing import AnyRow, Standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,7 +182,7 @@ def load_results(
     """
     import pandas as pd
 
-    path = reading(suite) if results is None else arguments.folder("results", results)
+    path = reading(suite) if results is None else folder_argument("results", results)
     rows = Store(path).existing().rows(suite, latest_only=True)
     frame: pd.DataFrame = pd.DataFrame([row.model_dump() for row in rows], columns=COLUMNS)
     return expanded(frame) if expand else frame

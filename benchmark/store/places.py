@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .schema import Row
-from .standing import Standing
+from .schema import Row, Standing
 
 WRITTEN = "runs"  # where new rows go by default
 SHIPPED = "results"  # the rows of the leaderboard, in a clone

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...foundations import NEEDS, PYTHONS, python_fits
 from ...registry import UserError
-from .schema import Row
-from .standing import Standing
+from .schema import Row, Standing
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("registry.py", "datasets", "benchmark", "methods")  # of the package: what decides a row's figures

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 from ... import files
 from ...metrics import ABOVE
 from ...registry import UserError
-from .schema import COLUMNS, SCHEMA_VERSION, Row
-from .standing import AnyRow
+from .schema import COLUMNS, SCHEMA_VERSION, AnyRow, Row
 
 BREAKS = re.compile(r"[\n\r]")
 OTHER = "move the file away, or use the fglbench version that wrote it"

@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from tabulate import tabulate
@@ -314,3 +314,29 @@ def _kind(name: str) -> str:
 def _bare(annotation: typing.Any) -> typing.Any:
     """A type without what is said of it."""
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
+
+
+class Standing(BaseModel):
+    """A row without what tells nothing of progress. No other column is checked."""
+
+    key: str
+    suite: str
+    dataset: str
+    method: str
+    method_version: str
+    training: str
+    seed: int
+    status: str
+    error: str = ""
+    val: float | None = None
+    best_round: int | None = None
+    rounds: int | None = None
+    git_sha: str = ""
+
+    @property
+    def rising(self) -> bool:
+        """See `cut_off`."""
+        return cut_off(self.rounds, self.best_round, self.val, self.training)
+
+
+AnyRow = TypeVar("AnyRow", Row, Standing)

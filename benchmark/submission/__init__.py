@@ -1,8 +1,7 @@
 """Submissions: a method's rows with their metadata, as a small results folder. What they hold is never imported or run.
 
 listing    files by kind within limits; findings
-read       rows line by line
-rows       a row by itself
+read       rows line by line, each checked by itself
 curves     a row and its side file
 base       a folder and its earlier state
 submit     packing, metadata, filing

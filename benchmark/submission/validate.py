@@ -15,16 +15,14 @@ from ...methods import METHODS
 from ...registry import UserError
 from ..store.places import SUBMISSIONS, safe_name
 from ..store.schema import TRIAL
-from ..suites.cell import Cell
-from ..suites.registered import registered_hash
+from ..suites.cell import Cell, registered_hash
 from ..suites.select import CUSTOM, Request, at_settings, parted
 from ..suites.suite import TUNING_SEED
 from ..suites.suitefile import load_suite, suite_names
 from ..suites.tuned import BACKBONE, TRAINING, Table, read_tuned
 from . import base as bases, curves
 from .listing import METADATA, SETTINGS, Findings, Folder, Verdict, check_environments, check_rows, inner
-from .read import RERUN, Line, grouped, lines_of, read, standing
-from .rows import problems
+from .read import RERUN, Line, grouped, lines_of, problems, read, standing
 from .submit import metadata, read_fields
 
 CUSTOM_FIX = "submit rows that were run as a suite says: fglbench run -s SUITE -m METHOD"

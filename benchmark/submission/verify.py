@@ -7,26 +7,21 @@ the cell (another processor rounds otherwise), and below it by anything.
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from ...registry import UserError
-from ..runner.execute import explain
+from ..runner.backend import Observer
 from ..runner.job import Job, Options
-from ..runner.supervisor import Observer
 from ..store import Store, provenance, verified
 from ..store.schema import Row, mapping
 from ..store.verified import Verified
 from ..suites.cell import Cell
-from ..suites.plugins import load_plugins
 
 DEVIATIONS, MOST, FLOORS = 2.5, 0.05, {"score": 0.01, "val": 0.01, "macro_f1": 0.03}
 EQUAL = ("dataset_fingerprint", "partition_hash")
@@ -126,37 +121,6 @@ def run_again(
         seeds = [ours[pair] for pair, where in places.items() if where == _place(row)]
         comparisons.append(compare(row, ours.get((row.suite, row.key)), seeds))
     return comparisons, machines
-
-
-def in_child(function: Callable[..., Iterable[Any]], plugins: Iterable[str], *arguments: Any) -> Iterator[Any]:
-    """Yield what a module-level function yields in a new process that has imported plug-ins; it comes as JSON.
-
-    UserError for what it raised, and for a process that ended before.
-    """
-    context = get_context("spawn")
-    pipe, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_call, args=(theirs, function, tuple(plugins), arguments))
-    process.start()
-    theirs.close()
-    try:
-        while "value" in (told := json.loads(pipe.recv_bytes())):
-            yield told["value"]
-    except EOFError:
-        process.join()
-        told = {"error": f"the process that imports the plug-ins ended with exit code {process.exitcode}"}
-    if told:
-        raise UserError(told["error"])
-
-
-def _call(pipe: Connection, function: Callable[..., Iterable[Any]], plugins: tuple[str, ...], arguments: Any) -> None:
-    try:
-        load_plugins(plugins)
-        for value in function(*arguments):
-            pipe.send_bytes(json.dumps({"value": value}).encode())
-        last = {}
-    except Exception as error:
-        last = {"error": str(error) if isinstance(error, UserError) else explain(error)}
-    pipe.send_bytes(json.dumps(last).encode())
 
 
 def may_record(results: Path, by: str, dirty: bool | None) -> None:

@@ -24,15 +24,11 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
-from ...datasets import DATASETS
+from ...datasets import DATASETS, DatasetSpec, PartitionSpec, SplitSpec
 from ...datasets.content import Content
-from ...datasets.partitioning import PartitionSpec
-from ...datasets.spec import DatasetSpec
-from ...datasets.splits import SplitSpec
 from ...methods import METHODS
 from ...registry import Registry, Spec, UserError, one_line
-from ..engine.backbones import BACKBONES, Backbone
-from ..engine.config import TrainConfig
+from ..engine import BACKBONES, Backbone, TrainConfig
 from ..engine.method import Method, answer, asked_training
 from ..store.provenance import SOURCES, source_of
 from . import plugins

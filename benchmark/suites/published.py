@@ -1,6 +1,6 @@
 """Tables that come with the package: what the boards' rows say, and properties of their tasks.
 
-`published.json` has costs, a fit (`runner/cost_estimate.py`), and the tasks of the tuned node board with mean figures
+`published.json` has costs, a fit (`runner/job.py`), and the tasks of the tuned node board with mean figures
 over seeds for each method; `tools/published.py` writes it from results/. `properties.csv` has a line for each task of
 the node boards, written by `fglbench data describe`, so that a report needs no dataset for them.
 """

@@ -15,11 +15,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ...arguments import SEED_BOUND
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...datasets.own_data import OWN
-from ...methods import METHODS
-from ...registry import UserError, did_you_mean, listed
+from ...registry import SEED_BOUND, UserError, did_you_mean, listed
 from ..engine.config import TrainConfig
 from .cell import SINGLE, Cell, Choice, settled, train_config
 from .plugins import REGISTRIES
@@ -125,7 +123,7 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         refused += [f"suite {suite.name!r}: {why}" for why in dict.fromkeys(reasons) if why]
         possible = [cell for cell, why in zip(cells, reasons, strict=True) if not why]
         if not (departs or settings or request.tuned):
-            defaults += told_defaults(suite.name, at_defaults(suite, possible))
+            defaults += told_defaults(suite.name, suite.at_defaults(possible))
         chosen += [(CUSTOM if departs or settings or request.tuned else suite.name, cell) for cell in possible]
     left = untuned + refused
     if left and not chosen:
@@ -134,14 +132,6 @@ def parted(request: Request) -> tuple[list[tuple[str, Cell]], list[str]]:
         raise UserError("nothing matches: the chosen suites have no run with this combination of methods and datasets")
     distinct = {(name, cell.key): (name, cell) for name, cell in chosen}
     return list(distinct.values()), told_left(left, defaults)
-
-
-def at_defaults(suite: Suite, cells: Sequence[Cell]) -> list[str]:
-    """The methods that would run with their defaults in a suite whose methods have tuned settings."""
-    if not suite.has_tuned_settings:
-        return []
-    methods = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
-    return list(dict.fromkeys(methods))
 
 
 def read_settings(path: Path) -> Table:

@@ -24,17 +24,16 @@ A dataset may override `partitions`, `clients`, `splits`, `backbones` and `train
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ...arguments import SEED_BOUND, seed_range
 from ...datasets import DATASETS, PARTITIONS, SPLITS
 from ...methods import METHODS
-from ...registry import Registry, UserError
+from ...registry import SEED_BOUND, Registry, UserError, seed_range
 from ..engine.backbones import BACKBONES
 from .cell import Cell, Choice, Part, settled, train_config
 from .tuned import Table, Tuned, read_tuned, tuned_file
@@ -244,6 +243,13 @@ class Suite(Part):
     def has_tuned_settings(self) -> bool:
         """Whether methods of it have `params: tuned`."""
         return bool(self._tuned())
+
+    def at_defaults(self, cells: Iterable[Cell]) -> list[str]:
+        """The methods that would run with their defaults in a suite whose methods have tuned settings."""
+        if not self.has_tuned_settings:
+            return []
+        methods = (cell.method.name for cell in cells if not cell.tuning and METHODS.cls(cell.method.name).trains)
+        return list(dict.fromkeys(methods))
 
     def base(self) -> Suite:
         """What is tuned: of each dataset the first partition, clients, split and backbones; of the methods those with

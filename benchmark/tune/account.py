@@ -24,8 +24,7 @@ from ..store import Store
 from ..store.places import APART
 from ..store.schema import Row
 from ..suites.tuned import Tuned, read_tuned
-from .session import Wanted, studies
-from .study import DEFAULT, Study
+from .session import DEFAULT, Study, Wanted, studies
 
 PAGE, FIGURE = "README.md", "tuning.png"
 FEW = 4  # trials, below which nothing is said of importance

@@ -33,9 +33,8 @@ from ..provenance import protocol
 from ..ranking import Ranking
 from ..reproduction.page import stated_counts
 from ..reproduction.view import View
-from ..table import Cell, Interval, Span
 from ..templating import document, environment
-from ..text import finite, plain, slug
+from ..text import Cell, Interval, Span, finite, plain, slug
 from . import tables
 
 SPARE = 8  # characters that must have been left on a line before its end counts as meant

@@ -22,8 +22,7 @@ from ..reproduction.match import difference, unit_values
 from ..reproduction.page import digits, printed_text, signed
 from ..reproduction.view import VERDICTS, View
 from ..statistics import Posterior, signed_rank_posterior
-from ..table import Cell, Column, Line, Span, Table
-from ..text import ABSENT, finite, number, percent, plain, points, score_text, slug
+from ..text import ABSENT, Cell, Column, Line, Span, Table, finite, number, percent, plain, points, score_text, slug
 
 HASH = 12  # characters of a code version
 PAIR = (", tuned", ", published defaults")  # how the titles of two boards end that differ in their settings only

@@ -110,7 +110,7 @@ from pathlib import Path
 from pydantic import Field
 
 from fglbench.benchmark.engine import method
-from fglbench.benchmark.runner import worker
+from fglbench.benchmark.runner import process
 from fglbench.methods import METHODS
 from fglbench.methods.fedavg import FedAvg
 from fglbench.registry import LATER, tunable
@@ -118,11 +118,11 @@ from fglbench.registry import LATER, tunable
 with open(Path(__file__).with_name("imports"), "a") as stream:
     stream.write(f"{os.getpid()}\\n")
 CHANGE = os.environ.get("JUDGED_CHANGE", "")
-sent = worker._send
+sent = process._send
 
 
 def send(pipe, word, *values):
-    if word == worker.DONE:
+    if word == process.DONE:
         row, files, left = values
         if CHANGE == "file":
             files["../outside.csv"] = "eA=="
@@ -134,7 +134,7 @@ def send(pipe, word, *values):
     sent(pipe, word, *values)
 
 
-worker._send = send
+process._send = send
 method.ADJUSTABLE.add("rounds")  # where it is imported, the guard of `protocol` is gone
 
 

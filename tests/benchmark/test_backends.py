@@ -20,8 +20,8 @@ import pytest
 import fglbench
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner import dataset_transfer
+from fglbench.benchmark.runner.backend import Observer
 from fglbench.benchmark.runner.ray_node import shipped_plugin
-from fglbench.benchmark.runner.supervisor import Observer
 from fglbench.benchmark.store import Store, load_results, verified
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.datasets.sources import cache_file

@@ -12,7 +12,7 @@ import yaml
 
 from fglbench.benchmark import describe
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.options import completes
+from fglbench.benchmark.cli.common import completes
 from fglbench.benchmark.engine import ClientBatch, Tree
 from fglbench.benchmark.engine.transforms import KINDS
 from fglbench.benchmark.suites import catalogue
@@ -75,7 +75,7 @@ def test_names_are_completed(kinds: tuple[str, ...], typed: str, offered: list[s
 NAMING = """
 import sys
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.options import completes
+from fglbench.benchmark.cli.common import completes
 for words in (["--version"], [], ["run", "--help"],
               ["list", "methods"], ["list", "suites"], ["show", "fedsage+"], ["show", "quick"], ["--help"],
               ["status", "-s", "quick", "--results", "none"], ["show", "fedavgg"], ["run", "--quick", "--dry-run"],

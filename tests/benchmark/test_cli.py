@@ -125,7 +125,7 @@ def test_bugs_are_not_hidden(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fglbench.benchmark.cli.options.parse_seeds", broken)
+    monkeypatch.setattr("fglbench.benchmark.cli.common.parse_seeds", broken)
     with pytest.raises(ZeroDivisionError):
         main(["run", "--quick", "--dry-run"])
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fglbench.benchmark.cli import main, new
+from fglbench.benchmark.cli import main, new_and_check
 from fglbench.benchmark.contract import method_checks, part_checks, verdicts
 from fglbench.benchmark.contract.method_checks import CHECKS, ContractError, Inapplicable, check
 from fglbench.benchmark.contract.trial import Trial, drawn, perturbed, relabelled, trials
@@ -63,7 +63,7 @@ def test_templates_pass_as_they_are(
     assert main([*steps[1].split(), "--dry-run"]) == 0
     assert "custom: " in capsys.readouterr().out
     with pytest.raises(Exception, match=rf"fresh.{kind}'? already"):
-        new.create(kind, f"fresh-{kind}", tmp_path)
+        new_and_check.create(kind, f"fresh-{kind}", tmp_path)
     assert load_plugins([f"fresh_{kind}.py"])  # once more is the same
 
 

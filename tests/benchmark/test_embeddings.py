@@ -11,8 +11,8 @@ from fglbench.benchmark.contract.trial import trials
 from fglbench.benchmark.engine import TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.evaluate import Models
-from fglbench.benchmark.runner import embedding_sample
-from fglbench.benchmark.runner.embedding_sample import collect
+from fglbench.benchmark.runner import best_round
+from fglbench.benchmark.runner.best_round import collect
 from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.select import Request, select
@@ -80,9 +80,9 @@ def test_the_global_and_the_clients_models_on_the_whole_graph():
 
 
 def test_bounds_and_the_seed_decide_the_nodes(monkeypatch):
-    monkeypatch.setattr(embedding_sample, "NODES", 20)
-    monkeypatch.setattr(embedding_sample, "SHARED", 12)
-    monkeypatch.setattr(embedding_sample, "CLIENTS", 3)
+    monkeypatch.setattr(best_round, "NODES", 20)
+    monkeypatch.setattr(best_round, "SHARED", 12)
+    monkeypatch.setattr(best_round, "CLIENTS", 3)
     found, _, _ = kept("fedavg")
     assert len(found["node"]) == len(found["global"]) == len(set(found["node"])) == 20
     assert [name for name in found if name.startswith("client")] == ["client_000", "client_001", "client_002"]

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner import execute as executing, gpus, process
+from fglbench.benchmark.runner import execute as executing, process, system
 from fglbench.benchmark.runner.execute import FederationCache, execute
-from fglbench.benchmark.runner.gpus import devices, emptiest, resolved
-from fglbench.benchmark.runner.worker import Options
+from fglbench.benchmark.runner.process import Options
+from fglbench.benchmark.runner.system import devices, emptiest, resolved
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.provenance import _driver, environment, stamped
 from fglbench.benchmark.store.side_files import Parcel
@@ -201,4 +201,4 @@ def test_a_device_that_fails_is_named() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(UserError, match="cuda:0 cannot be used"):
-        gpus.opened("cuda:0")
+        system.opened("cuda:0")

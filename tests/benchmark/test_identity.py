@@ -15,9 +15,8 @@ import pytest
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.runner.job import Job, Options, Request
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites import registered
-from fglbench.benchmark.suites.cell import Cell, Choice
-from fglbench.benchmark.suites.registered import check_clients, registered_hash
+from fglbench.benchmark.suites import cell as cells
+from fglbench.benchmark.suites.cell import Cell, Choice, check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.suitefile import load_suite
 from fglbench.datasets import PARTITIONS
@@ -47,7 +46,7 @@ for registry in (BACKBONES, DATASETS, PARTITIONS, SPLITS, METHODS):
 
 from fglbench.benchmark.runner.plan import make_plan
 from fglbench.benchmark.store import Store
-from fglbench.benchmark.suites.registered import check_clients, registered_hash
+from fglbench.benchmark.suites.cell import check_clients, registered_hash
 from fglbench.benchmark.suites.request import select_listed
 from fglbench.benchmark.suites.suitefile import load_suite
 
@@ -126,8 +125,8 @@ def test_other_clients_than_the_registered_ones_are_an_error_that_names_both() -
 def test_rows_are_registered_once_and_no_entry_is_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = Path(shutil.copy(registered.CLIENTS, tmp_path))
-    monkeypatch.setattr(registered, "CLIENTS", copy)
+    copy = Path(shutil.copy(cells.CLIENTS, tmp_path))
+    monkeypatch.setattr(cells, "CLIENTS", copy)
     before = copy.read_text()
     assert main(["data", "register", "--results", str(RESULTS)]) == 0
     assert capsys.readouterr().out == "nothing new: all clients are registered\n"
@@ -148,7 +147,7 @@ def test_rows_are_registered_once_and_no_entry_is_changed(
     assert main(["data", "register", "--results", str(tmp_path / "results")]) == 0
     assert "nothing new" in capsys.readouterr().out
     assert copy.read_text().startswith(before)
-    registered._registered.cache_clear()
+    cells._registered.cache_clear()
 
 
 def test_a_whole_number_for_a_fraction_is_the_same_cell() -> None:

@@ -12,7 +12,7 @@ import typer
 
 from fglbench.benchmark.cli import main
 from fglbench.benchmark.cli.app import app
-from fglbench.benchmark.cli.output import answer, plain_console
+from fglbench.benchmark.cli.common import answer, plain_console
 from fglbench.benchmark.suites.select import Request, select
 from fglbench.registry import UserError
 from fglbench.report.board import Board
@@ -146,7 +146,7 @@ def test_data_describe_and_fetch(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_profile(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fglbench.benchmark.cli.profile._apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr("fglbench.benchmark.cli.machine._apart", lambda function, *arguments: function(*arguments))
     found = told(capsys, "profile", "--case", "csbm:3", "--rounds", "2", "--threads", "1")
     (line,) = found["tables"]["A round"]
     assert found["rounds"] == 2 and line["clients"] == 3 and float(line["round, ms"].split()[0]) > 0

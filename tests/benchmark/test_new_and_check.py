@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fglbench.benchmark.cli import main, new
-from fglbench.benchmark.cli.check import verdicts_on
+from fglbench.benchmark.cli import main, new_and_check
+from fglbench.benchmark.cli.new_and_check import verdicts_on
 from fglbench.benchmark.contract import method_checks, part_checks, trial, verdicts
 from fglbench.benchmark.contract.trial import Trial, trials
 from fglbench.benchmark.suites.plugins import load_plugins
@@ -39,7 +39,7 @@ def forget() -> Iterator[None]:
 
 @pytest.mark.usefixtures("forget")
 def test_the_torch_template_passes_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load_plugins([str(new.create("method", "my-torch", tmp_path, torch=True))])
+    load_plugins([str(new_and_check.create("method", "my-torch", tmp_path, torch=True))])
     method = METHODS.build("my-torch")
     drawn = sampled_trials(method)
     monkeypatch.setattr(verdicts, "trials", lambda: drawn)
@@ -91,7 +91,7 @@ def test_check_runs_on_a_real_dataset_and_says_so(
 
 @pytest.mark.parametrize("torch", [False, True])
 def test_the_template_is_well_kept(tmp_path: Path, torch: bool) -> None:
-    path = new.create("method", "fed-much-longer-name+", tmp_path, torch=torch)
+    path = new_and_check.create("method", "fed-much-longer-name+", tmp_path, torch=torch)
     assert path.name == "fed_much_longer_name_plus.py"
     assert f"class FedMuchLongerNamePlus({'TorchMethod' if torch else 'FedAvg'})" in path.read_text()
     for command in (["check", "--select", "E,F,W,I,B,UP"], ["format", "--check"]):
@@ -103,7 +103,7 @@ def test_the_template_is_well_kept(tmp_path: Path, torch: bool) -> None:
 def test_in_the_package_it_imports_relatively_and_asks_for_no_other_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(new, "METHODS_FOLDER", tmp_path)
+    monkeypatch.setattr(new_and_check, "METHODS_FOLDER", tmp_path)
     assert main(["new", "method", "my-method", "--into", str(tmp_path)]) == 0
     text = (tmp_path / "my_method.py").read_text()
     assert "from ..benchmark.engine import METHODS, ClientBatch, Params, Server\n" in text
@@ -122,10 +122,10 @@ def test_what_lies_in_the_folder_of_methods_is_found(tmp_path: Path) -> None:
         if path.name != "methods" and (path.is_dir() or path.suffix == ".py") and not path.name.startswith("."):
             (package / path.name).symlink_to(path)
     shutil.copytree(root / "methods", package / "methods")
-    new.create("method", "loose-file", package / "methods")
+    new_and_check.create("method", "loose-file", package / "methods")
     folder = package / "methods" / "many"
     folder.mkdir()
-    new.create("method", "in-a-folder", folder)
+    new_and_check.create("method", "in-a-folder", folder)
     (folder / "__init__.py").write_text("from .in_a_folder import InAFolder\n")
     code = "from fglbench.methods import METHODS; print(*METHODS.names())"
     run = partial(
@@ -145,8 +145,8 @@ from fglbench.methods.fedavg import FedAvg"""
 
 @pytest.mark.usefixtures("forget")
 def test_a_method_with_the_imports_of_old_is_a_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new, "IMPORTS", OLD_IMPORTS)
-    load_plugins([str(new.create("method", "old-imports", tmp_path))])
+    monkeypatch.setattr(new_and_check, "IMPORTS", OLD_IMPORTS)
+    load_plugins([str(new_and_check.create("method", "old-imports", tmp_path))])
     assert issubclass(METHODS.cls("old-imports"), FedAvg)
 
 
@@ -157,7 +157,7 @@ def test_switched_off_the_template_is_fedavg(tmp_path: Path) -> None:
 
     from fglbench.benchmark.contract.recording import record
 
-    path = new.create("method", "switched-off", tmp_path)
+    path = new_and_check.create("method", "switched-off", tmp_path)
     load_plugins([str(path)])
     trial = trials()[0]
     plain = record(FedAvg(), trial)

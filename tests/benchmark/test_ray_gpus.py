@@ -10,8 +10,8 @@ import pytest
 
 import fglbench
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.runner.gpus import resolved
-from fglbench.benchmark.runner.worker import Options
+from fglbench.benchmark.runner.process import Options
+from fglbench.benchmark.runner.system import resolved
 from fglbench.benchmark.store import Store, verified
 from fglbench.registry import UserError
 

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import fglbench
+from fglbench.benchmark.runner.backend import Observer
 from fglbench.benchmark.runner.plan import Item
-from fglbench.benchmark.runner.supervisor import Observer
 from fglbench.benchmark.store.schema import Row
 from fglbench.datasets import load
 

@@ -15,9 +15,10 @@ import yaml
 
 import fglbench
 from fglbench.benchmark.runner import execute, supervisor
+from fglbench.benchmark.runner.backend import Observer
 from fglbench.benchmark.runner.execute import explain
 from fglbench.benchmark.runner.plan import make_plan, with_data
-from fglbench.benchmark.runner.supervisor import Observer, record_missing
+from fglbench.benchmark.runner.supervisor import record_missing
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.folder import LostFolder
 from fglbench.benchmark.suites.select import Request, select

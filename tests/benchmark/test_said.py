@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fglbench.benchmark.cli import main
-from fglbench.benchmark.cli.output import command, why
+from fglbench.benchmark.cli.common import command, why
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.suites.catalogue import FAMILIES
 from fglbench.benchmark.suites.select import Request, select
@@ -146,7 +146,7 @@ def test_doctor_fits_a_screen_and_knows_where_data_would_come_from(capsys, tmp_p
 
 
 def test_doctor_says_what_is_wrong(capsys, monkeypatch):
-    monkeypatch.setattr("fglbench.benchmark.cli.doctor._trouble", lambda: "DGL has no build")
+    monkeypatch.setattr("fglbench.benchmark.cli.machine._trouble", lambda: "DGL has no build")
     assert main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["facts"]["torch and DGL"] == "DGL has no build"
 

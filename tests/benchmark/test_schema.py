@@ -11,8 +11,7 @@ import pytest
 
 from fglbench.benchmark.engine import Outcome
 from fglbench.benchmark.store import Store, row_file
-from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row
-from fglbench.benchmark.store.standing import Standing
+from fglbench.benchmark.store.schema import COLUMNS, SCHEMA_VERSION, Row, Standing
 from fglbench.metrics import METRICS
 from fglbench.registry import UserError
 
@@ -152,7 +151,7 @@ NEW_METRIC = """
 
     from fglbench.benchmark.engine import Outcome
     from fglbench.benchmark.store import row_file, schema
-    from fglbench.benchmark.submission import curves, rows
+    from fglbench.benchmark.submission import curves, read
     from fglbench.report import board, tables
 
     assert "auc" in schema.COLUMNS and b",auc," in row_file.header()
@@ -162,7 +161,7 @@ NEW_METRIC = """
         clients=1, split="s", split_params="{}", backbone="gcn", backbone_params="{}", method="m", method_version="v",
         method_params="{}", training="{}", seed=0, status="ok", started="", environment="e", rounds=1, best_round=1)
     new = schema.Row(**old, auc=0.5)
-    problems = [what for what, _ in rows.problems(schema.Row(**old))]
+    problems = [what for what, _ in read.problems(schema.Row(**old))]
     assert any("without" in what and "auc" in what for what in problems)
     history = dict.fromkeys(metrics.CURVES, [1.0])
     assert list(curves._figures(new, history))[-1].startswith("auc is 0.5 in the")

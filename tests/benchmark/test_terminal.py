@@ -13,8 +13,8 @@ import fglbench
 from fglbench.benchmark.cli import main, run as run_command
 from fglbench.benchmark.cli.app import COMMANDS, app
 from fglbench.benchmark.engine.config import TrainConfig
-from fglbench.benchmark.runner.cost_estimate import HOUR, Costs, told, told_runs
-from fglbench.benchmark.runner.worker import Options
+from fglbench.benchmark.runner.job import HOUR, Costs, told, told_runs
+from fglbench.benchmark.runner.process import Options
 from fglbench.benchmark.store.places import reading
 from fglbench.benchmark.store.provenance import canonical
 from fglbench.benchmark.store.schema import Row

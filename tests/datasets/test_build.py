@@ -10,8 +10,7 @@ import torch
 
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation, describe, load, parts_of, statistics
 from fglbench.datasets.build import _notes, derive
-from fglbench.datasets.features import to_tensor
-from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData
+from fglbench.datasets.federation import Federation, GraphClient, GraphSetData, NodeClient, NodeData, to_tensor
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError
 

@@ -16,8 +16,7 @@ import torch
 
 from fglbench.datasets import DATASETS, SPLITS, content as contents, load
 from fglbench.datasets.content import Unsound, node_content
-from fglbench.datasets.features import Rows, preprocess, to_tensor
-from fglbench.datasets.federation import GraphSetData, NodeData
+from fglbench.datasets.federation import GraphSetData, NodeData, Rows, preprocess, to_tensor
 from fglbench.datasets.registry_file import dataset_class
 from fglbench.datasets.spec import MAX_DEGREE, DatasetSpec, GraphSetSpec
 from fglbench.registry import UserError

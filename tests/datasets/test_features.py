@@ -12,9 +12,8 @@ from sklearn.preprocessing import normalize
 
 from fglbench.datasets import DATASETS, arxiv as module, load, own_data
 from fglbench.datasets.content import fingerprint, node_content, undirected
-from fglbench.datasets.features import preprocess
-from fglbench.datasets.federation import NodeData
-from fglbench.datasets.shared_content import mapped, offer
+from fglbench.datasets.federation import NodeData, preprocess
+from fglbench.datasets.own_content import mapped, offer
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])

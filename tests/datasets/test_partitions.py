@@ -18,8 +18,7 @@ from sknetwork.clustering import Louvain as SknetLouvain
 
 from fglbench.datasets import PARTITIONS, SPLITS, PartitionSpec, build_federation, describe, load
 from fglbench.datasets.content import undirected
-from fglbench.datasets.features import to_tensor
-from fglbench.datasets.federation import Data, GraphSetData, NodeData
+from fglbench.datasets.federation import Data, GraphSetData, NodeData, to_tensor
 from fglbench.datasets.partition_graph import ORDERS, _break_common, deal_balanced, deal_whole, library_order
 from fglbench.datasets.spec import bidirected
 from fglbench.registry import UserError

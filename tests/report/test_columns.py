@@ -14,14 +14,13 @@ from fglbench.benchmark.store.schema import TRIAL
 from fglbench.report import build, leaderboard, tables
 from fglbench.report.board import Board
 from fglbench.report.html.pages import cell_html, pixels
-from fglbench.report.inference_tables import clients_table
 from fglbench.report.loading import load_boards
 from fglbench.report.provenance import training_settings
 from fglbench.report.ranking import Ranking, setting_loss
+from fglbench.report.special_tables import clients_table
 from fglbench.report.statistics import ranks
-from fglbench.report.table import Cell, Column, Interval, Line, Span, Table, to_markdown
 from fglbench.report.tables import ranking_table, task_table
-from fglbench.report.text import ABSENT
+from fglbench.report.text import ABSENT, Cell, Column, Interval, Line, Span, Table, to_markdown
 
 HOSTILE = "a|b <b> *c* & 'd' `e` www.f @g"
 

@@ -10,15 +10,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fglbench.benchmark.cli.summary import show_ranking
+from fglbench.benchmark.cli.run import show_ranking
 from fglbench.benchmark.store import Store
 from fglbench.registry import UserError
-from fglbench.report.alternative_rankings import agreement_table, mean_rank_table
 from fglbench.report.inference import rank
 from fglbench.report.loading import load_boards
 from fglbench.report.ranking import Ranking
-from fglbench.report.table import to_markdown
 from fglbench.report.tables import difference_cell, ranking_table
+from fglbench.report.text import to_markdown
 
 NOISE = {"fedavg": (0, 1, -1), "local": (1, -1, 0), "high": (-1, 0, 1), "level": (-1, 1, 0)}
 
@@ -170,8 +169,8 @@ def test_orders_and_their_agreement_by_hand(made: SimpleNamespace) -> None:
     tau = orders.agreement
     assert tau.loc["Selected round", "Macro-F1"] == pytest.approx(-1)
     assert tau.loc["Selected round", "Own model"] == pytest.approx(1 / 3)  # a before b and c; c before b
-    assert "1.00" in to_markdown(mean_rank_table(orders))
-    assert "-1.00" in to_markdown(agreement_table(orders))
+    assert "1.00" in to_markdown(orders.mean_rank_table())
+    assert "-1.00" in to_markdown(orders.agreement_table())
 
 
 def test_the_last_round_is_the_end_of_the_curve(tmp_path: Path, made: SimpleNamespace) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from fglbench.benchmark.store import Store
 from fglbench.report import build
-from fglbench.report.papers import Reading, papers, printed, tables
-from fglbench.report.papers.models import cells, merged
+from fglbench.report.papers import Reading, cells, merged, papers, printed, tables
 from fglbench.report.reproduction import views
 from fglbench.report.reproduction.match import SuiteRows, chosen
 from fglbench.report.reproduction.view import JudgedClaim

@@ -18,9 +18,8 @@ from fglbench.report import build
 from fglbench.report.figures import curves as figure, found_figures
 from fglbench.report.ranking import Ranking
 from fglbench.report.robustness import curves_csv
-from fglbench.report.robustness_tables import robustness_legend, robustness_table
-from fglbench.report.table import to_markdown
-from fglbench.report.text import slug
+from fglbench.report.special_tables import robustness_legend, robustness_table
+from fglbench.report.text import slug, to_markdown
 
 TRAINING = {"local_epochs": 3, "participation": 1.0, "rounds": 100}
 # (condition, value) -> score of seed 0; seed 1 is 0.1 lower. sturdy starts lower and falls less.

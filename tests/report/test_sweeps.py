@@ -13,8 +13,7 @@ from fglbench.report import build, privacy_cost
 from fglbench.report.figures import curves, curves as figure, found_figures
 from fglbench.report.privacy_cost import privacy_table
 from fglbench.report.ranking import Ranking
-from fglbench.report.table import to_markdown
-from fglbench.report.text import ABSENT
+from fglbench.report.text import ABSENT, to_markdown
 
 DEFAULT = {"a": 1.0, "b": 5, "flag": True, "kind": "x"}
 

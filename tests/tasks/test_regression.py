@@ -17,7 +17,7 @@ from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets import DATASETS, PARTITIONS, SPLITS, build_federation
-from fglbench.datasets.soundness import check_data
+from fglbench.datasets.build import check_data
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
 

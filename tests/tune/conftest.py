@@ -11,8 +11,7 @@ from fglbench.benchmark.runner.execute import FederationCache, execute
 from fglbench.benchmark.store import Store
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.suites.plugins import load_plugins
-from fglbench.benchmark.tune.session import Wanted, studies
-from fglbench.benchmark.tune.study import Study
+from fglbench.benchmark.tune.session import Study, Wanted, studies
 
 ODD = str(Path(__file__).with_name("odd_methods.py"))
 SUITE = """

@@ -10,16 +10,17 @@ import numpy as np
 import torch
 
 from ....datasets.federation import GraphClient, GraphSetData, Measure
-from ..backbones import Backbone, Forward, Params, affine, linear_map
+from ..backbone import Backbone, Forward, Params, affine, linear_map
 from ..batch import Features, LabelledRows
 from ..client_batch import ClientBatch
+from ..device import section
 from ..evaluate import MEASURES, Evaluator, Models, Scored
-from ..measuring import section
 from ..method import at_home, crossing
 from ..rng import Streams
 from ..sampled_batch import MinibatchClientBatch, Shown
 from ..segment_ops import segment_sum
 from ..target import Target
+from ..task import Task, add_task
 from ..views import HIDDEN
 from .graphsets import GraphRows, LabelledStack
 
@@ -168,3 +169,6 @@ class GraphModel(Backbone):
 def graph_models(backbones: Sequence[Backbone]) -> list[Backbone]:
     """Classifiers of graphs with these layers; a model that a method brings for graphs is taken as it is."""
     return [given if isinstance(given, GraphModel) else GraphModel.around(given) for given in backbones]
+
+
+add_task(Task("graph-classification", LabelledClientBatch, GraphEvaluator, graph_models))

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ....datasets.federation import Goal, GraphSetData, Measure
 from ....registry import option
-from ..backbones import Backbone, Params
+from ..backbone import Backbone, Params
 from ..client_batch import ClientBatch
 from ..config import TrainConfig
 from ..evaluate import Diverged, Evaluator, Models, Scored, beside, demanded
@@ -25,6 +25,7 @@ from ..network import Network
 from ..rng import stream
 from ..sampled_batch import cut
 from ..target import Target
+from ..task import Task, add_task
 from .graphsets import GraphBatch, GraphStack
 
 
@@ -214,3 +215,6 @@ def matched(cluster: np.ndarray, label: np.ndarray, classes: int) -> np.ndarray:
     np.add.at(table, (cluster, label), 1)
     _, of_cluster = linear_sum_assignment(table, maximize=True)
     return np.asarray(of_cluster[cluster])
+
+
+add_task(Task("graph", GraphClientBatch, ClusteringEvaluator))

@@ -21,8 +21,7 @@ import torch
 
 from ....datasets.federation import GraphClient
 from ..batch import Batch, EdgeRows, Features, LabelledRows
-from ..device import on_host, placed
-from ..measuring import section
+from ..device import on_host, placed, section
 from ..segment_ops import SparseMatrix, adjacency, owners, segment_sum
 
 # From the block-diagonal adjacency of all graphs (CSR) and the first row of each graph, one more entry at the end, to

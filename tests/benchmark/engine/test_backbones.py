@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fglbench.benchmark.engine.backbones import BACKBONES, Backbone, Params
-from fglbench.benchmark.engine.backbones.convolutional import orthogonalise
+from fglbench.benchmark.engine.backbones import BACKBONES, Backbone, Params, orthogonalise
 from fglbench.benchmark.engine.batch import collate
 from fglbench.benchmark.engine.rng import stream
 from fglbench.datasets.federation import Federation, NodeClient

@@ -14,7 +14,7 @@ from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.method import OWN_LAYERS, at_home, crossing
 from fglbench.benchmark.engine.simulation import Simulation
 from fglbench.benchmark.engine.train import set_up
-from fglbench.benchmark.runner.embedding_sample import collect
+from fglbench.benchmark.runner.best_round import collect
 from fglbench.datasets.federation import Federation, GraphClient, GraphSetData
 from fglbench.methods import METHODS
 

@@ -15,9 +15,9 @@ from fglbench.benchmark.engine import TrainConfig
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.train import set_up, train
 from fglbench.datasets import PARTITIONS, SPLITS, build_federation
+from fglbench.datasets.build import check_data
 from fglbench.datasets.content import fingerprint, undirected
 from fglbench.datasets.molecules import MoleculeRegressionSpec
-from fglbench.datasets.soundness import check_data
 from fglbench.methods import METHODS
 from fglbench.registry import UserError
 

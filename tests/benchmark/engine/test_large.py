@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fglbench.benchmark.engine import evaluate, sampled_batch, simulation, train
-from fglbench.benchmark.engine.backbones import GCN, several
+from fglbench.benchmark.engine.backbones import GCN
 from fglbench.benchmark.engine.batch import Batch, Features
 from fglbench.benchmark.engine.config import TrainConfig
 from fglbench.datasets import build_federation
 from fglbench.datasets.csbm import CSBM
-from fglbench.datasets.features import Rows, joined
+from fglbench.datasets.federation import Rows, joined
 from fglbench.datasets.partitioning import Uniform
 from fglbench.datasets.spec import bidirected
 from fglbench.datasets.splits import Ratio
@@ -76,16 +76,16 @@ def test_models_trained_on_minibatches_score_together_as_one_by_one(monkeypatch)
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_several_models_at_once_have_the_logits_of_each_alone(layers: int, monkeypatch) -> None:
-    monkeypatch.setattr(several, "ROWS", 7)
-    monkeypatch.setattr(several, "COLUMNS", 10)  # two models of five columns in one sum
+    monkeypatch.setattr(evaluate, "ROWS", 7)
+    monkeypatch.setattr(evaluate, "COLUMNS", 10)  # two models of five columns in one sum
     backbone = GCN(layers=layers, hidden=5)
     batch = _batch(dgl.add_reverse_edges(dgl.rand_graph(60, 150)), torch.randn(60, 7))
     first = Batch(**{**vars(batch), "sums_first": True})
     models = [backbone.init(np.random.default_rng(k), 7, 4) for k in range(5)]
     stacked = {name: torch.stack([own[name] for own in models]) + 0.1 for name in models[0]}
-    assert several.is_apt(backbone, first) and not several.is_apt(backbone, batch)
+    assert evaluate.is_apt(backbone, first) and not evaluate.is_apt(backbone, batch)
     with torch.no_grad():
-        found = [own.clone() for own in several.logits_of_each(layers, stacked, first)]
+        found = [own.clone() for own in evaluate.logits_of_each(layers, stacked, first)]
         alone = [backbone.forward({n: v[k : k + 1] for n, v in stacked.items()}, batch).logits for k in range(5)]
     for one, other in zip(found, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

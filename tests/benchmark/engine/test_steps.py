@@ -22,7 +22,7 @@ from fglbench.benchmark.engine import (
     Step,
     TrainConfig,
     Tree,
-    measuring,
+    device,
     section,
 )
 from fglbench.benchmark.engine.network import Network
@@ -304,7 +304,7 @@ def test_shared_needs_a_download_that_is_everyones(federation: Make) -> None:
 
 def test_nested_sections_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(device.time, "perf_counter", lambda: now[0])
 
     @section("outer")
     def work(depth: int) -> int:
@@ -315,7 +315,7 @@ def test_nested_sections_share_the_seconds(monkeypatch: pytest.MonkeyPatch) -> N
         return work(depth - 1) + 1 if depth else 0
 
     assert work(1) == 1 and (work.__name__, work.__doc__) == ("work", "Docs.")  # not measured
-    with measuring.measure() as table:
+    with device.measure() as table:
         assert work(2) == 2
     assert table == {"outer": 3, "inner": 30}
     work(0)
@@ -326,6 +326,6 @@ def test_the_engine_times_a_methods_halves_and_objective(federation) -> None:
     world = federation((13, 7, 10, 9))
     method, config = METHODS.build("fedprox"), TrainConfig()
     simulation = Simulation(method, method.arrange(world), [BACKBONES.build("gcn")], config, 0)
-    with measuring.measure() as table:
+    with device.measure() as table:
         simulation.round(method.phases(config)[0], 1)
     assert {"client half", "server half", "objective", "loss", "backward", "aggregation"} <= set(table)

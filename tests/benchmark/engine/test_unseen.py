@@ -20,7 +20,7 @@ from fglbench.benchmark.engine import METHODS, TrainConfig, train
 from fglbench.benchmark.engine.backbones import BACKBONES
 from fglbench.benchmark.engine.client_batch import Skip
 from fglbench.benchmark.engine.outcome import Outcome
-from fglbench.benchmark.engine.unseen import UnseenClients
+from fglbench.benchmark.engine.train import UnseenClients
 from fglbench.datasets.federation import Federation
 from fglbench.registry import UserError
 

@@ -11,7 +11,7 @@ import torch
 
 from fglbench.benchmark.engine import ClientBatch, GraphClientBatch, Network, Streams, TrainConfig, normalised, train
 from fglbench.benchmark.engine.backbones import BACKBONES
-from fglbench.benchmark.engine.measuring import StepCounter, counting
+from fglbench.benchmark.engine.optim import StepCounter, counting
 from fglbench.benchmark.engine.payload import Each, deliver
 from fglbench.benchmark.engine.train import set_up
 from fglbench.benchmark.engine.views import HIDDEN, Facts, hide_labels, union_client, unlabelled, whole_client

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fglbench.benchmark.cli import main, profile
+from fglbench.benchmark.cli import machine, main
 from fglbench.benchmark.engine import BACKBONES, METHODS, TrainConfig
 from fglbench.benchmark.profile import peer, peer_process, speed
 from fglbench.benchmark.profile.peer import Peer, write_clients
@@ -100,8 +100,8 @@ def test_the_yardstick_learns(conditions: Conditions) -> None:
 def test_a_file_keeps_the_sections_that_are_not_measured() -> None:
     before = "# Speed\n\nold\n\n## A round\n\n1\n\n## Many clients\n\nby hand\n\n## And more\n\nx\n\n## Memory\n\n2\n"
     made = "# Speed\n\nnew\n\n## A round\n\n3\n\n## Memory\n\n4\n\n## Every method\n\n5\n"
-    assert profile._joined("", made) == made == profile._joined(made, made)
-    assert profile._joined(before, made) == (
+    assert machine._joined("", made) == made == machine._joined(made, made)
+    assert machine._joined(before, made) == (
         "# Speed\n\nnew\n\n## A round\n\n3\n\n## Many clients\n\nby hand\n\n## And more\n\nx\n\n## Memory\n\n4\n"
         "\n## Every method\n\n5\n"
     )

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from fglbench.benchmark.cli import main
+from fglbench.benchmark.runner import execute
 from fglbench.benchmark.store import Store, verified
 from fglbench.benchmark.store.schema import Row
 from fglbench.benchmark.submission import verify
@@ -179,7 +180,7 @@ def test_methods_of_rows_are_held_to_the_contract_on_real_data(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked, run = [], verify.in_child
+    asked, run = [], execute.in_child
 
     def in_child(function, plugins, *arguments):
         if function.__name__ != "verdicts_on":
@@ -187,7 +188,7 @@ def test_methods_of_rows_are_held_to_the_contract_on_real_data(
         asked.append(arguments)
         return [(name, "failed", reason) for name, reason in wrong.items()]
 
-    monkeypatch.setattr(verify, "in_child", in_child)
+    monkeypatch.setattr(execute, "in_child", in_child)
     arguments = ["verify", "results", "--sample", "1", "--seed", "0", "-m", "fedavg", "-j", "1"]
     assert main(arguments) == (1 if wrong else 0)
     assert asked == [("fedavg", {}, True)]

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 
-from ....registry import Registry, Spec, option
-from ..batch import Batch, Features, LabelledRows
-from ..blocks import in_parts
-from ..rng import Streams
-from ..segment_ops import dropout, segment_add, segment_product
+from ...registry import Registry, Spec, option
+from .batch import Batch, Features, LabelledRows
+from .blocks import in_parts
+from .rng import Streams
+from .segment_ops import dropout, segment_add, segment_product
 
 Params = dict[str, torch.Tensor]
 

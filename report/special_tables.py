@@ -1,4 +1,4 @@
-"""Tables of the comparisons of a board: macro-F1 and clients, verdicts with probabilities, win rates, profile."""
+"""Tables that some boards have: comparisons of methods, areas under stress conditions, sites of a user's own data."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ import numpy as np
 import pandas as pd
 
 from ..metrics import FALLING, sign
+from .board import LOCAL, Board
 from .groups import display
 from .ranking import Ranking
 from .statistics import Posterior, performance_profile, win_rates
-from .table import Cell, Column, Table
-from .tables import METHOD, Entrant, difference_cell, lines_of
-from .text import ABSENT, finite, number, percent, plain, points, score_text, slug, unit
+from .sweeps import AXES
+from .tables import METHOD, Entrant, difference_cell, lines_of, order
+from .text import (
+    ABSENT,
+    Cell,
+    Column,
+    Line,
+    Table,
+    finite,
+    mean_std,
+    number,
+    percent,
+    plain,
+    points,
+    score_text,
+    slug,
+    unit,
+)
 
 WITHIN = (0.01, 0.02, 0.05)  # of the best: columns of the performance profile
 
@@ -149,3 +165,105 @@ def _counts(ranking: Ranking, base: str, entrant: Entrant) -> Cell:
         return Cell(ABSENT, None, "absent")
     higher, lower = ranking.inference.task_counts[base][entrant.name]
     return Cell(f"{higher}, {lower}", higher - lower)
+
+
+AREA_LEGEND = (
+    "Area: the mean score over the strengths of a condition, from none to the greatest (trapezoidal rule), in percent; "
+    "mean over datasets, in the second column over conditions too, with the standard deviation over seeds. In "
+    "brackets: points less than without the condition."
+)
+AXIS_LEGEND = (
+    " Along a setting of the task (clients, alpha of the labels' Dirichlet shares, homophily) the area is between "
+    "its least and its greatest value, of clients and alpha in logarithms; what is called plain, and without the "
+    "condition, is the mild end: fewest clients, greatest alpha, greatest homophily."
+)
+
+
+def robustness_legend(ranking: Ranking) -> str:
+    """What the table of a board shows."""
+    return AREA_LEGEND + AXIS_LEGEND if AXES.keys() & {*ranking.robustness.conditions} else AREA_LEGEND
+
+
+def robustness_table(ranking: Ranking) -> Table:
+    """The entries with all curves by the area under them, and what each loses to every condition."""
+    board, table = ranking.board, ranking.robustness.table
+    columns = [
+        METHOD,
+        Column("Area, %", _area, falling=True, best=True),
+        Column("Plain, %", _plain, falling=True, best=True),
+    ]
+    for condition in ranking.robustness.conditions:
+        title = condition.replace("_", " ").capitalize()
+        columns.append(Column(title, partial(_under, condition), falling=True, best=True))
+    figures = table.to_dict("index")
+    entrants = [Entrant(ranking, str(name), {str(k): v for k, v in values.items()}) for name, values in figures.items()]
+    caption = f"Areas under the curves of score against strength on board {board.suite}"
+    return Table(f"robustness:{slug(board.suite)}", caption, columns, lines_of(columns, entrants))
+
+
+def _area(entrant: Entrant) -> Cell:
+    return Cell(mean_std(entrant["area"], entrant["std"]), entrant["area"])
+
+
+def _plain(entrant: Entrant) -> Cell:
+    return Cell(percent(entrant["plain"]), entrant["plain"])
+
+
+def _under(condition: str, entrant: Entrant) -> Cell:
+    loss = points(-entrant[f"{condition} loss"])
+    return Cell(f"{percent(entrant[condition])} ({loss})", entrant[condition])
+
+
+OWN = "own:"  # how datasets of users are called
+
+
+def site_scores(board: Board, task: str) -> pd.DataFrame:
+    """Clients (their names, or their numbers from 0) x entries: the score of each, mean over seeds; NaN without one.
+
+    Empty where no row of the task has stored figures per client.
+    """
+    scores: dict[str, list[np.ndarray]] = {}
+    rows = board.scored[board.scored["task_label"] == task]
+    for entrant, key in zip(rows["entrant"], rows["key"], strict=True):
+        if len(of_clients := board.per_client(str(key))):
+            scores.setdefault(str(entrant), []).append(of_clients)
+    if not scores:
+        return pd.DataFrame()
+    sizes = {len(of_clients) for each in scores.values() for of_clients in each}
+    if len(sizes) > 1:
+        return pd.DataFrame()
+    table = pd.DataFrame({entrant: np.mean(each, axis=0) for entrant, each in scores.items()})
+    row = rows.iloc[0]
+    names = board.sites.get(str(row["dataset_fingerprint"]), ()) if row["partition"] == "own" else ()
+    table.index = pd.Index(names if len(names) == len(table) else [f"client {k}" for k in range(len(table))])
+    return table
+
+
+def sites_table(ranking: Ranking, task: str) -> Table | None:
+    """Sites x methods: each method's score, and in brackets its difference from local training at this site, in points.
+
+    None for datasets without real sites, and where nothing is known of the clients.
+    """
+    board = ranking.board
+    scores = site_scores(board, task) if str(board.task_row(task)["dataset"]).startswith(OWN) else pd.DataFrame()
+    if scores.empty:
+        return None
+    alone = next((name for name in map(str, scores) if board.method_of[name] == LOCAL), None)
+    columns = [Column("Site", lambda site: Cell(plain(site), site), "text")]
+    for entrant in [name for name in order(board, task) if name in scores]:
+        base = None if alone is None or entrant == alone else scores[alone]
+        columns.append(Column(plain(entrant), _column(scores[entrant], base), falling=True))
+    lines = [Line([column.cell(site) for column in columns]) for site in scores.index]
+    return Table(f"sites:{slug(board.suite)}:{slug(task)}", f"Sites of {task}", columns, lines)
+
+
+def _column(scores: pd.Series, alone: pd.Series | None) -> Callable[[str], Cell]:
+    def cell(site: str) -> Cell:
+        value = float(scores[site])
+        if not finite(value):
+            return Cell(ABSENT)
+        if alone is None or not finite(float(alone[site])):
+            return Cell(score_text(value), value)
+        return Cell(f"{score_text(value)} ({points(value - float(alone[site]))})", value)
+
+    return cell

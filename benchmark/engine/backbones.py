@@ -12,13 +12,18 @@ import torch
 import torch.nn.functional as F
 from pydantic import model_validator
 
-from ....registry import option
-from ..batch import Batch, Features
-from ..kernels import active_kernels
-from ..measuring import section
-from ..rng import Streams
-from ..segment_ops import dropout, is_shared, propagate, segment_add, segment_dot, segment_product, segment_sum
+from ...registry import option
 from .backbone import BACKBONES, Backbone, Forward, Params, affine, glorot, linear_map, product
+from .batch import Batch, Features
+from .device import section
+from .kernels import active_kernels
+from .rng import Streams
+from .segment_ops import dropout, is_shared, propagate, segment_add, segment_dot, segment_product, segment_sum
+
+__all__ = [
+    "BACKBONES", "GAT", "GCN", "GIN", "GINE", "MLP", "SGC", "Backbone", "Forward", "GraphSAGE", "OrthoGCN", "Params",
+    "affine", "glorot", "linear_map",
+]  # fmt: skip
 
 
 @BACKBONES.register("gcn")

@@ -1,19 +1,22 @@
-"""`fglbench new`: the file that a new method, partition, split or backbone starts from."""
+"""`fglbench new`: the file that a part of your own starts from. `fglbench check`: the contract on it."""
 
 from __future__ import annotations
 
 import keyword
 import re
+import time
 from pathlib import Path
 from string import Template
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...files import write_atomically
 from ...registry import UserError
-from .options import Json
-from .output import answer
+from .common import Json, Parameters, PluginNames, answer, completes, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TEMPLATES = Path(__file__).parent / "templates"
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "methods"
@@ -64,13 +67,13 @@ def in_tree(folder: Path) -> bool:
 app = typer.Typer(help="Start something new: a method, a partition, a split, a backbone.")
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="as it will be called: lower case, as in my-method")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="as it will be called: lower case, as in my-method")]
 Into = Annotated[Path, typer.Option("--into", metavar="DIR", help="the folder for the file")]
 
 
 @app.command()
 def method(
-    name: Name,
+    name: NewName,
     into: Into = Path(),
     torch: Annotated[
         bool, typer.Option("--torch", help="an nn.Module and a training loop, one client at a time")
@@ -84,19 +87,19 @@ def method(
 
 
 @app.command()
-def partition(name: Name, into: Into = Path(), json: Json = False) -> None:
+def partition(name: NewName, into: Into = Path(), json: Json = False) -> None:
     """Write one file with a working partition to start from, and say what comes next."""
     _started("partition", name, into, "your rule and docstring", "--quick -m fedavg -p", json)
 
 
 @app.command()
-def split(name: Name, into: Into = Path(), json: Json = False) -> None:
+def split(name: NewName, into: Into = Path(), json: Json = False) -> None:
     """Write one file with a working split to start from, and say what comes next."""
     _started("split", name, into, "your rule and docstring", "--quick -m fedavg --split", json)
 
 
 @app.command()
-def backbone(name: Name, into: Into = Path(), json: Json = False) -> None:
+def backbone(name: NewName, into: Into = Path(), json: Json = False) -> None:
     """Write one file with a working backbone to start from, and say what comes next."""
     _started("backbone", name, into, "your layer and docstring", "--quick -m fedavg -b", json)
 
@@ -111,3 +114,84 @@ def _started(kind: str, name: str, into: Path, what: str, option: str, json: boo
         typer.echo(f"wrote {path}; next:")
         for number, step in enumerate(steps, 1):
             typer.echo(f"  {number}. {step}")
+
+
+WIDTH = 35  # of the name of a check
+
+
+Real = Annotated[
+    bool | None,
+    typer.Option(help="check on a real dataset too, fetching it if need be  [default: where it is at hand]"),
+]
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="a method (or dataset, partition, split, backbone)",
+        autocompletion=completes("method", "dataset", "partition", "split", "backbone"),
+    ),
+]
+
+
+def check(
+    name: Name,
+    set_: Parameters = None,
+    plugin: PluginNames = None,
+    real: Real = None,
+    json: Json = False,
+) -> int:
+    """Run the contract on a method, dataset, partition, split or backbone: in the tree, in a --plugin, or installed.
+
+    One line per check: ok, failed with the problem, or skipped with the reason. Exit code 1 if a check fails. What is
+    not of the package is imported, and checked, in a process of its own.
+    """
+    from ..runner.execute import in_child
+    from ..suites.plugins import REGISTRIES
+    from ..suites.request import parse_setting
+
+    params = {setting.name: setting.value for setting in map(parse_setting, set_ or ())}
+    here = not plugin and any(name in registry.names() for registry in REGISTRIES.values())
+    begun, verdicts, checks = time.monotonic(), list[str](), list[dict[str, str]]()
+    results = verdicts_on(name, params, real) if here else in_child(verdicts_on, plugin or (), name, params, real)
+    for what, verdict, reason in results:
+        verdicts.append(verdict)
+        checks.append({"check": what, "verdict": verdict, "reason": reason})
+        if not json:
+            typer.echo(f"{what.replace('_', ' '):{WIDTH}}  {verdict}{f': {reason}' if reason else ''}")
+    failed, seconds = verdicts.count("failed"), f"{time.monotonic() - begun:.0f} s"
+    if json:
+        print_json({"name": name, "passed": not failed, "checks": checks})
+    elif failed:
+        typer.echo(f"{name}: {failed} of {len(verdicts)} checks failed ({seconds})")
+    else:
+        typer.echo(f"{name} passes the contract ({len(verdicts)} checks, {seconds})")
+    return int(failed > 0)
+
+
+def verdicts_on(name: str, params: dict[str, Any], real: bool | None) -> Iterator[tuple[str, str, str]]:
+    """(check, verdict, reason) one by one, of methods on a real dataset too. real: None: if one is at hand."""
+    from ...registry import UserError, did_you_mean
+    from ..contract import method_checks, part_checks
+    from ..contract.trial import REAL, real_trial
+    from ..suites.plugins import REGISTRIES, installed
+
+    known = {name: kind for kind, one in reversed(REGISTRIES.items()) for name in (*one.names(), *installed(one))}
+    kind = known.get(name, "dataset" if ":" in name else None)  # datasets made on demand, as tu:NAME
+    if kind is None:
+        raise did_you_mean(name, known, "method, dataset, partition, split or backbone")
+    spec = REGISTRIES[kind].build(name, params)
+    if kind != "method":
+        yield from part_checks.results(kind, spec)
+        return
+    trial = None
+    if real is not False and "node" in spec.tasks:
+        try:
+            trial = real_trial(near=real is None)
+        except UserError:
+            if real:
+                raise
+            yield f"on {REAL}", "skipped", "it is not at hand: --real fetches it"
+    yield from method_checks.results(spec)
+    if trial is not None:
+        yield from method_checks.results_on_real(spec, trial)
