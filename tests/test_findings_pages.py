@@ -119,7 +119,7 @@ def node_phrases(boards: dict[str, Ranking]) -> tuple[list[str], list[str]]:
         f"it has the highest mean accuracy, {signed(best.mean)} points against FedAvg (95% interval {span(best)[1:]}, "
         "but its network is GraphSAGE, not GCN. "
         "SCAFFOLD has the best mean rank. Both are *undecided*: the runs do not show whether the difference "
-        "is above or below one point. So are "
+        "is larger or smaller than one point. So are "
         f"ten more, among them {papers[0]}, {papers[1]} and {papers[2]}",
         f"worse than FedAvg, by {min(losses):.1f} to {max(losses):.1f} points",
         f"by {signed(gain.mean)[1:]} points of accuracy {span(gain)} and {signed(macro.mean)[1:]} points of macro-F1 "
@@ -233,12 +233,11 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"on none of {len(lead)} datasets is the best method significantly above logistic regression",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), published defaults, 12 to 137 test graphs per client",
-        f"On another brand of CPU, {len(sets)} scores of graph classification change by {sets.mean():.1f} points on "
+        f"Computed again on another brand of CPU, {len(sets)} scores of graph classification change by {sets.mean():.1f} points on "
         f"average (at most {sets.max():.1f}), {len(nodes)} of node classification by {nodes.mean():.2f} (at most "
         f"{nodes.max():.1f}).",
         "GCFL and GCFL+ never split a cluster at the released thresholds, so both have the same score "
         f"in {same} of {len(rows)} runs",
-        "they are above FedAvg",
     ]
 
 
