@@ -233,9 +233,9 @@ def graph_phrases(boards: dict[str, Ranking]) -> list[str]:
         f"on none of {len(lead)} datasets is the best method significantly above logistic regression",
         f"FedAvg is {100 * -alone.mean:.1f} ({100 * -alone.high:.1f} to {100 * -alone.low:.1f}) below local training",
         "3 seeds (NCI1 clustering: one), published defaults, 12 to 137 test graphs per client",
-        f"Computed again on another brand of CPU, {len(sets)} scores of graph classification change by {sets.mean():.1f} points on "
-        f"average (at most {sets.max():.1f}), {len(nodes)} of node classification by {nodes.mean():.2f} (at most "
-        f"{nodes.max():.1f}).",
+        f"Computed again on another brand of CPU, {len(sets)} scores of graph classification change by "
+        f"{sets.mean():.1f} points on average (at most {sets.max():.1f}), {len(nodes)} of node classification by "
+        f"{nodes.mean():.2f} (at most {nodes.max():.1f}).",
         "GCFL and GCFL+ never split a cluster at the released thresholds, so both have the same score "
         f"in {same} of {len(rows)} runs",
     ]
