@@ -23,7 +23,7 @@ from ..benchmark.store.schema import RULES, conditions, mapping
 from ..benchmark.store.verified import Verified
 from ..benchmark.suites.catalogue import board_title
 from ..metrics import ADAPTED, SCORES, UNSEEN, sign
-from .display_names import TASK_COLUMNS, entrant_labels, task_labels
+from .display_names import TASK_COLUMNS, by_text, entrant_labels, task_labels
 from .sweeps import Sweep, find_sweeps, harder
 
 FEDAVG, LOCAL = "fedavg", "local"  # the baselines
@@ -71,8 +71,8 @@ class Board:
         rows = rows.astype({"seed": int, "clients": int})
         for measure, columns in PARTS.items():
             rows[measure] = sum(pd.to_numeric(rows[column]).astype(float) for column in columns)
-        rows["conditions"] = [json.dumps(conditions(text)) for text in rows["training"]]
-        rows["decoder"] = [mapping(text).get("decoder", "dot") for text in rows["backbone_params"]]
+        rows["conditions"] = by_text(rows["training"], lambda text: json.dumps(conditions(text)))
+        rows["decoder"] = by_text(rows["backbone_params"], lambda text: mapping(text).get("decoder", "dot"))
         rows["task_label"] = task_labels(rows)
         rows["entrant"] = entrant_labels(rows, rows["task_label"])
         rows["computed_with"] = rows.get("computed_with", rows["method_version"])

@@ -14,7 +14,7 @@ from ..benchmark.store.schema import mapping
 from ..benchmark.suites.published import TASK, Task, read_properties
 from .board import FEDAVG, LOCAL, Board
 from .groups import family, kind_of_data
-from .text import Cell, Column, Line, Table, count, finite, number, p_value, plain, points, slug
+from .text import Cell, Column, Line, Table, count, number, number_cell, p_value, plain, points, slug
 
 SPLIT = "label skew"  # what makes two characteristics of a board
 LABELS = "labels per class"  # training nodes of a client, per class
@@ -149,8 +149,4 @@ def _members(characteristics: Characteristics, kind: str) -> int:
 
 
 def _column(values: pd.Series, show: Callable[[float], str]) -> Callable[[str], Cell]:
-    def cell(name: str) -> Cell:
-        value = float(values.get(name, np.nan))
-        return Cell(show(value), value if finite(value) else None)
-
-    return cell
+    return lambda name: number_cell(values.get(name, np.nan), show)

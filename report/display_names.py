@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -40,8 +41,8 @@ def entrant_labels(rows: pd.DataFrame, tasks: pd.Series) -> pd.Series:
     """
     labels = rows["method"].astype(object).copy()  # pandas 2 would write through to the methods
     rows = rows.assign(
-        training=[_without(text, NEUTRAL) for text in rows["training"]],
-        backbone_params=[_without(text, ["decoder"]) for text in rows["backbone_params"]],
+        training=by_text(rows["training"], partial(_without, NEUTRAL)),
+        backbone_params=by_text(rows["backbone_params"], partial(_without, ["decoder"])),
     )
     tuned = rows.get("tuning", pd.Series("", index=rows.index)).fillna("") != ""
     both = tuned & rows["method"].isin(rows.loc[~tuned, "method"])
@@ -93,7 +94,12 @@ def _among_equals(told: list[str], owners: list[Any]) -> list[str]:
     return [text if len(said[owner]) > 1 else "" for owner, text in zip(owners, told, strict=True)]
 
 
-def _without(text: str, names: Container[str]) -> str:
+def by_text(texts: pd.Series, change: Callable[[Any], object]) -> pd.Series:
+    """Return what `change` makes of each text, which it gets once: many rows have the same settings."""
+    return texts.map({text: change(text) for text in texts.unique()})
+
+
+def _without(names: Container[str], text: str) -> str:
     """Settings (JSON) without those that belong to the task; other texts as they are."""
     settings = parse(text)
     if settings is None:

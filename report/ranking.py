@@ -16,7 +16,7 @@ from .inference import Inference
 from .privacy_cost import PrivacyCost
 from .robustness import Robustness
 from .statistics import DECIMALS, indistinguishable, ranks
-from .text import Cell, Column, Line, Table, finite, number, plain, slug
+from .text import Cell, Column, Line, Table, number, number_cell, plain, slug
 
 
 def setting_loss(trials: pd.DataFrame, datasets: list[str]) -> dict[str, float]:
@@ -239,8 +239,4 @@ class AlternativeRankings:
 
 
 def _from(values: pd.Series) -> Callable[[str], Cell]:
-    def cell(name: str) -> Cell:
-        value = float(values[name])
-        return Cell(number(value), value if finite(value) else None)
-
-    return cell
+    return lambda name: number_cell(values[name], number)

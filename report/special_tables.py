@@ -24,6 +24,7 @@ from .text import (
     finite,
     mean_std,
     number,
+    number_cell,
     percent,
     plain,
     points,
@@ -134,11 +135,7 @@ def _table(ranking: Ranking, id: str, title: str, columns: list[Column]) -> Tabl
 
 
 def _of(values: pd.Series, show: Callable[[float], str]) -> Callable[[Entrant], Cell]:
-    def cell(entrant: Entrant) -> Cell:
-        value = float(values.get(entrant.name, np.nan))
-        return Cell(show(value), value if finite(value) else None)
-
-    return cell
+    return lambda entrant: number_cell(values.get(entrant.name, np.nan), show)
 
 
 def _against(posteriors: Mapping[str, Posterior], entrant: Entrant) -> Cell:

@@ -29,6 +29,7 @@ from .text import (
     finite,
     mean_std,
     number,
+    number_cell,
     percent,
     plain,
     points,
@@ -65,8 +66,7 @@ class Entrant:
 
 
 def _figure(name: str, show: Callable[[float], str], entrant: Entrant) -> Cell:
-    value = entrant[name]
-    return Cell(show(value), value if finite(value) else None)
+    return number_cell(entrant[name], show)
 
 
 def _whole(value: float) -> str:

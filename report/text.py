@@ -165,6 +165,11 @@ class Cell:
         return (Span(self.text),) if isinstance(self.text, str) else self.text
 
 
+def number_cell(value: float, show: Callable[[float], str]) -> Cell:
+    """The cell of a figure, which sorts by it; last if it is not known."""
+    return Cell(show(value), float(value) if finite(value) else None)
+
+
 @dataclass(frozen=True)
 class Column:
     """The content of a column: `cell` makes it from what a line is about.

@@ -13,9 +13,9 @@ from scipy import stats
 
 from fglbench.report.board import Board
 from fglbench.report.ranking import Ranking
-from fglbench.report.text import ABSENT
+from fglbench.report.text import ABSENT, points
 
-from .statements import ROOT, correlation, homophilous, same_graphs, squeezed
+from .statements import ROOT, correlation, homophilous, same_graphs, span, squeezed
 
 PAGES = {page.name: page for page in sorted((ROOT / "docs" / "findings").glob("*.md"))}
 SETTINGS = {  # numbers of papers, tables, experiments and hyperparameters
@@ -142,7 +142,7 @@ def links(boards: dict[str, Ranking]) -> list[str]:
             for name, title in titles.items()
             for decoder in decoders
         ),
-        f"the difference is {100 * even.mean:+.1f} points ({100 * even.low:+.1f} to {100 * even.high:+.1f})",
+        f"the difference is {points(even.mean)} points {span(even)}",
         f"on ACM by {-max(by_dataset['acm']):.1f} and {-min(by_dataset['acm']):.1f} points",
         f"from {percent(photo.iloc[0, 0])} to {percent(photo.iloc[1, 0])} for FedAvg and from "
         f"{percent(photo.iloc[0, 1])} to {percent(photo.iloc[1, 1])} for local training",
@@ -212,7 +212,7 @@ def graph_boards(boards: dict[str, Ranking]) -> list[str]:
     means = board.scores.mean()
     relative = sorted((name for name in means.index if name.startswith("gcfl") and "largest" in name), key=len)
     gains = means[relative] - means["fedavg"]
-    assert means[relative].max() < means["local"]
+    assert means["fedavg"] < means[relative].min() and means[relative].max() < means["local"]
     names = {
         "logistic regression on label counts (`count-classifier`)": scores["count-classifier"],
         "majority class of each client": scores["majority"], "best method": best, "local training": scores["local"],

@@ -10,6 +10,7 @@ from fglbench.benchmark.suites.published import TASK, read_properties
 from fglbench.report.characteristics import LABELS
 from fglbench.report.ranking import Ranking
 from fglbench.report.statistics import signed_rank_posterior
+from fglbench.report.text import points
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -17,6 +18,14 @@ RESULTS = ROOT / "results"
 
 def squeezed(text: str) -> str:
     return " ".join(text.split())
+
+
+def span(difference: object) -> str:
+    return f"({points(difference.low)} to {points(difference.high)})"
+
+
+def effect(difference: object) -> str:
+    return f"{points(difference.mean)} {span(difference)}"
 
 
 def homophilous(boards: dict[str, Ranking]) -> list[str]:

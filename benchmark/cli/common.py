@@ -88,46 +88,22 @@ def found_folder(folder: Path | None, suite: str | None = None) -> Path:
     return reading(suite) if folder is None else _expanded(folder)
 
 
+def _naming(kind: str, *flags: str, metavar: str = "NAME[,NAME]", help: str) -> Any:
+    """An option that takes names of a kind, and completes them."""
+    return typer.Option(*flags, metavar=metavar, help=help, autocompletion=completes(kind))
+
+
 Methods = Annotated[
-    Names,
-    typer.Option(
-        "-m",
-        "--method",
-        metavar="METHOD[,METHOD]",
-        help="only these, or new to the suite",
-        autocompletion=completes("method"),
-    ),
+    Names, _naming("method", "-m", "--method", metavar="METHOD[,METHOD]", help="only these, or new to the suite")
 ]
 Datasets = Annotated[
-    Names,
-    typer.Option(
-        "-d",
-        "--dataset",
-        metavar="DATASET[,...]",
-        help="only these, or new to the suite",
-        autocompletion=completes("dataset"),
-    ),
+    Names, _naming("dataset", "-d", "--dataset", metavar="DATASET[,...]", help="only these, or new to the suite")
 ]
-Partitions = Annotated[
-    Names,
-    typer.Option(
-        "-p", "--partition", metavar="NAME[,NAME]", help="only these partitions", autocompletion=completes("partition")
-    ),
-]
-Backbones = Annotated[
-    Names,
-    typer.Option(
-        "-b", "--backbone", metavar="NAME[,NAME]", help="only these; a+b: mixed", autocompletion=completes("backbone")
-    ),
-]
-Suites = Annotated[
-    Names,
-    typer.Option("-s", "--suite", metavar="SUITE[,...]", help="only these suites", autocompletion=completes("suite")),
-]
+Partitions = Annotated[Names, _naming("partition", "-p", "--partition", help="only these partitions")]
+Backbones = Annotated[Names, _naming("backbone", "-b", "--backbone", help="only these; a+b: mixed")]
+Suites = Annotated[Names, _naming("suite", "-s", "--suite", metavar="SUITE[,...]", help="only these suites")]
+Splits = Annotated[Names, _naming("split", "--split", help="only these splits")]
 Clients = Annotated[Names, typer.Option("-k", "--clients", metavar="N[,N]", help="only these numbers of clients")]
-Splits = Annotated[
-    Names, typer.Option("--split", metavar="NAME[,NAME]", help="only these splits", autocompletion=completes("split"))
-]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N", help="a count (3), a list (0,4) or a range (3-5)")]
 Jobs = Annotated[int | None, typer.Option("-j", "--jobs", min=1, metavar="N", help="worker processes (one a core)")]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="threads a worker")]

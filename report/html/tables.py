@@ -22,7 +22,22 @@ from ..reproduction.match import difference, unit_values
 from ..reproduction.page import digits, printed_text, signed
 from ..reproduction.view import VERDICTS, View
 from ..statistics import Posterior, signed_rank_posterior
-from ..text import ABSENT, Cell, Column, Line, Span, Table, finite, number, percent, plain, points, score_text, slug
+from ..text import (
+    ABSENT,
+    Cell,
+    Column,
+    Line,
+    Span,
+    Table,
+    finite,
+    number,
+    number_cell,
+    percent,
+    plain,
+    points,
+    score_text,
+    slug,
+)
 
 HASH = 12  # characters of a code version
 PAIR = (", tuned", ", published defaults")  # how the titles of two boards end that differ in their settings only
@@ -75,9 +90,11 @@ def side_by_side(tuned: Ranking, defaults: Ranking) -> Table:
     note = f"{len(after)} datasets"
     columns = [
         Column("Method", lambda name: Cell(plain(display(name)), name), "method"),
-        Column("Published defaults, %", lambda name: _percent(before[name].mean()), falling=True, note=note),
-        Column("Tuned, %", lambda name: _percent(after[name].mean()), falling=True, note=note),
-        Column("Change, points", lambda name: _points((after - before)[name].mean()), falling=True),
+        Column(
+            "Published defaults, %", lambda name: number_cell(before[name].mean(), score_text), falling=True, note=note
+        ),
+        Column("Tuned, %", lambda name: number_cell(after[name].mean(), score_text), falling=True, note=note),
+        Column("Change, points", lambda name: number_cell((after - before)[name].mean(), points), falling=True),
     ]
     for title, grid in (("defaults", before), ("tuned", after)):
         if FEDAVG in names:
@@ -98,17 +115,9 @@ def _against(grid: pd.DataFrame, name: str) -> Cell:
     if name == FEDAVG:
         return Cell(ABSENT)
     if len(gaps) < MIN_PAIRED:
-        return _points(gaps.mean())
+        return number_cell(gaps.mean(), points)
     posterior: Posterior = signed_rank_posterior(gaps)
     return tables.difference_cell(posterior)
-
-
-def _percent(value: float) -> Cell:
-    return Cell(score_text(value), float(value) if finite(value) else None)
-
-
-def _points(value: float) -> Cell:
-    return Cell(points(value), float(value) if finite(value) else None)
 
 
 def comparison_table(board: Board, name: str) -> Table | None:
@@ -123,8 +132,8 @@ def comparison_table(board: Board, name: str) -> Table | None:
     shares = costs.xs(name, level="entrant") / costs.xs(FEDAVG, level="entrant").replace(0, float("nan"))
     columns = [
         Column("Task", lambda line: Cell(plain(line["task"]), line["task"]), "text"),
-        Column("Score, %", lambda line: _percent(line["first"]), falling=True),
-        Column("FedAvg, %", lambda line: _percent(line["second"]), falling=True),
+        Column("Score, %", lambda line: number_cell(line["first"], score_text), falling=True),
+        Column("FedAvg, %", lambda line: number_cell(line["second"], score_text), falling=True),
         Column("Difference, points (95%)", _difference, falling=True),
         Column("Traffic / FedAvg", partial(_times, shares["traffic"])),
         Column("Time / FedAvg", partial(_times, shares[board.clock])),
