@@ -46,7 +46,7 @@ def boards() -> dict[str, Ranking]:
 
 def gap(boards: dict[str, Ranking], place: str, first: str = "fedavg", second: str = "local"):
     """Paired difference on a task of the board of clients and label skew."""
-    seeds = boards["stress-cut"].board.seeds_of(place)
+    seeds = boards["stress-cut-3"].board.seeds_of(place)
     return paired_difference(seeds[first], seeds[second])
 
 
